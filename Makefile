@@ -1,0 +1,41 @@
+# Every target does its own set-up: a machine with Python 3.11 or later, git and make is enough.
+PYTHON ?= python3
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+
+# One BLAS thread per test process: WORKERS processes with a full thread pool each would fight for the cores.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+# Doctests of a module that needs an absent extra are skipped; every other example in a docstring must run.
+PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -q --doctest-modules --doctest-ignore-import-errors
+
+.PHONY: demo test test-all lint clean distclean
+
+demo: $(STAMP)
+	$(BIN)/python -m robustnmf.demo
+
+test: $(STAMP)
+	$(PYTEST) src tests
+
+test-all: $(STAMP)
+	$(PYTEST) -m "" src tests
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	touch $@
+
+# What the tools left behind, compiled kernels included; the environment stays.
+clean:
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV)

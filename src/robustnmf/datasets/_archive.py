@@ -1,0 +1,66 @@
+"""Reading of .npz archives with a check of what is in them."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Axes = tuple[str | int, ...]
+"""One entry per axis: a size, or a name that stands for the same size in every array."""
+
+
+def read_arrays(path: str | os.PathLike[str], required: Mapping[str, Axes]) -> dict[str, NDArray[Any]]:
+    """Return the required arrays of an .npz archive, their shapes checked.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The archive; ``~`` stands for the home folder.
+    required : mapping of str to tuple
+        Name of each array and its axes, such as ``{"images": ("n", "rows", "columns"), "labels": ("n",)}``.
+
+    Returns
+    -------
+    dict of str to ndarray
+        The required arrays; others in the archive are not read.
+    """
+    path = Path(path).expanduser()
+    wanted = f"an .npz archive with the arrays {', '.join(required)}"
+    if not path.is_file():
+        raise FileNotFoundError(f"path must name {wanted}; there is no file {path}. Check the path.")
+    if not zipfile.is_zipfile(path):
+        raise ValueError(f"path must name {wanted}; {path} is not one. Write it with numpy.savez_compressed.")
+    with np.load(path, allow_pickle=False) as archive:
+        missing = [name for name in required if name not in archive.files]
+        if missing:
+            raise ValueError(
+                f"path must name {wanted}; {path} lacks {', '.join(missing)} and holds "
+                f"{', '.join(archive.files) or 'nothing'}. Check that it is the right data set."
+            )
+        arrays = {name: archive[name] for name in required}
+    _check_shapes(arrays, required, path)
+    return arrays
+
+
+def _check_shapes(arrays: Mapping[str, NDArray[Any]], required: Mapping[str, Axes], path: Path) -> None:
+    """Raise ValueError unless every array has its axes and named axes agree between arrays."""
+    sizes: dict[str | int, int] = {}
+    for name, axes in required.items():
+        shape = arrays[name].shape
+        if len(shape) != len(axes) or any(
+            # The first array that has a named axis fixes its size; an integer stands for itself.
+            sizes.setdefault(axis, axis if isinstance(axis, int) else size) != size
+            for axis, size in zip(axes, shape, strict=True)
+        ):
+            wanted = ", ".join(map(str, axes))
+            known = "".join(f", {axis} = {size}" for axis, size in sizes.items() if isinstance(axis, str))
+            raise ValueError(
+                f"array {name} must have shape ({wanted}){known}; in {path} it has shape {shape}. "
+                "Check that it is the right data set."
+            )

@@ -1,0 +1,146 @@
+"""Codes of samples in a known basis: the robust `transform`.
+
+With the basis W, the scale and the outlier thresholds of a fit held fixed, samples are independent: the code of a
+sample depends on that sample alone. The loss is not convex, so the start decides. Each sample starts from the typical
+code of the fit, at the size that its median ratio to the typical sample gives, and the scale falls from the level of
+those first residuals to the scale of the fit: outliers that a least-squares start would follow never get hold of it.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from robustnmf.arrays import Array, Blocks, Namespace
+from robustnmf.engines.protocol import Engine
+from robustnmf.halfquadratic import entry_weights, half_step, squared_ratio
+from robustnmf.losses import Loss
+from robustnmf.solvers import Solver
+
+# Reweightings while the scale falls: from ten scales down it then changes by a fifth each time.
+ANNEALING_STEPS = 10
+
+
+class Description(NamedTuple):
+    """What a fitted basis says of samples; arrays or blocks of them, samples in rows."""
+
+    weights: Array
+    """Weight of each entry in [0, 1], 0 for outliers and missing entries, (n, m)."""
+    outliers: Array
+    """True where an observed entry has weight zero, (n, m)."""
+    losses: Array
+    """Sum over a sample's entries of M * rho, (n,)."""
+    totals: Array
+    """Sum over a sample's entries of M, (n,)."""
+    inlier_squares: Array
+    """Sum over a sample's observed entries that are no outliers of the squared residual, (n,)."""
+
+
+@dataclass(frozen=True)
+class Basis:
+    """The outcome of a fit, and all that is needed to encode a sample."""
+
+    W: Array
+    """Basis, (m, r)."""
+    code: Array
+    """Typical code, (r,)."""
+    loss: Loss
+    scale: float
+    cut: Array | None
+    """Magnitude beyond which an entry is an outlier, (m,)."""
+    solver: Solver
+
+    def encode(self, V: Blocks, M: Blocks | None, engine: Engine, *, max_iter: int, tol: float) -> Blocks:
+        """Return the codes of samples, blocks of H'.
+
+        Parameters
+        ----------
+        V, M : blocks of samples in rows, (n, m) in all, and the weights of their entries.
+        max_iter : int
+            Most reweightings after the scale has fallen.
+        tol : float
+            A sample is done when no coordinate of its code moves by more than `tol` times the largest.
+        """
+        return engine.map(_encode, V, M, basis=self, engine=engine, max_iter=max_iter, tol=tol)
+
+    def describe(self, V: Blocks, M: Blocks | None, Ht: Blocks, engine: Engine) -> Description:
+        """Return weights, outliers and losses of encoded samples."""
+        return Description(*engine.map(_describe, V, M, Ht, basis=self))
+
+
+def typical_code(W: Array, Ht: Array, xp: Namespace) -> Array:
+    """Return the mean of the codes, each divided by the size of its reconstruction, (r,).
+
+    Without the division a few huge, wrong samples would decide.
+    """
+    size = Ht @ xp.sum(W, axis=0)
+    positive = size > 0
+    if not xp.any(positive):
+        return xp.zeros(W.shape[1], dtype=W.dtype)
+    return xp.mean(Ht[positive] / size[positive][:, None], axis=0)
+
+
+def _encode(
+    Y: Array, M: Array | None, *, basis: Basis, engine: Engine, max_iter: int, tol: float, xp: Namespace
+) -> Array:
+    """Encode one block: start, let the scale fall, then iterate until each sample is done."""
+    parts: dict[str, Any] = {"A": basis.W, "loss": basis.loss, "solver": basis.solver, "engine": engine, "xp": xp}
+    X = _start(Y, M, basis, xp)
+    first = row_medians(xp.abs(Y - X @ basis.W.T), M, xp)
+    excess = xp.where(first > basis.scale, first / basis.scale, 1)[:, None]
+    for i in range(ANNEALING_STEPS):
+        falling = basis.scale * excess ** (1 - i / ANNEALING_STEPS)
+        X = half_step(Y, M, X, scale=xp.astype(falling, Y.dtype), **parts)
+    rows = xp.arange(X.shape[0])  # the samples that still move
+    for _ in range(max_iter):
+        if rows.shape[0] == 0:
+            break
+        observed = None if M is None else M[rows]
+        new = half_step(Y[rows], observed, X[rows], basis.cut, scale=basis.scale, **parts)
+        moved = xp.max(xp.abs(new - X[rows]), axis=1) > tol * xp.max(new, axis=1)
+        X[rows] = new
+        rows = rows[moved]
+    return X
+
+
+def _describe(Y: Array, M: Array | None, X: Array, *, basis: Basis, xp: Namespace) -> tuple[Array, ...]:
+    """Describe one block of samples with codes X."""
+    R = Y - X @ basis.W.T
+    Q = entry_weights(R, None, loss=basis.loss, scale=basis.scale, cut=basis.cut, xp=xp)
+    rho = basis.loss.rho(squared_ratio(R, basis.scale, xp), xp)
+    observed = xp.ones(Y.shape, dtype=xp.bool) if M is None else M > 0
+    outlier = observed & (Q == 0)
+    inlier = xp.astype(observed & ~outlier, Y.dtype)
+    M = inlier * 0 + 1 if M is None else M
+    return (
+        xp.where(observed, Q, 0),
+        outlier,
+        xp.sum(M * rho, axis=1, dtype=xp.float64),
+        xp.sum(M, axis=1, dtype=xp.float64),
+        xp.sum((inlier * R) ** 2, axis=1, dtype=xp.float64),
+    )
+
+
+def _start(Y: Array, M: Array | None, basis: Basis, xp: Namespace) -> Array:
+    """Return the typical code times each sample's size, the median ratio to the typical sample, (B, r)."""
+    typical = basis.W @ basis.code
+    bright = typical > 0.05 * xp.max(typical)  # ratios to a dark feature are mostly noise
+    if not xp.any(bright):
+        return xp.zeros((Y.shape[0], basis.W.shape[1]), dtype=Y.dtype)
+    size = row_medians(Y[:, bright] / typical[bright], None if M is None else M[:, bright], xp)
+    return xp.astype(size[:, None] * basis.code, Y.dtype)
+
+
+def row_medians(A: Array, M: Array | None, xp: Namespace) -> Array:
+    """Return the median of the observed entries of each row, 0 where there is none, (B,).
+
+    The weights in M decide only which entries count: a start need not be exact.
+    """
+    if M is None:
+        return xp.sort(A, axis=1)[:, (A.shape[1] - 1) // 2]
+    observed = M > 0
+    ordered = xp.sort(xp.where(observed, A, np.inf), axis=1)
+    count = xp.sum(xp.astype(observed, xp.int64), axis=1)
+    middle = xp.where(count > 0, (count - 1) // 2, 0)
+    median = xp.take_along_axis(ordered, middle[:, None], axis=1)[:, 0]
+    return xp.where(count > 0, median, 0)

@@ -1,0 +1,187 @@
+"""The engine for NumPy arrays in the memory of one machine, with Numba kernels.
+
+Blocks are worked on by a few threads (NumPy, BLAS and the kernels release the interpreter lock), each with
+single-threaded BLAS. How the data is cut depends on its shape alone, so the number of threads does not change
+a single bit of the answer.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cached_property, reduce
+from math import ceil
+from threading import Lock
+from typing import Any, Literal
+
+import array_api_compat.numpy as xp
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from robustnmf.arrays import Array, Blocks, Namespace
+
+# Entries of X in a block: 2 MiB in float64, so that a block's residuals and weights stay in the cache.
+BLOCK_ENTRIES = 2**18
+
+
+class NumPyEngine:
+    """Arrays in memory, cut into blocks that a few threads work on.
+
+    Parameters
+    ----------
+    n_threads : int or None
+        Threads that work on the blocks; None takes Numba's setting (``NUMBA_NUM_THREADS``).
+    block_entries : int
+        Entries of the data matrix in one block.
+    """
+
+    def __init__(self, n_threads: int | None = None, block_entries: int = BLOCK_ENTRIES) -> None:
+        self.xp: Namespace = xp
+        self.n_threads = _default_threads() if n_threads is None else n_threads
+        self.block_entries = block_entries
+        self._pool: ThreadPoolExecutor | None = None
+
+    @contextmanager
+    def running(self) -> Iterator["NumPyEngine"]:
+        """Hold a pool of threads and single-threaded BLAS for the length of a fit."""
+        with _single_threaded_blas, ThreadPoolExecutor(self.n_threads, "robustnmf") as self._pool:
+            try:
+                yield self
+            finally:
+                self._pool = None
+
+    def split(self, X: Array, like: Blocks | None = None) -> Blocks:
+        """Return views of blocks of rows, cut by the number of columns of X or as the blocks `like`."""
+        if like is None:
+            return [X[rows] for rows in self._cuts(*X.shape)]
+        ends = np.cumsum([len(block) for block in like])
+        return [X[end - len(block) : end] for end, block in zip(ends, like, strict=True)]
+
+    def join(self, blocks: Blocks) -> Array:
+        """Return the blocks as one array."""
+        return blocks[0] if len(blocks) == 1 else np.concatenate(list(blocks))
+
+    def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Blocks:
+        """Apply the function to every block."""
+        results = self._each(lambda *block: function(*block, **shared, xp=xp), _zip_blocks(blocks))
+        return tuple(zip(*results, strict=True)) if isinstance(results[0], tuple) else results
+
+    def map_features(
+        self, function: Callable[..., Any], V: Blocks, M: Blocks | None, *rows: Array | None, **shared: Any
+    ) -> Array:
+        """Apply the function to blocks of features, gathered from the blocks of samples."""
+
+        def apply(cut: slice) -> Array:
+            sliced = [None if a is None else a[cut] for a in rows]
+            observed = None if M is None else _feature_rows(M, cut)
+            return function(_feature_rows(V, cut), observed, *sliced, **shared, xp=xp)
+
+        n_samples, n_features = sum(len(block) for block in V), V[0].shape[1]
+        return self.join(self._each(apply, [(cut,) for cut in self._cuts(n_features, n_samples)]))
+
+    def sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
+        """Apply the function to every block and add up, in the order of the blocks."""
+        results = self._each(lambda *block: function(*block, **shared, xp=xp), _zip_blocks(blocks))
+        if isinstance(results[0], tuple):
+            return tuple(reduce(np.add, parts) for parts in zip(*results, strict=True))
+        return reduce(np.add, results)
+
+    def quantile(self, A: Blocks, M: Blocks | None, q: float, *, axis: Literal["feature"] | None = None) -> Array:
+        """Return an exact weighted quantile, by partial sorting where the weights are 0 and 1."""
+        if axis == "feature":
+            return self.map_features(_row_quantiles, A, M, q=q)
+        if M is None:
+            return _quantile(np.concatenate([block.ravel() for block in A]), None, q)
+        observed = [block > 0 for block in M]
+        values = np.concatenate([block[o] for block, o in zip(A, observed, strict=True)])
+        weights = np.concatenate([block[o] for block, o in zip(M, observed, strict=True)])
+        return _quantile(values, weights, q)
+
+    def kernel(self, name: str) -> Callable[..., Any] | None:
+        """Return the Numba twin of a reference function."""
+        from robustnmf.engines import kernels  # imported late: Numba costs a third of a second
+
+        twin: Callable[..., Any] | None = getattr(kernels, name, None)
+        return twin
+
+    def _cuts(self, n_rows: int, n_columns: int) -> list[slice]:
+        """Return slices of rows with about `block_entries` entries each, all of nearly the same length."""
+        n_blocks = min(n_rows, max(1, ceil(n_rows * n_columns / self.block_entries)))
+        ends = [n_rows * (i + 1) // n_blocks for i in range(n_blocks)]
+        return [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+    def _each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Apply a function to every tuple of arguments, on the pool if there is one."""
+        if self._pool is None or len(arguments) == 1:
+            return [function(*args) for args in arguments]
+        return list(self._pool.map(lambda args: function(*args), arguments))
+
+
+def _default_threads() -> int:
+    """Return Numba's number of threads, which follows NUMBA_NUM_THREADS and the cores at hand."""
+    from numba import get_num_threads
+
+    return int(get_num_threads())
+
+
+class _SingleThreadedBlas:
+    """Limits BLAS to one thread while any fit is running, whatever the order in which fits end.
+
+    The limit is a setting of the process. Were every fit to restore what it found, two overlapping fits
+    could leave it at one for ever; so the first to enter sets it and the last to leave restores it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._users = 0
+        self._limit: Any = None
+
+    @cached_property
+    def _controller(self) -> Any:
+        return ThreadpoolController()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._limit = self._controller.limit(limits=1, user_api="blas")
+                self._limit.__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._limit.__exit__(*exception)
+
+
+_single_threaded_blas = _SingleThreadedBlas()
+
+
+def _zip_blocks(blocks: Sequence[Blocks | None]) -> list[tuple[Any, ...]]:
+    """Return one tuple of arrays per block; None stands for None in every block."""
+    n_blocks = next(len(b) for b in blocks if b is not None)
+    return list(zip(*([None] * n_blocks if b is None else b for b in blocks), strict=True))
+
+
+def _feature_rows(blocks: Blocks, cut: slice) -> Array:
+    """Return features `cut` of all samples, features in contiguous rows."""
+    return np.ascontiguousarray(np.concatenate([block[:, cut].T for block in blocks], axis=1))
+
+
+def _row_quantiles(A: Array, M: Array | None, *, q: float, xp: Any) -> Array:
+    """Return the weighted quantile of each row."""
+    if M is None:
+        return np.array([_quantile(a.copy(), None, q) for a in A])
+    return np.array([_quantile(a[m > 0], m[m > 0], q) for a, m in zip(A, M, strict=True)])
+
+
+def _quantile(values: Array, weights: Array | None, q: float) -> Any:
+    """Return the q-quantile of `values` (destroyed) with positive weights; 0 if there are none."""
+    if values.size == 0:
+        return values.dtype.type(0)
+    if weights is None or np.all(weights == weights[0]):
+        k = max(ceil(q * values.size) - 1, 0)
+        values.partition(k)
+        return values[k]
+    order = np.argsort(values, kind="stable")
+    cumulated = np.cumsum(weights[order], dtype=np.float64)
+    return values[order[min(np.searchsorted(cumulated, q * cumulated[-1]), values.size - 1)]]

@@ -1,0 +1,59 @@
+"""The engine protocol: where the data lives and how a function is applied to its blocks.
+
+The data matrix is cut into blocks of samples. A block holds its samples in *rows* (a piece of V transposed),
+because every step of the algorithm is a batch of independent problems, one per row. A machine with one block
+is the special case. Functions given to an engine are plain functions of arrays that take the array namespace
+as keyword `xp`; they must not depend on how the data was cut.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
+
+from robustnmf.arrays import Array, Blocks, Namespace
+
+
+class Engine(Protocol):
+    """Places arrays, maps functions over blocks, and reduces."""
+
+    xp: Namespace
+
+    def split(self, X: Array, like: Blocks | None = None) -> Blocks:
+        """Cut an array with samples in rows, shape (n, anything), into blocks of samples, or as `like` is cut."""
+        ...
+
+    def join(self, blocks: Blocks) -> Array:
+        """Undo `split`."""
+        ...
+
+    def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Blocks:
+        """Apply `function(*block, **shared, xp=xp)` to every block; None reaches every block as None.
+
+        A function that returns a tuple of arrays gives a tuple of blocks.
+        """
+        ...
+
+    def map_features(
+        self, function: Callable[..., Any], V: Blocks, M: Blocks | None, *rows: Array | None, **shared: Any
+    ) -> Array:
+        """Apply `function(V', M', *rows, **shared, xp=xp)` with the features in rows.
+
+        V' has shape (m, n): all samples of a feature in one row. `rows` are arrays of first dimension m. The
+        engine may call the function on any cut of the features; the results are joined along the first axis.
+        """
+        ...
+
+    def sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
+        """Apply a function to every block and add up the numbers, arrays, or tuples of them it returns."""
+        ...
+
+    def quantile(self, A: Blocks, M: Blocks | None, q: float, *, axis: Literal["feature"] | None = None) -> Array:
+        """Return the q-quantile of the entries of A with weights M, over all entries or for each feature.
+
+        It is the smallest entry at which the cumulated weight reaches a share q of the total, so that an integer
+        weight counts as that many copies of the entry, and entries of weight zero do not count.
+        """
+        ...
+
+    def kernel(self, name: str) -> Callable[..., Any] | None:
+        """Return a faster twin of a reference function, or None."""
+        ...

@@ -1,0 +1,428 @@
+"""The scikit-learn face: the only file that turns X into V = X' and W into ``components_``."""
+
+import warnings
+from dataclasses import replace
+from math import log
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags, check_array, check_random_state
+from sklearn.utils.validation import check_is_fitted
+from tqdm.auto import tqdm
+
+from robustnmf.arrays import Blocks
+from robustnmf.encoding import Basis, Description, typical_code
+from robustnmf.engines import NumPyEngine
+from robustnmf.halfquadratic import Callback, Iteration, Result, run
+from robustnmf.methods import Parts, resolve
+from robustnmf.scales import FixedScale
+from robustnmf.validation import Observations, check_observations, check_rank
+
+Matrix = NDArray[Any]
+
+
+class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Non-negative matrix factorisation of data that is partly wrong or missing.
+
+    Finds non-negative codes and components whose product approximates X, gives every entry of X a weight, and cuts off
+    entries that do not fit. NaN in X means missing.
+
+    Parameters
+    ----------
+    n_components : int
+        Number of components, at most ``min(n_samples, n_features)``.
+    method : str
+        The model, one of `robustnmf.METHODS`.
+    preset : {"default", "published"}
+        What "auto" stands for below. "published" runs the algorithm of the paper to the letter: random start, Nagy's
+        scale on all residuals, the three-sigma rule, Nesterov's method.
+    init : "auto", {"median", "random", "published"} or object
+        Where the fit starts, see `robustnmf.initializers`.
+    scale : "auto", {"nagy", "mad"}, float or object
+        How the noise scale is found, see `robustnmf.scales`. A number fixes it (the paper's gamma, in units of X).
+    outliers : "auto", {"none", "mad", "mad-feature", "three-sigma", "three-sigma-feature"}, float or object
+        Which entries are cut, see `robustnmf.outliers`. A number is the paper's sigma: entries whose residual exceeds
+        ``scale * sqrt(sigma)`` are cut. With scale and sigma fixed the objective falls monotonically.
+    solver : "auto", {"hals", "nesterov"} or object
+        How weighted least squares is solved, see `robustnmf.solvers`.
+    max_iter : int
+        Most iterations.
+    tol : float
+        Stop when the objective changes by less than `tol` times its fall so far, eq. (3-9).
+    random_state : int, RandomState, Generator or None
+        Seed of the start.
+    verbose : int
+        1 shows a progress bar with objective, scale and share of outliers.
+    callback : callable or None
+        Called with every `robustnmf.halfquadratic.Iteration`; returning True ends the fit.
+
+    Attributes
+    ----------
+    components_ : ndarray (n_components, n_features)
+        Non-negative components, each with maximum 1 (or 0 if it is not used).
+    scale_ : float
+        Scale of clean residuals, in units of X.
+    thresholds_ : ndarray (n_features,)
+        Residual magnitude beyond which an entry is cut; infinite if nothing is.
+    outliers_ : ndarray of bool (n_samples, n_features)
+        True where an observed entry of the training data was cut.
+    weights_ : ndarray (n_samples, n_features)
+        Weight of every training entry, between 0 (outlier or missing) and 1. User weights are not multiplied in.
+    objective_ : float
+        Objective at the returned codes and components (for estimated scales: half the negative log-likelihood up to
+        a constant).
+    history_ : dict of ndarray
+        Per iteration, the start first: "objective", "scale", "outlier_share", "seconds", "relative_change".
+    reconstruction_err_ : float
+        Frobenius norm of the residual over observed entries that are not outliers.
+    n_iter_ : int
+        Iterations made.
+    converged_ : bool
+        Whether the stopping rule was met.
+    parts_ : robustnmf.methods.Parts
+        The parts that "auto" and the names stood for.
+    n_components_ : int
+        Number of components.
+    n_features_in_ : int
+        Number of features seen in fit.
+    feature_names_in_ : ndarray of str
+        Names of the features, if X had any.
+
+    Notes
+    -----
+    The codes that `fit_transform` returns are those of `transform`: with the components, scale and thresholds fixed,
+    each sample is encoded by itself, so the same sample always gets the same code.
+
+    References
+    ----------
+    N. Guan, T. Liu, Y. Zhang, D. Tao, L. S. Davis, "Truncated Cauchy Non-negative Matrix Factorization", IEEE TPAMI,
+    2017.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from robustnmf import RobustNMF
+    >>> rng = np.random.default_rng(0)
+    >>> clean = rng.random((60, 3)) @ rng.random((3, 40))
+    >>> X = clean.copy()
+    >>> X[rng.random(X.shape) < 0.1] = 50.0
+    >>> model = RobustNMF(n_components=3, random_state=0).fit(X)
+    >>> bool(np.linalg.norm(model.clean(X) - clean) < 0.05 * np.linalg.norm(clean))
+    True
+    """
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        method: str = "truncated-cauchy",
+        preset: str = "default",
+        init: Any = "auto",
+        scale: Any = "auto",
+        outliers: Any = "auto",
+        solver: Any = "auto",
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        random_state: Any = None,
+        verbose: int = 0,
+        callback: Callback | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.method = method
+        self.preset = preset
+        self.init = init
+        self.scale = scale
+        self.outliers = outliers
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callback = callback
+
+    def fit(self, X: Any, y: Any = None, *, weights: Any = None) -> Self:
+        """Learn the components of X.
+
+        Parameters
+        ----------
+        X : array-like (n_samples, n_features)
+            Non-negative data; NaN means missing. Sparse matrices are worked on densely.
+        y : None
+            Ignored.
+        weights : array-like (n_samples, n_features) or None
+            Non-negative weight of every entry; an entry of weight zero has no influence whatever it holds.
+        """
+        self.fit_transform(X, weights=weights)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None) -> Matrix:
+        """Learn the components of X and return its codes, (n_samples, n_components)."""
+        parts = self._check_parameters()
+        data = check_observations(self, X, weights, reset=True)
+        rank = check_rank(self.n_components, data.X, type(self).__name__)
+        unit = data_unit(data.X)
+        with NumPyEngine().running() as engine:
+            V, M = _place(data, unit, engine)
+            result = self._run(V, M, rank, parts, unit, engine)
+            components, code = _normalise(result.state.W, engine.join(result.state.Ht))
+            basis = Basis(components.T, code, parts.loss, result.state.scale, result.state.cut, parts.solver)
+            Ht = basis.encode(V, M, engine, **self._encoding_limits())
+            about = basis.describe(V, M, Ht, engine)
+            codes: Matrix = engine.join(Ht) * unit
+
+            # All that can fail or be interrupted is done: an estimator is fitted in whole or not at all.
+            self.parts_ = parts
+            self.components_ = components
+            self.n_components_ = rank
+            self.scale_ = basis.scale * unit
+            self.thresholds_ = np.full(components.shape[1], np.inf) if basis.cut is None else basis.cut * unit
+            self._typical_code, self._unit = code, unit
+            self.weights_ = engine.join(about.weights)
+            self.outliers_ = engine.join(about.outliers)
+            losses, totals = float(engine.join(about.losses).sum()), float(engine.join(about.totals).sum())
+            self.objective_ = 0.5 * (losses + parts.loss.log_scale_coef * totals * log(self.scale_))
+            self.reconstruction_err_ = float(np.sqrt(engine.join(about.inlier_squares).sum())) * unit
+            self.history_ = _table(result.history)
+            self.n_iter_ = len(result.history) - 1
+            self.converged_ = result.converged
+        if self.n_iter_ == self.max_iter and not self.converged_:
+            warnings.warn(
+                f"{type(self).__name__} did not converge in {self.max_iter} iterations: the last changed the objective "
+                f"by {result.history[-1].relative_change:.1e} of its fall, tol is {self.tol:.1e}. Increase max_iter, "
+                "or tol if the result is good enough.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return codes
+
+    def transform(self, X: Any, *, weights: Any = None) -> Matrix:
+        """Return the codes of samples, (n_samples, n_components).
+
+        Robust: a corrupted sample gets the code of its clean part. Each sample is encoded by itself.
+        """
+        return self._encode(self._check_new(X, weights))
+
+    def inverse_transform(self, X: Any) -> Matrix:
+        """Return the reconstruction of codes (n_samples, n_components), in the space of the data."""
+        check_is_fitted(self)
+        codes = check_array(X, dtype=(np.float64, np.float32))
+        if codes.shape[1] != self.n_components_:
+            raise ValueError(f"Codes must have {self.n_components_} columns, one per component; got {codes.shape[1]}.")
+        return np.asarray(codes @ self.components_)
+
+    def clean(self, X: Any, *, weights: Any = None) -> Any:
+        """Return X with outliers and missing entries replaced by the reconstruction, all others untouched.
+
+        A data frame comes back as a data frame.
+        """
+        data = self._check_new(X, weights)
+        codes, about = self._encode_and_describe(data)
+        replaced = about.outliers if data.M is None else about.outliers | (data.M == 0)
+        return like(X, np.where(replaced, codes @ self.components_, data.X))
+
+    def outlier_mask(self, X: Any, *, weights: Any = None) -> Any:
+        """Return True where an observed entry is an outlier, (n_samples, n_features)."""
+        return like(X, self._encode_and_describe(self._check_new(X, weights))[1].outliers)
+
+    def score_samples(self, X: Any, *, weights: Any = None) -> Matrix:
+        """Return how well each sample fits, (n_samples,): minus the mean loss of its entries, higher is better.
+
+        For the Cauchy losses this is the mean log-likelihood of the entries, up to a constant, so that models with
+        different scales can be compared. A sample without observed entries scores zero.
+        """
+        about = self._encode_and_describe(self._check_new(X, weights))[1]
+        observed = about.totals > 0
+        mean_loss = about.losses / np.where(observed, about.totals, 1)
+        return np.where(observed, -mean_loss - self.parts_.loss.log_scale_coef * log(self.scale_), 0.0)
+
+    def score(self, X: Any, y: Any = None, *, weights: Any = None) -> float:
+        """Return the mean of `score_samples`, for model selection."""
+        return float(np.mean(self.score_samples(X, weights=weights)))
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.n_components_)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def _check_parameters(self) -> Parts:
+        """Check the constructor's parameters and return the parts they stand for."""
+        if not isinstance(self.max_iter, int | np.integer) or self.max_iter < 1:
+            raise ValueError(f"max_iter must be a positive integer; got {self.max_iter!r}.")
+        if not isinstance(self.tol, int | float | np.number) or not 0 <= self.tol < np.inf:
+            raise ValueError(f"tol must be a non-negative number; got {self.tol!r}.")
+        if self.callback is not None and not callable(self.callback):
+            raise ValueError(f"callback must be a function of one iteration, or None; got {self.callback!r}.")
+        return resolve(
+            self.method, self.preset, init=self.init, scale=self.scale, outliers=self.outliers, solver=self.solver
+        )
+
+    def _run(self, V: Blocks, M: Blocks | None, rank: int, parts: Parts, unit: float, engine: NumPyEngine) -> Result:
+        """Draw the start and run Algorithm 2; what the user sees of it is in the units of X."""
+        X = engine.join(V)
+        weight = float(X.size) if M is None else float(engine.join(M).sum(dtype=np.float64))
+        offset = 0.5 * parts.loss.log_scale_coef * weight * log(unit)
+
+        def in_units_of_X(iteration: Iteration) -> Iteration:
+            return iteration._replace(scale=iteration.scale * unit, objective=iteration.objective + offset)
+
+        with tqdm(total=self.max_iter, disable=not self.verbose, desc=type(self).__name__) as bar:
+
+            def watch(iteration: Iteration) -> bool:
+                iteration = in_units_of_X(iteration)
+                bar.update(iteration.n_iter - bar.n)
+                bar.set_postfix_str(
+                    f"objective {iteration.objective:.6g}, scale {iteration.scale:.3g}, "
+                    f"outliers {iteration.outlier_share:.1%}"
+                )
+                return self.callback is not None and bool(self.callback(iteration))
+
+            W, H = parts.init(X.T, None if M is None else engine.join(M).T, rank, _generator(self.random_state))
+            method = parts.method
+            if isinstance(method.scale, FixedScale):
+                method = replace(method, scale=FixedScale(method.scale.value / unit))
+            result = run(
+                V,
+                M,
+                W,
+                engine.split(np.ascontiguousarray(H.T), like=V),
+                method,
+                engine,
+                max_iter=self.max_iter,
+                tol=self.tol,
+                scale_floor=float(np.finfo(X.dtype).eps),
+                callback=watch,
+            )
+        return result._replace(history=[in_units_of_X(iteration) for iteration in result.history])
+
+    def _encoding_limits(self) -> dict[str, Any]:
+        # Codes are compared coordinate by coordinate, which is stricter than the objective: ten times its tolerance.
+        return {"max_iter": self.max_iter, "tol": 10 * self.tol}
+
+    def _check_new(self, X: Any, weights: Any) -> Observations:
+        check_is_fitted(self)
+        return check_observations(self, X, weights, reset=False)
+
+    def _encode(self, data: Observations) -> Matrix:
+        """Return the codes of new samples."""
+        with NumPyEngine().running() as engine:
+            V, M = _place(data, self._unit, engine)
+            Ht = self._basis().encode(V, M, engine, **self._encoding_limits())
+            return np.asarray(engine.join(Ht) * self._unit)
+
+    def _encode_and_describe(self, data: Observations) -> tuple[Matrix, Description]:
+        """Return the codes of new samples, and what the fit says of their entries."""
+        with NumPyEngine().running() as engine:
+            V, M = _place(data, self._unit, engine)
+            basis = self._basis()
+            Ht = basis.encode(V, M, engine, **self._encoding_limits())
+            about = basis.describe(V, M, Ht, engine)
+            return engine.join(Ht) * self._unit, Description(*(engine.join(blocks) for blocks in about))
+
+    def _basis(self) -> Basis:
+        cut = None if np.isinf(self.thresholds_).all() else self.thresholds_ / self._unit
+        parts = self.parts_
+        return Basis(self.components_.T, self._typical_code, parts.loss, self.scale_ / self._unit, cut, parts.solver)
+
+
+class TruncatedCauchyNMF(RobustNMF):
+    """Truncated Cauchy NMF: `RobustNMF` with ``method="truncated-cauchy"``.
+
+    Every entry gets the weight 1 / (1 + (residual / scale)**2), or 0 if it is an outlier. See `RobustNMF` for the
+    parameters and attributes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from robustnmf import TruncatedCauchyNMF
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.random((30, 2)) @ rng.random((2, 20))
+    >>> X[3, 5] = 100.0
+    >>> model = TruncatedCauchyNMF(n_components=2, random_state=0).fit(X)
+    >>> bool(model.outliers_[3, 5])
+    True
+    """
+
+    method = "truncated-cauchy"
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        preset: str = "default",
+        init: Any = "auto",
+        scale: Any = "auto",
+        outliers: Any = "auto",
+        solver: Any = "auto",
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        random_state: Any = None,
+        verbose: int = 0,
+        callback: Callback | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.preset = preset
+        self.init = init
+        self.scale = scale
+        self.outliers = outliers
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.verbose = verbose
+        self.callback = callback
+
+
+def data_unit(X: Matrix) -> float:
+    """Return the power of two nearest the geometric mean of the positive entries.
+
+    Data is divided by it so that squares neither overflow nor vanish, whatever the unit of X. A power of two divides
+    without rounding; a geometric mean can be moved little by outliers.
+    """
+    positive = X[X > 0]
+    return float(2.0 ** round(float(np.mean(np.log2(positive))))) if positive.size else 1.0
+
+
+def _place(data: Observations, unit: float, engine: NumPyEngine) -> tuple[Blocks, Blocks | None]:
+    """Return blocks of the data in its unit, and of its weights."""
+    V = engine.split(data.X if unit == 1.0 else data.X / unit)
+    return V, None if data.M is None else engine.split(data.M, like=V)
+
+
+def _normalise(W: Matrix, Ht: Matrix) -> tuple[Matrix, Matrix]:
+    """Return the components, W' with maximum 1 in each row, and the typical code in them."""
+    largest = W.max(axis=0)
+    largest[largest == 0] = 1
+    components = np.ascontiguousarray((W / largest).T)
+    return components, typical_code(components.T, Ht * largest, np)
+
+
+def _table(history: list[Iteration]) -> dict[str, Matrix]:
+    """Return the history as one array per column."""
+    columns = ("objective", "scale", "outlier_share", "seconds", "relative_change")
+    return {name: np.array([getattr(iteration, name) for iteration in history]) for name in columns}
+
+
+def _generator(random_state: Any) -> np.random.Generator:
+    """Return a generator for what scikit-learn accepts as random_state, or the generator given."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    return np.random.default_rng(check_random_state(random_state).randint(2**31))
+
+
+def like(X: Any, values: Matrix) -> Any:
+    """Return values as a data frame with the labels of X, if X is one."""
+    if hasattr(X, "columns") and hasattr(X, "index"):  # pandas
+        return type(X)(values, index=X.index, columns=X.columns)
+    if hasattr(X, "columns") and hasattr(X, "schema"):  # polars
+        return type(X)(values, schema=list(X.columns), orient="row")
+    return values

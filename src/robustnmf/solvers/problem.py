@@ -1,0 +1,60 @@
+"""Weighted non-negative least squares (WNLS), many problems at a time, eq. (3-6) and (3-7).
+
+    min_{x >= 0}  1/2 * sum_i q_i * (y - A x)_i**2          for every row (x, y, q) of (X, Y, Q)
+
+With A = W and the rows of V' this is the update of H; with A = H' and the rows of V the update of W.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from robustnmf.arrays import Array, Namespace
+
+# Entries of the largest temporary array when Gram matrices are formed: 64 MiB in float64.
+_TEMPORARY_ENTRIES = 2**23
+
+
+@dataclass
+class Problem:
+    """B problems that share the matrix A: A is (p, r), Y and Q are (B, p)."""
+
+    A: Array
+    Y: Array
+    Q: Array
+    xp: Namespace
+
+    @cached_property
+    def rhs(self) -> Array:
+        """A' D y for every problem, with D = diag(q); shape (B, r)."""
+        return (self.Q * self.Y) @ self.A
+
+    @cached_property
+    def gram(self) -> Array:
+        """A' D A for every problem; shape (B, r, r)."""
+        xp, r = self.xp, self.A.shape[1]
+        if not self._square_is_small:
+            return xp.matmul(self.A.T * self.Q[:, None, :], self.A)
+        # All Gram matrices at once, as one product with the row-wise Khatri-Rao square of A.
+        left, right = np.triu_indices(r)
+        square = xp.take(self.A, xp.asarray(left), axis=1) * xp.take(self.A, xp.asarray(right), axis=1)
+        position = np.zeros((r, r), dtype=np.int64)
+        position[left, right] = position[right, left] = np.arange(left.size)
+        return xp.reshape(xp.take(self.Q @ square, xp.asarray(position.ravel()), axis=1), (-1, r, r))
+
+    @property
+    def _square_is_small(self) -> bool:
+        p, r = self.A.shape
+        return bool(p * r * (r + 1) // 2 <= _TEMPORARY_ENTRIES)
+
+    def chunks(self) -> list[slice]:
+        """Return slices of problems whose Gram matrices, and what forms them, are of bounded size."""
+        n_problems, (p, r) = self.Y.shape[0], self.A.shape
+        entries = r * (r if self._square_is_small else max(p, r))
+        size = max(1, min(n_problems, _TEMPORARY_ENTRIES // entries))
+        return [slice(i, i + size) for i in range(0, n_problems, size)]
+
+    def __getitem__(self, rows: slice) -> "Problem":
+        """Return some of the problems."""
+        return Problem(self.A, self.Y[rows], self.Q[rows], self.xp)

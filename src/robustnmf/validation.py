@@ -1,0 +1,124 @@
+"""Checks of what the user passes: data, weights, rank; every error says what to do."""
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.utils import check_array
+from sklearn.utils.validation import validate_data
+
+Matrix = NDArray[Any]
+
+
+class Observations(NamedTuple):
+    """Data that is ready to be worked on, samples in rows."""
+
+    X: Matrix
+    """(n_samples, n_features), floating, C-contiguous, finite, non-negative; 0 where missing."""
+    M: Matrix | None
+    """Weight of every entry, at most 1 and 0 where missing; None if all are 1."""
+
+
+def check_observations(estimator: Any, X: Any, weights: Any, *, reset: bool) -> Observations:
+    """Return the data of an estimator's method, with missing entries and user weights in one array."""
+    name = type(estimator).__name__
+    if isinstance(X, np.ma.MaskedArray):
+        X = np.ma.filled(X.astype(np.float64 if X.dtype.kind in "iub" else X.dtype), np.nan)
+    X = validate_data(
+        estimator,
+        X,
+        reset=reset,
+        accept_sparse=("csr", "csc"),
+        dtype=(np.float64, np.float32),
+        order="C",
+        ensure_all_finite=False,
+        ensure_min_features=1,
+    )
+    if sparse.issparse(X):
+        X = _dense(X)
+    user_weights = None if weights is None else _check_weights(weights, X)
+    missing = np.isnan(X)
+    if user_weights is not None:
+        missing |= user_weights == 0  # an entry without weight may hold anything
+    _check_values(X, missing, name)
+    if not missing.any():
+        return Observations(X, user_weights)
+    if missing.all():
+        raise ValueError(f"{name} needs at least one observed entry; all {X.size} entries of X are missing (NaN).")
+    if reset:
+        _warn_of_empty(missing, name)
+    M = np.asarray(~missing, dtype=X.dtype)
+    return Observations(np.where(missing, 0, X), M if user_weights is None else M * user_weights)
+
+
+def check_rank(n_components: Any, X: Matrix, name: str) -> int:
+    """Return the rank as an int, or say which ranks the data allows."""
+    limit = min(X.shape)
+    is_integer = isinstance(n_components, int | np.integer) and not isinstance(n_components, bool)
+    if not is_integer or not 1 <= n_components <= limit:
+        raise ValueError(
+            f"n_components of {name} must be an integer in [1, {limit}] for data with n_samples={X.shape[0]} and "
+            f"n_features={X.shape[1]}; got {n_components!r}."
+        )
+    return int(n_components)
+
+
+def _dense(X: Any) -> Matrix:
+    """Return a sparse matrix as an array; its zeros are observed values, so every entry has a weight."""
+    try:
+        return np.ascontiguousarray(X.toarray())
+    except MemoryError as error:
+        size = X.shape[0] * X.shape[1] * X.dtype.itemsize / 2**30
+        raise MemoryError(
+            f"A robust fit gives every entry of X a weight, zeros included, so a sparse X of shape {X.shape} is worked "
+            f"on densely and needs {size:.1f} GiB. Select features or samples, or use float32."
+        ) from error
+
+
+def _check_weights(weights: Any, X: Matrix) -> Matrix:
+    """Return the user's weights, scaled to at most 1, in the dtype of X."""
+    weights = check_array(weights, dtype=np.float64, ensure_all_finite=True, input_name="weights")
+    if weights.shape != X.shape:
+        raise ValueError(f"weights must have the shape of X, {X.shape}; got {weights.shape}.")
+    if weights.min() < 0:
+        row, column = np.argwhere(weights < 0)[0]
+        raise ValueError(
+            f"weights must be non-negative; got {weights[row, column]} at sample {row}, feature {column}. "
+            "Use 0 for entries that should not count."
+        )
+    largest = weights.max()
+    if largest == 0:
+        raise ValueError("weights must not all be zero: no entry of X would count.")
+    return np.ascontiguousarray(weights / largest, dtype=X.dtype)
+
+
+def _check_values(X: Matrix, missing: Matrix, name: str) -> None:
+    """Refuse infinite and negative entries, and name the first."""
+    for bad, what, advice in (
+        (np.isinf(X), "Infinite values", "Replace infinity by NaN if it means missing."),
+        (X < 0, "Negative values", "Shift or clip the data, or set them to NaN if they are missing."),
+    ):
+        bad &= ~missing
+        if bad.any():
+            row, column = np.argwhere(bad)[0]
+            raise ValueError(
+                f"{what} in data passed to {name}: X must be finite and non-negative (NaN means missing, inf is not "
+                f"allowed); {bad.sum()} of {X.size} entries are not, the first is {X[row, column]} at sample {row}, "
+                f"feature {column}. {advice}"
+            )
+
+
+def _warn_of_empty(missing: Matrix, name: str) -> None:
+    """Warn of samples and features that hold nothing: their codes and components will be zero."""
+    for axis, what, result in ((1, "sample", "codes"), (0, "feature", "components")):
+        empty = np.flatnonzero(missing.all(axis=axis))
+        if empty.size:
+            shown = ", ".join(map(str, empty[:5])) + (", ..." if empty.size > 5 else "")
+            warnings.warn(
+                f"{name}: {empty.size} {what}(s) have no observed entry ({what} {shown}); their {result} are set to "
+                "zero. Drop them to silence this warning.",
+                UserWarning,
+                stacklevel=4,
+            )
