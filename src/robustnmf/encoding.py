@@ -68,16 +68,19 @@ class Basis:
         return Description(*engine.map(_describe, V, M, Ht, basis=self))
 
 
-def typical_code(W: Array, Ht: Array, xp: Namespace) -> Array:
+def typical_code(W: Array, Ht: Array, importance: Array | None, xp: Namespace) -> Array:
     """Return the mean of the codes, each divided by the size of its reconstruction, (r,).
 
-    Without the division a few huge, wrong samples would decide.
+    Without the division a few huge, wrong samples would decide. A sample counts by its `importance`, (n,): the total
+    weight of its entries.
     """
     size = Ht @ xp.sum(W, axis=0)
-    positive = size > 0
-    if not xp.any(positive):
+    weight = xp.astype(size > 0, W.dtype) * (1 if importance is None else xp.astype(importance, W.dtype))
+    total = xp.sum(weight)
+    if total == 0:
         return xp.zeros(W.shape[1], dtype=W.dtype)
-    return xp.mean(Ht[positive] / size[positive][:, None], axis=0)
+    share = weight / total / xp.where(size > 0, size, 1)
+    return share @ Ht
 
 
 def _encode(

@@ -1,8 +1,11 @@
 """The scikit-learn face: the only file that turns X into V = X' and W into ``components_``."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from math import log
+from math import frexp, inf, ldexp, log, sqrt
+from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
@@ -13,13 +16,12 @@ from sklearn.utils import Tags, check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
-from robustnmf.arrays import Blocks
 from robustnmf.encoding import Basis, Description, typical_code
 from robustnmf.engines import NumPyEngine
 from robustnmf.halfquadratic import Callback, Iteration, Result, run
 from robustnmf.methods import Parts, resolve
 from robustnmf.scales import FixedScale
-from robustnmf.validation import Observations, check_observations, check_rank
+from robustnmf.validation import Observations, check_observations, check_rank, check_start
 
 Matrix = NDArray[Any]
 
@@ -72,8 +74,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     weights_ : ndarray (n_samples, n_features)
         Weight of every training entry, between 0 (outlier or missing) and 1. User weights are not multiplied in.
     objective_ : float
-        Objective at the returned codes and components (for estimated scales: half the negative log-likelihood up to
-        a constant).
+        Objective (2-4) at the returned codes and components; where the scale is estimated, half the negative
+        log-likelihood up to a constant.
     history_ : dict of ndarray
         Per iteration, the start first: "objective", "scale", "outlier_share", "seconds", "relative_change".
     reconstruction_err_ : float
@@ -161,14 +163,16 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None) -> Matrix:
         """Learn the components of X and return its codes, (n_samples, n_components)."""
         parts = self._check_parameters()
-        data = check_observations(self, X, weights, reset=True)
-        rank = check_rank(self.n_components, data.X, type(self).__name__)
-        unit = data_unit(data.X)
-        with NumPyEngine().running() as engine:
-            V, M = _place(data, unit, engine)
-            result = self._run(V, M, rank, parts, unit, engine)
-            components, code = _normalise(result.state.W, engine.join(result.state.Ht))
+        with _unchanged_on_failure(self), NumPyEngine().running() as engine:
+            data = check_observations(self, X, weights, reset=True)
+            rank = check_rank(self.n_components, data.X, type(self).__name__)
+            unit = data_unit(data.X)
+            data = data.in_unit(unit, data.X.dtype)
+            result = self._run(data, rank, parts, unit, engine)
+            importance = None if data.M is None else data.M.sum(axis=1, dtype=np.float64)
+            components, code = _normalise(result.state.W, engine.join(result.state.Ht), importance)
             basis = Basis(components.T, code, parts.loss, result.state.scale, result.state.cut, parts.solver)
+            V, M = data.blocks(engine)
             Ht = basis.encode(V, M, engine, **self._encoding_limits())
             about = basis.describe(V, M, Ht, engine)
             codes: Matrix = engine.join(Ht) * unit
@@ -178,12 +182,14 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self.components_ = components
             self.n_components_ = rank
             self.scale_ = basis.scale * unit
-            self.thresholds_ = np.full(components.shape[1], np.inf) if basis.cut is None else basis.cut * unit
-            self._typical_code, self._unit = code, unit
+            self.thresholds_ = _thresholds(basis) * unit
+            self._basis, self._unit = basis, unit
             self.weights_ = engine.join(about.weights)
             self.outliers_ = engine.join(about.outliers)
             losses, totals = float(engine.join(about.losses).sum()), float(engine.join(about.totals).sum())
-            self.objective_ = 0.5 * (losses + parts.loss.log_scale_coef * totals * log(self.scale_))
+            self.objective_ = 0.5 * (
+                losses + parts.loss.log_scale_coef * totals * log(basis.scale / result.state.first_scale)
+            )
             self.reconstruction_err_ = float(np.sqrt(engine.join(about.inlier_squares).sum())) * unit
             self.history_ = _table(result.history)
             self.n_iter_ = len(result.history) - 1
@@ -194,7 +200,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 f"by {result.history[-1].relative_change:.1e} of its fall, tol is {self.tol:.1e}. Increase max_iter, "
                 "or tol if the result is good enough.",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,  # beyond scikit-learn's wrapper of this method
             )
         return codes
 
@@ -236,7 +242,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         about = self._encode_and_describe(self._check_new(X, weights))[1]
         observed = about.totals > 0
         mean_loss = about.losses / np.where(observed, about.totals, 1)
-        return np.where(observed, -mean_loss - self.parts_.loss.log_scale_coef * log(self.scale_), 0.0)
+        log_scale = log(self._basis.scale) + log(self._unit)  # scale_ itself may vanish for denormal data
+        return np.where(observed, -mean_loss - self.parts_.loss.log_scale_coef * log_scale, 0.0)
 
     def score(self, X: Any, y: Any = None, *, weights: Any = None) -> float:
         """Return the mean of `score_samples`, for model selection."""
@@ -256,24 +263,22 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _check_parameters(self) -> Parts:
         """Check the constructor's parameters and return the parts they stand for."""
-        if not isinstance(self.max_iter, int | np.integer) or self.max_iter < 1:
+        if not isinstance(self.max_iter, Integral) or isinstance(self.max_iter, bool) or self.max_iter < 1:
             raise ValueError(f"max_iter must be a positive integer; got {self.max_iter!r}.")
-        if not isinstance(self.tol, int | float | np.number) or not 0 <= self.tol < np.inf:
-            raise ValueError(f"tol must be a non-negative number; got {self.tol!r}.")
+        if not isinstance(self.tol, Real) or isinstance(self.tol, bool) or not 0 <= self.tol < inf:
+            raise ValueError(f"tol must be a finite, non-negative number; got {self.tol!r}.")
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be a function of one iteration, or None; got {self.callback!r}.")
         return resolve(
             self.method, self.preset, init=self.init, scale=self.scale, outliers=self.outliers, solver=self.solver
         )
 
-    def _run(self, V: Blocks, M: Blocks | None, rank: int, parts: Parts, unit: float, engine: NumPyEngine) -> Result:
+    def _run(self, data: Observations, rank: int, parts: Parts, unit: float, engine: NumPyEngine) -> Result:
         """Draw the start and run Algorithm 2; what the user sees of it is in the units of X."""
-        X = engine.join(V)
-        weight = float(X.size) if M is None else float(engine.join(M).sum(dtype=np.float64))
-        offset = 0.5 * parts.loss.log_scale_coef * weight * log(unit)
+        V, M = data.blocks(engine)
 
         def in_units_of_X(iteration: Iteration) -> Iteration:
-            return iteration._replace(scale=iteration.scale * unit, objective=iteration.objective + offset)
+            return iteration._replace(scale=iteration.scale * unit)
 
         with tqdm(total=self.max_iter, disable=not self.verbose, desc=type(self).__name__) as bar:
 
@@ -286,10 +291,15 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 )
                 return self.callback is not None and bool(self.callback(iteration))
 
-            W, H = parts.init(X.T, None if M is None else engine.join(M).T, rank, _generator(self.random_state))
+            observed = None if data.M is None else data.M.T
+            start = parts.init(data.X.T, observed, rank, _generator(self.random_state))
+            W, H = check_start(start, data.X.T, observed, rank)
             method = parts.method
             if isinstance(method.scale, FixedScale):
-                method = replace(method, scale=FixedScale(method.scale.value / unit))
+                # In units of the data it may overflow or vanish; so far out the weights are all 1, or the floor counts.
+                number = np.finfo(W.dtype)
+                scale = min(max(method.scale.value / unit, float(number.tiny)), float(number.max) ** 0.5)
+                method = replace(method, scale=FixedScale(scale))
             result = run(
                 V,
                 M,
@@ -299,7 +309,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 engine,
                 max_iter=self.max_iter,
                 tol=self.tol,
-                scale_floor=float(np.finfo(X.dtype).eps),
+                scale_floor=float(np.finfo(W.dtype).eps),
                 callback=watch,
             )
         return result._replace(history=[in_units_of_X(iteration) for iteration in result.history])
@@ -315,23 +325,17 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _encode(self, data: Observations) -> Matrix:
         """Return the codes of new samples."""
         with NumPyEngine().running() as engine:
-            V, M = _place(data, self._unit, engine)
-            Ht = self._basis().encode(V, M, engine, **self._encoding_limits())
+            V, M = data.in_unit(self._unit, self.components_.dtype).blocks(engine)
+            Ht = self._basis.encode(V, M, engine, **self._encoding_limits())
             return np.asarray(engine.join(Ht) * self._unit)
 
     def _encode_and_describe(self, data: Observations) -> tuple[Matrix, Description]:
         """Return the codes of new samples, and what the fit says of their entries."""
         with NumPyEngine().running() as engine:
-            V, M = _place(data, self._unit, engine)
-            basis = self._basis()
-            Ht = basis.encode(V, M, engine, **self._encoding_limits())
-            about = basis.describe(V, M, Ht, engine)
+            V, M = data.in_unit(self._unit, self.components_.dtype).blocks(engine)
+            Ht = self._basis.encode(V, M, engine, **self._encoding_limits())
+            about = self._basis.describe(V, M, Ht, engine)
             return engine.join(Ht) * self._unit, Description(*(engine.join(blocks) for blocks in about))
-
-    def _basis(self) -> Basis:
-        cut = None if np.isinf(self.thresholds_).all() else self.thresholds_ / self._unit
-        parts = self.parts_
-        return Basis(self.components_.T, self._typical_code, parts.loss, self.scale_ / self._unit, cut, parts.solver)
 
 
 class TruncatedCauchyNMF(RobustNMF):
@@ -382,28 +386,45 @@ class TruncatedCauchyNMF(RobustNMF):
         self.callback = callback
 
 
+@contextmanager
+def _unchanged_on_failure(estimator: Any) -> Iterator[None]:
+    """Restore the attributes of an estimator if fitting it fails or is interrupted."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
+
+
 def data_unit(X: Matrix) -> float:
-    """Return the power of two nearest the geometric mean of the positive entries.
+    """Return the largest power of two that is not above the median of the positive entries.
 
     Data is divided by it so that squares neither overflow nor vanish, whatever the unit of X. A power of two divides
-    without rounding; a geometric mean can be moved little by outliers.
+    without rounding; a median is not moved by a minority of outliers, however large.
     """
     positive = X[X > 0]
-    return float(2.0 ** round(float(np.mean(np.log2(positive))))) if positive.size else 1.0
+    if not positive.size:
+        return 1.0
+    middle = (positive.size - 1) // 2
+    positive.partition(middle)
+    return ldexp(1.0, frexp(float(positive[middle]))[1] - 1)
 
 
-def _place(data: Observations, unit: float, engine: NumPyEngine) -> tuple[Blocks, Blocks | None]:
-    """Return blocks of the data in its unit, and of its weights."""
-    V = engine.split(data.X if unit == 1.0 else data.X / unit)
-    return V, None if data.M is None else engine.split(data.M, like=V)
+def _thresholds(basis: Basis) -> Matrix:
+    """Return the magnitude beyond which an entry of each feature has weight zero, by the rule or by the loss."""
+    by_loss = basis.scale * sqrt(getattr(basis.loss, "cap", inf))
+    by_rule = np.full(basis.W.shape[0], inf, dtype=basis.W.dtype) if basis.cut is None else basis.cut
+    return np.minimum(by_rule, by_loss)
 
 
-def _normalise(W: Matrix, Ht: Matrix) -> tuple[Matrix, Matrix]:
+def _normalise(W: Matrix, Ht: Matrix, importance: Matrix | None) -> tuple[Matrix, Matrix]:
     """Return the components, W' with maximum 1 in each row, and the typical code in them."""
     largest = W.max(axis=0)
     largest[largest == 0] = 1
     components = np.ascontiguousarray((W / largest).T)
-    return components, typical_code(components.T, Ht * largest, np)
+    return components, typical_code(components.T, Ht * largest, importance, np)
 
 
 def _table(history: list[Iteration]) -> dict[str, Matrix]:

@@ -40,7 +40,13 @@ class State(NamedTuple):
     cut: Array | None
     """Magnitude beyond which an entry of each feature is an outlier, (m,); None if no rule cuts."""
     objective: float
-    """Half the sum of M * rho, plus half the weight of all entries times c * log(scale)."""
+    """Eq. (2-4), plus half the weight of all entries times c * log(scale / first_scale).
+
+    At a fixed scale that is eq. (2-4); where the scale is estimated, the negative log-likelihood up to a factor and a
+    constant, which alone can be compared between scales.
+    """
+    first_scale: float
+    """Scale at the start."""
     outlier_share: float
     """Share of the observed entries that have weight zero."""
 
@@ -105,7 +111,7 @@ def step(V: Blocks, M: Blocks | None, state: State, method: Method, engine: Engi
     Ht = engine.map(half_step, V, M, state.Ht, A=state.W, cut=cut, **parts)  # lines 2 to 6
     cut_rows = None if cut is None else cut[:, None]
     W = engine.map_features(half_step, V, M, state.W, cut_rows, A=engine.join(Ht), **parts)  # lines 7 to 9
-    return assess(V, M, W, Ht, state.scale, method, engine, scale_floor)
+    return assess(V, M, W, Ht, state, method, engine, scale_floor)
 
 
 def half_step(
@@ -134,22 +140,23 @@ def assess(
     M: Blocks | None,
     W: Array,
     Ht: Blocks,
-    previous_scale: float | None,
+    previous: State | None,
     method: Method,
     engine: Engine,
     scale_floor: float,
 ) -> State:
     """Measure the residuals of W and H: their scale (3-11), outliers (section 3.3) and objective (2-4)."""
     magnitudes = engine.map(residual_magnitudes, V, Ht, W=W)
-    scale = max(method.scale(magnitudes, M, previous_scale, engine), scale_floor)
+    scale = max(method.scale(magnitudes, M, None if previous is None else previous.scale, engine), scale_floor)
+    first_scale = scale if previous is None else previous.first_scale
     cut = method.outliers(magnitudes, M, scale, engine)
     if cut is not None:
         cut = engine.xp.broadcast_to(engine.xp.asarray(cut, dtype=W.dtype), (W.shape[0],))
     losses, n_outliers, n_observed, weight = engine.sum(
         _summarise, magnitudes, M, loss=method.loss, scale=scale, cut=cut
     )
-    objective = 0.5 * (losses + method.loss.log_scale_coef * weight * log(scale))
-    return State(W, Ht, scale, cut, objective, n_outliers / max(n_observed, 1))
+    objective = 0.5 * (losses + method.loss.log_scale_coef * weight * log(scale / first_scale))
+    return State(W, Ht, scale, cut, objective, first_scale, n_outliers / max(n_observed, 1))
 
 
 def entry_weights(R: Array, M: Array | None, *, loss: Loss, scale: Any, cut: Array | None, xp: Namespace) -> Array:
@@ -162,8 +169,8 @@ def entry_weights(R: Array, M: Array | None, *, loss: Loss, scale: Any, cut: Arr
 
 def squared_ratio(R: Array, scale: Any, xp: Namespace) -> Array:
     """Return s = (R / scale)**2, kept finite."""
-    largest = float(xp.finfo(R.dtype).max) ** 0.5 / 2
-    ratio = xp.clip(R / scale, -largest, largest)
+    largest = scale * (float(xp.finfo(R.dtype).max) ** 0.5 / 2)
+    ratio = xp.clip(R, -largest, largest) / scale
     return ratio * ratio
 
 

@@ -10,6 +10,7 @@ from numbers import Real
 from types import MappingProxyType
 from typing import Any, Literal
 
+from robustnmf.errors import IncompatibleError
 from robustnmf.halfquadratic import Method
 from robustnmf.initializers import Initializer, MedianStart, PublishedStart, RandomStart
 from robustnmf.losses import Cauchy, Loss, TruncatedCauchy
@@ -18,10 +19,6 @@ from robustnmf.scales import MAD, FixedScale, Nagy, ScaleRule
 from robustnmf.solvers import HALS, Nesterov, Solver
 
 Preset = Literal["default", "published"]
-
-
-class IncompatibleError(ValueError):
-    """Two parts that cannot work together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +92,7 @@ def resolve(
     A number for `scale` is the paper's gamma, a number for `outliers` its sigma: entries beyond gamma * sqrt(sigma)
     are cut.
     """
-    if method not in METHODS:
+    if not isinstance(method, str) or method not in METHODS:
         raise ValueError(f"method must be one of {_names(METHODS)}; got {method!r}.")
     if preset not in ("default", "published"):
         raise ValueError(f"preset must be 'default' or 'published'; got {preset!r}.")

@@ -9,6 +9,9 @@ from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
+from robustnmf.arrays import Blocks
+from robustnmf.engines import Engine
+
 Matrix = NDArray[Any]
 
 
@@ -19,6 +22,27 @@ class Observations(NamedTuple):
     """(n_samples, n_features), floating, C-contiguous, finite, non-negative; 0 where missing."""
     M: Matrix | None
     """Weight of every entry, at most 1 and 0 where missing; None if all are 1."""
+
+    def in_unit(self, unit: float, dtype: Any) -> "Observations":
+        """Return the data divided by a unit, in the dtype of the fit.
+
+        Entries are limited to a magnitude whose square, even in units of the smallest scale, does not overflow: 4e9 in
+        single and 1e77 in double precision. The unit is a typical entry, so only gross outliers are.
+        """
+        limit = 2.0 ** (np.finfo(dtype).maxexp // 4)
+        X = self.X.astype(np.result_type(self.X, dtype), copy=False)
+        if unit != 1.0:
+            with np.errstate(over="ignore"):
+                X = X / X.dtype.type(unit)
+        if X.max() > limit:
+            X = np.minimum(X, limit)
+        M = None if self.M is None else self.M.astype(dtype, copy=False)
+        return Observations(X.astype(dtype, copy=False), M)
+
+    def blocks(self, engine: Engine) -> tuple[Blocks, Blocks | None]:
+        """Return data and weights as blocks of an engine."""
+        V = engine.split(self.X)
+        return V, None if self.M is None else engine.split(self.M, like=V)
 
 
 def check_observations(estimator: Any, X: Any, weights: Any, *, reset: bool) -> Observations:
@@ -38,14 +62,14 @@ def check_observations(estimator: Any, X: Any, weights: Any, *, reset: bool) -> 
     )
     if sparse.issparse(X):
         X = _dense(X)
-    user_weights = None if weights is None else _check_weights(weights, X)
+    user_weights = None if weights is None else _check_weights(weights, X, needed=reset)
     missing = np.isnan(X)
     if user_weights is not None:
         missing |= user_weights == 0  # an entry without weight may hold anything
     _check_values(X, missing, name)
     if not missing.any():
         return Observations(X, user_weights)
-    if missing.all():
+    if reset and missing.all():
         raise ValueError(f"{name} needs at least one observed entry; all {X.size} entries of X are missing (NaN).")
     if reset:
         _warn_of_empty(missing, name)
@@ -65,6 +89,20 @@ def check_rank(n_components: Any, X: Matrix, name: str) -> int:
     return int(n_components)
 
 
+def check_start(start: Any, V: Matrix, M: Matrix | None, rank: int) -> tuple[Matrix, Matrix]:
+    """Return initial factors in the dtype of V, zero for features and samples of which nothing is observed."""
+    W, H = (np.array(factor, dtype=V.dtype) for factor in start)
+    for name, factor, shape in (("W", W, (V.shape[0], rank)), ("H", H, (rank, V.shape[1]))):
+        if factor.shape != shape:
+            raise ValueError(f"init must return {name} of shape {shape}; got {factor.shape}.")
+        if not (np.isfinite(factor).all() and (factor >= 0).all()):
+            raise ValueError(f"init must return finite, non-negative factors; {name} has other entries.")
+    if M is not None:
+        W[~M.any(axis=1)] = 0
+        H[:, ~M.any(axis=0)] = 0
+    return W, H
+
+
 def _dense(X: Any) -> Matrix:
     """Return a sparse matrix as an array; its zeros are observed values, so every entry has a weight."""
     try:
@@ -77,9 +115,12 @@ def _dense(X: Any) -> Matrix:
         ) from error
 
 
-def _check_weights(weights: Any, X: Matrix) -> Matrix:
-    """Return the user's weights, scaled to at most 1, in the dtype of X."""
-    weights = check_array(weights, dtype=np.float64, ensure_all_finite=True, input_name="weights")
+def _check_weights(weights: Any, X: Matrix, *, needed: bool) -> Matrix:
+    """Return the user's weights, scaled to at most 1, in the dtype of X; if `needed`, some must be positive."""
+    if isinstance(weights, np.ma.MaskedArray):
+        weights = weights.filled(0)
+    any_shape: dict[str, Any] = {"ensure_2d": False, "allow_nd": True, "ensure_min_samples": 0}
+    weights = check_array(weights, dtype=np.float64, input_name="weights", **any_shape)
     if weights.shape != X.shape:
         raise ValueError(f"weights must have the shape of X, {X.shape}; got {weights.shape}.")
     if weights.min() < 0:
@@ -90,7 +131,9 @@ def _check_weights(weights: Any, X: Matrix) -> Matrix:
         )
     largest = weights.max()
     if largest == 0:
-        raise ValueError("weights must not all be zero: no entry of X would count.")
+        if needed:
+            raise ValueError("weights must not all be zero: no entry of X would count.")
+        largest = 1.0
     return np.ascontiguousarray(weights / largest, dtype=X.dtype)
 
 

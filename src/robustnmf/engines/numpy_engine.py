@@ -30,14 +30,14 @@ class NumPyEngine:
     ----------
     n_threads : int or None
         Threads that work on the blocks; None takes Numba's setting (``NUMBA_NUM_THREADS``).
-    block_entries : int
-        Entries of the data matrix in one block.
+    block_entries : int or None
+        Entries of the data matrix in one block; None takes `BLOCK_ENTRIES`.
     """
 
-    def __init__(self, n_threads: int | None = None, block_entries: int = BLOCK_ENTRIES) -> None:
+    def __init__(self, n_threads: int | None = None, block_entries: int | None = None) -> None:
         self.xp: Namespace = xp
         self.n_threads = _default_threads() if n_threads is None else n_threads
-        self.block_entries = block_entries
+        self.block_entries = BLOCK_ENTRIES if block_entries is None else block_entries
         self._pool: ThreadPoolExecutor | None = None
 
     @contextmanager
@@ -184,4 +184,6 @@ def _quantile(values: Array, weights: Array | None, q: float) -> Any:
         return values[k]
     order = np.argsort(values, kind="stable")
     cumulated = np.cumsum(weights[order], dtype=np.float64)
-    return values[order[min(np.searchsorted(cumulated, q * cumulated[-1]), values.size - 1)]]
+    # Weights such as 1/3 are rounded: a sum that reaches the share to within that rounding has reached it.
+    share = (q - 4 * np.finfo(weights.dtype).eps) * cumulated[-1]
+    return values[order[np.searchsorted(cumulated, share)]]

@@ -1,0 +1,28 @@
+"""Shared data: small non-negative low-rank matrices with noise, outliers and gaps."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+
+class Sample(NamedTuple):
+    """Data with known truth, samples in rows."""
+
+    X: np.ndarray
+    clean: np.ndarray
+    outliers: np.ndarray
+
+
+def make_data(n=30, m=20, rank=3, noise=0.02, outliers=0.1, seed=0) -> Sample:
+    """Return low-rank data with Gaussian noise and gross outliers, at 0 or at ten times the level of the data."""
+    rng = np.random.default_rng(seed)
+    clean = rng.random((n, rank)) @ rng.random((rank, m))
+    mask = rng.random((n, m)) < outliers
+    noisy = np.maximum(clean + noise * rng.standard_normal((n, m)), 0)
+    return Sample(np.where(mask, rng.choice([0.0, 10.0], (n, m)), noisy), clean, mask)
+
+
+@pytest.fixture
+def data() -> Sample:
+    return make_data()
