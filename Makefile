@@ -11,10 +11,14 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 # Doctests of a module that needs an absent extra are skipped; every other example in a docstring must run.
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -q --doctest-modules --doctest-ignore-import-errors
 
-.PHONY: demo test test-all lint clean distclean
+.PHONY: demo compare test test-all lint clean distclean
 
 demo: $(STAMP)
 	$(BIN)/python -m robustnmf.demo
+
+# Every model on the embedded faces, one line each (minutes).
+compare: $(STAMP)
+	$(BIN)/python -m robustnmf.compare
 
 test: $(STAMP)
 	$(PYTEST) src tests

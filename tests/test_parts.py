@@ -5,19 +5,40 @@ from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
-from conftest import make_data
 from scipy.optimize import minimize_scalar
 from scipy.stats import cauchy
 
+from conftest import make_data
 from robustnmf.engines import NumPyEngine
-from robustnmf.halfquadratic import squared_ratio
+from robustnmf.errors import IncompatibleError
 from robustnmf.initializers import MedianStart, PublishedStart, RandomStart
-from robustnmf.losses import Cauchy, Loss, Squared, TruncatedCauchy
+from robustnmf.losses import (
+    Absolute,
+    Cauchy,
+    Correntropy,
+    Huber,
+    Hypersurface,
+    Loss,
+    SampleNorm,
+    Squared,
+    Truncated,
+    squared_ratio,
+)
 from robustnmf.methods import INITIALIZERS, METHODS, OUTLIERS, SCALES, SOLVERS, resolve
 from robustnmf.outliers import MADRule, ThreeSigma
 from robustnmf.scales import MAD, FixedScale, Nagy
 
-LOSSES = [Squared(), Cauchy(), TruncatedCauchy(4.0)]
+LOSSES = [
+    Squared(),
+    Cauchy(),
+    Hypersurface(),
+    Absolute(),
+    Huber(),
+    Correntropy(),
+    SampleNorm(),
+    Truncated(Cauchy(), 4.0),
+    Truncated(SampleNorm(), 4.0),
+]
 by_name = {"ids": lambda part: part.name}
 engine = NumPyEngine()
 
@@ -25,7 +46,7 @@ engine = NumPyEngine()
 @pytest.mark.parametrize("loss", LOSSES, **by_name)
 class TestLosses:
     def test_weight_is_the_derivative_of_rho(self, loss):
-        s = np.array([1e-3, 0.1, 1.0, 3.9, 4.1, 50.0])
+        s = np.array([1e-3, 0.1, 0.9, 1.1, 3.9, 4.1, 50.0])
         step = 1e-6 * s
         numerical = (loss.rho(s + step, np) - loss.rho(s - step, np)) / (2 * step)
         np.testing.assert_allclose(loss.weight(s, np), numerical, rtol=1e-7, atol=1e-12)
@@ -54,7 +75,7 @@ def test_truncated_cauchy_is_equation_2_1():
     gamma, cap = 2.0, 9.0
     x = np.array([0.0, 1.0, 5.99, 6.01, 100.0])
     expected = np.log(1 + (np.minimum(x, gamma * 3) / gamma) ** 2)
-    np.testing.assert_allclose(TruncatedCauchy(cap).rho(squared_ratio(x, gamma, np), np), expected)
+    np.testing.assert_allclose(Truncated(Cauchy(), cap).rho(squared_ratio(x, gamma, np), np), expected)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -145,9 +166,13 @@ class TestInitializers:
         np.testing.assert_array_equal(W, again[0])
         np.testing.assert_array_equal(H, again[1])
 
-    def test_missing_entries_have_no_influence(self, init, rank):
+    def test_missing_entries_have_no_influence_or_are_refused(self, init, rank):
         V = make_data().X.T
         M = np.where(np.random.default_rng(1).random(V.shape) < 0.2, 0.0, 1.0)
+        if init.name in ("heavy-noise", "near-separable"):
+            with pytest.raises(IncompatibleError, match="needs complete data"):
+                init(V, M, rank, np.random.default_rng(3))
+            return
         one = init(np.where(M == 0, 0, V), M, rank, np.random.default_rng(3))
         two = init(np.where(M == 0, 1e5, V), M, rank, np.random.default_rng(3))
         np.testing.assert_allclose(one[0], two[0], rtol=1e-9)
@@ -202,11 +227,18 @@ def test_published_preset_is_the_algorithm_of_the_paper():
 def test_named_parts_replace_those_of_the_preset():
     for kind, registry in {"init": INITIALIZERS, "scale": SCALES, "outliers": OUTLIERS, "solver": SOLVERS}.items():
         for name, part in registry.items():
-            assert getattr(resolve("truncated-cauchy", "default", **{kind: name}), kind) is part
+            method = {"smoothing": "l1", "weighted-median": "l1", "sparse-error": "huber"}.get(name, "truncated-cauchy")
+            assert getattr(resolve(method, "default", **{kind: name}), kind) is part
+
+
+@pytest.mark.parametrize(("method", "solver"), [("l2", "smoothing"), ("cauchy", "sparse-error"), ("l21", "armijo")])
+def test_a_solver_that_cannot_lower_the_loss_is_refused(method, solver):
+    with pytest.raises(IncompatibleError, match="cannot lower the loss"):
+        resolve(method, "default", solver=solver)
 
 
 def test_numbers_fix_scale_and_truncation():
     parts = resolve("truncated-cauchy", "default", scale=2, outliers=9)
     assert parts.scale == FixedScale(2.0)
-    assert parts.loss == TruncatedCauchy(9.0)
+    assert parts.loss == Truncated(Cauchy(), 9.0)
     assert parts.outliers.name == "none"

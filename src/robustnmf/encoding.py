@@ -13,9 +13,10 @@ import numpy as np
 
 from robustnmf.arrays import Array, Blocks, Namespace
 from robustnmf.engines.protocol import Engine
-from robustnmf.halfquadratic import entry_weights, half_step, squared_ratio
-from robustnmf.losses import Loss
-from robustnmf.solvers import Solver
+from robustnmf.halfquadratic import half_step
+from robustnmf.losses import squared_ratio
+from robustnmf.solvers import HALS
+from robustnmf.weighting import Weighting
 
 # Reweightings while the scale falls: from ten scales down it then changes by a fifth each time.
 ANNEALING_STEPS = 10
@@ -25,13 +26,13 @@ class Description(NamedTuple):
     """What a fitted basis says of samples; arrays or blocks of them, samples in rows."""
 
     weights: Array
-    """Weight of each entry in [0, 1], 0 for outliers and missing entries, (n, m)."""
+    """Weight of each entry relative to that of a perfect fit, 0 for outliers and missing entries, (n, m)."""
     outliers: Array
     """True where an observed entry has weight zero, (n, m)."""
     losses: Array
-    """Sum over a sample's entries of M * rho, (n,)."""
+    """Sum over a sample's entries of M * rho, or rho of the whole sample, (n,)."""
     totals: Array
-    """Sum over a sample's entries of M, (n,)."""
+    """Sum over a sample's entries of M, or 1 for a sample as a whole, (n,)."""
     inlier_squares: Array
     """Sum over a sample's observed entries that are no outliers of the squared residual, (n,)."""
 
@@ -44,11 +45,10 @@ class Basis:
     """Basis, (m, r)."""
     code: Array
     """Typical code, (r,)."""
-    loss: Loss
-    scale: float
-    cut: Array | None
-    """Magnitude beyond which an entry is an outlier, (m,)."""
-    solver: Solver
+    weighting: Weighting
+    """Loss, scale and outlier thresholds."""
+    penalty: float = 0.0
+    """Weight of the penalty, see `robustnmf.halfquadratic.Method`."""
 
     def encode(self, V: Blocks, M: Blocks | None, engine: Engine, *, max_iter: int, tol: float) -> Blocks:
         """Return the codes of samples, blocks of H'.
@@ -87,19 +87,22 @@ def _encode(
     Y: Array, M: Array | None, *, basis: Basis, engine: Engine, max_iter: int, tol: float, xp: Namespace
 ) -> Array:
     """Encode one block: start, let the scale fall, then iterate until each sample is done."""
-    parts: dict[str, Any] = {"A": basis.W, "loss": basis.loss, "solver": basis.solver, "engine": engine, "xp": xp}
+    # Which solver learnt the basis does not matter for the best code of a sample; this one is fast and starts anywhere.
+    scale = basis.weighting.scale
+    parts: dict[str, Any] = {"A": basis.W, "solver": HALS(), "engine": engine, "xp": xp}
+    parts["penalty"] = basis.penalty * scale
     X = _start(Y, M, basis, xp)
     first = row_medians(xp.abs(Y - X @ basis.W.T), M, xp)
-    excess = xp.where(first > basis.scale, first / basis.scale, 1)[:, None]
+    excess = xp.where(first > scale, first / scale, 1)[:, None]
     for i in range(ANNEALING_STEPS):
-        falling = basis.scale * excess ** (1 - i / ANNEALING_STEPS)
-        X = half_step(Y, M, X, scale=xp.astype(falling, Y.dtype), **parts)
+        falling = xp.astype(scale * excess ** (1 - i / ANNEALING_STEPS), Y.dtype)
+        X = half_step(Y, M, X, weighting=Weighting(basis.weighting.loss, falling), **parts)
     rows = xp.arange(X.shape[0])  # the samples that still move
     for _ in range(max_iter):
         if rows.shape[0] == 0:
             break
         observed = None if M is None else M[rows]
-        new = half_step(Y[rows], observed, X[rows], basis.cut, scale=basis.scale, **parts)
+        new = half_step(Y[rows], observed, X[rows], weighting=basis.weighting, **parts)
         moved = xp.max(xp.abs(new - X[rows]), axis=1) > tol * xp.max(new, axis=1)
         X[rows] = new
         rows = rows[moved]
@@ -109,17 +112,18 @@ def _encode(
 def _describe(Y: Array, M: Array | None, X: Array, *, basis: Basis, xp: Namespace) -> tuple[Array, ...]:
     """Describe one block of samples with codes X."""
     R = Y - X @ basis.W.T
-    Q = entry_weights(R, None, loss=basis.loss, scale=basis.scale, cut=basis.cut, xp=xp)
-    rho = basis.loss.rho(squared_ratio(R, basis.scale, xp), xp)
+    loss = basis.weighting.loss
+    A = basis.weighting.magnitudes(R, M, xp)
+    s = squared_ratio(A, basis.weighting.scale, xp)
+    counts = xp.ones_like(A) if M is None else basis.weighting.counts(M, xp)
     observed = xp.ones(Y.shape, dtype=xp.bool) if M is None else M > 0
-    outlier = observed & (Q == 0)
+    outlier = observed & basis.weighting.outliers(A, M, xp)
     inlier = xp.astype(observed & ~outlier, Y.dtype)
-    M = inlier * 0 + 1 if M is None else M
     return (
-        xp.where(observed, Q, 0),
+        inlier * (loss.weight(s, xp) / loss.weight(xp.zeros_like(s[:1, :1]), xp)),
         outlier,
-        xp.sum(M * rho, axis=1, dtype=xp.float64),
-        xp.sum(M, axis=1, dtype=xp.float64),
+        xp.sum(counts * loss.rho(s, xp), axis=1, dtype=xp.float64),
+        xp.sum(counts, axis=1, dtype=xp.float64),
         xp.sum((inlier * R) ** 2, axis=1, dtype=xp.float64),
     )
 

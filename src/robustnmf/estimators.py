@@ -18,9 +18,11 @@ from tqdm.auto import tqdm
 
 from robustnmf.encoding import Basis, Description, typical_code
 from robustnmf.engines import NumPyEngine
-from robustnmf.halfquadratic import Callback, Iteration, Result, run
+from robustnmf.halfquadratic import Callback, Iteration, Result, comparable
 from robustnmf.methods import Parts, resolve
 from robustnmf.scales import FixedScale
+from robustnmf.solvers import SparseError
+from robustnmf.solvers.sparse_error import sparse_error
 from robustnmf.validation import Observations, check_observations, check_rank, check_start
 
 Matrix = NDArray[Any]
@@ -72,7 +74,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     outliers_ : ndarray of bool (n_samples, n_features)
         True where an observed entry of the training data was cut.
     weights_ : ndarray (n_samples, n_features)
-        Weight of every training entry, between 0 (outlier or missing) and 1. User weights are not multiplied in.
+        Weight of every training entry relative to that of a perfect fit: 0 for outliers and missing entries. User
+        weights are not multiplied in.
     objective_ : float
         Objective (2-4) at the returned codes and components; where the scale is estimated, half the negative
         log-likelihood up to a constant.
@@ -80,6 +83,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Per iteration, the start first: "objective", "scale", "outlier_share", "seconds", "relative_change".
     reconstruction_err_ : float
         Frobenius norm of the residual over observed entries that are not outliers.
+    sparse_errors_ : ndarray (n_samples, n_features)
+        Sparse error matrix S of X ~ codes @ components + S, for the method "rnmf-l1" only.
     n_iter_ : int
         Iterations made.
     converged_ : bool
@@ -171,7 +176,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             result = self._run(data, rank, parts, unit, engine)
             importance = None if data.M is None else data.M.sum(axis=1, dtype=np.float64)
             components, code = _normalise(result.state.W, engine.join(result.state.Ht), importance)
-            basis = Basis(components.T, code, parts.loss, result.state.scale, result.state.cut, parts.solver)
+            weighting = result.state.weighting
+            basis = Basis(components.T, code, weighting, parts.penalty)
             V, M = data.blocks(engine)
             Ht = basis.encode(V, M, engine, **self._encoding_limits())
             about = basis.describe(V, M, Ht, engine)
@@ -181,16 +187,19 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self.parts_ = parts
             self.components_ = components
             self.n_components_ = rank
-            self.scale_ = basis.scale * unit
+            self.scale_ = weighting.scale * unit
             self.thresholds_ = _thresholds(basis) * unit
             self._basis, self._unit = basis, unit
             self.weights_ = engine.join(about.weights)
             self.outliers_ = engine.join(about.outliers)
             losses, totals = float(engine.join(about.losses).sum()), float(engine.join(about.totals).sum())
-            self.objective_ = 0.5 * (
-                losses + parts.loss.log_scale_coef * totals * log(basis.scale / result.state.first_scale)
-            )
+            self.objective_ = comparable(losses, totals, parts.loss, weighting.scale / result.state.first_scale)
+            if parts.penalty:
+                self.objective_ += parts.penalty / self.scale_ * float(np.sum(codes @ components.sum(axis=1)))
             self.reconstruction_err_ = float(np.sqrt(engine.join(about.inlier_squares).sum())) * unit
+            vars(self).pop("sparse_errors_", None)  # of an earlier fit with another method
+            if isinstance(parts.solver, SparseError):
+                self.sparse_errors_ = self._sparse_errors(data, codes, unit)
             self.history_ = _table(result.history)
             self.n_iter_ = len(result.history) - 1
             self.converged_ = result.converged
@@ -236,14 +245,16 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def score_samples(self, X: Any, *, weights: Any = None) -> Matrix:
         """Return how well each sample fits, (n_samples,): minus the mean loss of its entries, higher is better.
 
-        For the Cauchy losses this is the mean log-likelihood of the entries, up to a constant, so that models with
-        different scales can be compared. A sample without observed entries scores zero.
+        For the Cauchy losses this is the mean log-likelihood of the entries, up to a constant; for the others the loss
+        is in units of the data. So models with different scales can be compared. A sample without observed entries
+        scores zero.
         """
         about = self._encode_and_describe(self._check_new(X, weights))[1]
         observed = about.totals > 0
         mean_loss = about.losses / np.where(observed, about.totals, 1)
-        log_scale = log(self._basis.scale) + log(self._unit)  # scale_ itself may vanish for denormal data
-        return np.where(observed, -mean_loss - self.parts_.loss.log_scale_coef * log_scale, 0.0)
+        log_scale = log(self._basis.weighting.scale) + log(self._unit)  # scale_ itself may vanish for denormal data
+        loss = self.parts_.loss
+        return np.where(observed, -mean_loss * self.scale_**loss.scale_power - loss.log_scale_coef * log_scale, 0.0)
 
     def score(self, X: Any, y: Any = None, *, weights: Any = None) -> float:
         """Return the mean of `score_samples`, for model selection."""
@@ -300,7 +311,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 number = np.finfo(W.dtype)
                 scale = min(max(method.scale.value / unit, float(number.tiny)), float(number.max) ** 0.5)
                 method = replace(method, scale=FixedScale(scale))
-            result = run(
+            result = parts.algorithm(
                 V,
                 M,
                 W,
@@ -313,6 +324,11 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 callback=watch,
             )
         return result._replace(history=[in_units_of_X(iteration) for iteration in result.history])
+
+    def _sparse_errors(self, data: Observations, codes: Matrix, unit: float) -> Matrix:
+        """Return the error matrix S of RNMF-L1 in units of X, zero where the data is missing."""
+        S = sparse_error(data.X * unit - codes @ self.components_, self.scale_, np)
+        return np.asarray(S if data.M is None else np.where(data.M > 0, S, 0))
 
     def _encoding_limits(self) -> dict[str, Any]:
         # Codes are compared coordinate by coordinate, which is stricter than the objective: ten times its tolerance.
@@ -414,9 +430,9 @@ def data_unit(X: Matrix) -> float:
 
 def _thresholds(basis: Basis) -> Matrix:
     """Return the magnitude beyond which an entry of each feature has weight zero, by the rule or by the loss."""
-    by_loss = basis.scale * sqrt(getattr(basis.loss, "cap", inf))
-    by_rule = np.full(basis.W.shape[0], inf, dtype=basis.W.dtype) if basis.cut is None else basis.cut
-    return np.minimum(by_rule, by_loss)
+    by_loss = basis.weighting.scale * sqrt(getattr(basis.weighting.loss, "cap", inf))
+    by_rule = inf if basis.weighting.cut is None else basis.weighting.cut
+    return np.broadcast_to(np.minimum(by_rule, by_loss), basis.W.shape[:1]).astype(basis.W.dtype)
 
 
 def _normalise(W: Matrix, Ht: Matrix, importance: Matrix | None) -> tuple[Matrix, Matrix]:

@@ -5,17 +5,18 @@ entry is missing; the codes are blocks of H'. Both half-steps are one function, 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 from time import perf_counter
 from typing import Any, NamedTuple
 
 from robustnmf.arrays import Array, Blocks, Namespace
 from robustnmf.engines.protocol import Engine
-from robustnmf.losses import Loss
+from robustnmf.losses import Loss, Squared
 from robustnmf.outliers import OutlierRule
 from robustnmf.scales import ScaleRule
-from robustnmf.solvers import Problem, Solver
+from robustnmf.solvers import LossSolver, Problem, Solver
+from robustnmf.weighting import Weighting
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,9 @@ class Method:
     loss: Loss
     scale: ScaleRule
     outliers: OutlierRule
-    solver: Solver
+    solver: Solver | LossSolver
+    penalty: float = 0.0
+    """Weight of the penalty sum_k ||w_k||_1 ||h_k||_1 / scale, which sums the entries of WH."""
 
 
 class State(NamedTuple):
@@ -35,16 +38,10 @@ class State(NamedTuple):
     """Basis, (m, r)."""
     Ht: Blocks
     """Codes, blocks of H' with samples in rows, (n, r) in all."""
-    scale: float
-    """The paper's gamma."""
-    cut: Array | None
-    """Magnitude beyond which an entry of each feature is an outlier, (m,); None if no rule cuts."""
+    weighting: Weighting
+    """Scale (the paper's gamma) and outlier thresholds of the current residuals."""
     objective: float
-    """Eq. (2-4), plus half the weight of all entries times c * log(scale / first_scale).
-
-    At a fixed scale that is eq. (2-4); where the scale is estimated, the negative log-likelihood up to a factor and a
-    constant, which alone can be compared between scales.
-    """
+    """Eq. (2-4) in a form that can be compared between scales (see `comparable`), plus the penalty."""
     first_scale: float
     """Scale at the start."""
     outlier_share: float
@@ -72,6 +69,11 @@ class Result(NamedTuple):
 
 
 Callback = Callable[[Iteration], Any]
+Algorithm = Callable[..., Result]
+"""A function with the signature of `run`."""
+
+UNIFORM = Weighting(Squared(), 1.0)
+"""Leaves the weights M of the entries as they are."""
 
 
 def run(
@@ -100,17 +102,45 @@ def run(
     return Result(state, history, converged)
 
 
+def take_start(
+    V: Blocks,
+    M: Blocks | None,
+    W: Array,
+    Ht: Blocks,
+    method: Method,
+    engine: Engine,
+    *,
+    max_iter: int,
+    tol: float,
+    scale_floor: float,
+    callback: Callback | None = None,
+) -> Result:
+    """Return the start as the result: for models whose factors come from elsewhere than an alternation."""
+    begin = perf_counter()
+    state = assess(V, M, W, Ht, None, method, engine, scale_floor)
+    history = [_iteration(0, state, None, None, begin)]
+    if callback is not None:
+        callback(history[0])
+    return Result(state, history, converged=True)
+
+
 def step(V: Blocks, M: Blocks | None, state: State, method: Method, engine: Engine, scale_floor: float) -> State:
     """Make one iteration of Algorithm 2.
 
     Lines 2 and 3 of the paper leave open which scale the weights use; it is the one of the current residuals.
     Line 7 does not repeat the truncation; here weights are always truncated, as eq. (3-5) says.
     """
-    parts = {"loss": method.loss, "scale": state.scale, "solver": method.solver, "engine": engine}
-    cut = state.cut
-    Ht = engine.map(half_step, V, M, state.Ht, A=state.W, cut=cut, **parts)  # lines 2 to 6
-    cut_rows = None if cut is None else cut[:, None]
-    W = engine.map_features(half_step, V, M, state.W, cut_rows, A=engine.join(Ht), **parts)  # lines 7 to 9
+    W, weighting = state.W, state.weighting
+    parts = {"solver": method.solver, "penalty": method.penalty * weighting.scale, "engine": engine}
+    Ht = engine.map(half_step, V, M, state.Ht, A=W, weighting=weighting, **parts)  # lines 2 to 6
+    if weighting.needs_whole_samples:
+        Q = engine.map(_sample_weights, V, M, Ht, W=W, weighting=weighting)
+        W = engine.map_features(half_step, V, Q, W, A=engine.join(Ht), weighting=UNIFORM, **parts)
+    else:
+        cut = None if weighting.cut is None else weighting.cut[:, None]
+        W = engine.map_features(
+            half_step, V, M, W, cut, A=engine.join(Ht), weighting=weighting, **parts
+        )  # lines 7 to 9
     return assess(V, M, W, Ht, state, method, engine, scale_floor)
 
 
@@ -121,18 +151,23 @@ def half_step(
     cut: Array | None = None,
     *,
     A: Array,
-    loss: Loss,
-    scale: Any,
-    solver: Solver,
+    weighting: Weighting,
+    solver: Solver | LossSolver,
     engine: Engine,
+    penalty: float = 0.0,
     xp: Namespace,
 ) -> Array:
     """Reweight by the current residuals and improve X in Y ~ X A', row by row.
 
-    H is updated with Y = V' (a block of samples), X = H', A = W; W with Y = V, X = W, A = H'.
+    H is updated with Y = V' (a block of samples), X = H', A = W; W with Y = V, X = W, A = H' and one cut per row.
     """
-    Q = entry_weights(Y - X @ A.T, M, loss=loss, scale=scale, cut=cut, xp=xp)
-    return solver.solve(Problem(A, Y, Q, xp), X, engine)
+    if cut is not None:
+        weighting = replace(weighting, cut=cut)
+    if isinstance(solver, LossSolver):
+        return solver.improve(Y, M, X, A, weighting, engine)
+    Q = weighting.weights(Y - X @ A.T, M, xp)
+    linear = penalty * xp.sum(A, axis=0) if penalty else None
+    return solver.solve(Problem(A, Y, Q, xp, linear), X, engine)
 
 
 def assess(
@@ -146,60 +181,74 @@ def assess(
     scale_floor: float,
 ) -> State:
     """Measure the residuals of W and H: their scale (3-11), outliers (section 3.3) and objective (2-4)."""
-    magnitudes = engine.map(residual_magnitudes, V, Ht, W=W)
-    scale = max(method.scale(magnitudes, M, None if previous is None else previous.scale, engine), scale_floor)
-    first_scale = scale if previous is None else previous.first_scale
-    cut = method.outliers(magnitudes, M, scale, engine)
-    if cut is not None:
-        cut = engine.xp.broadcast_to(engine.xp.asarray(cut, dtype=W.dtype), (W.shape[0],))
-    losses, n_outliers, n_observed, weight = engine.sum(
-        _summarise, magnitudes, M, loss=method.loss, scale=scale, cut=cut
+    unscaled = Weighting(method.loss, 1.0)
+    magnitudes = engine.map(_magnitudes, V, M, Ht, W=W, weighting=unscaled)
+    counts = None if M is None else engine.map(_counts, M, weighting=unscaled)
+    scale = max(
+        method.scale(magnitudes, counts, None if previous is None else previous.weighting.scale, engine), scale_floor
     )
-    objective = 0.5 * (losses + method.loss.log_scale_coef * weight * log(scale / first_scale))
-    return State(W, Ht, scale, cut, objective, first_scale, n_outliers / max(n_observed, 1))
-
-
-def entry_weights(R: Array, M: Array | None, *, loss: Loss, scale: Any, cut: Array | None, xp: Namespace) -> Array:
-    """Return the weights Q of the residuals R (or of their magnitudes): eq. (3-5), zero on outliers, times M."""
-    Q = loss.weight(squared_ratio(R, scale, xp), xp)
+    first_scale = scale if previous is None else previous.first_scale
+    cut = method.outliers(magnitudes, counts, scale, engine)
     if cut is not None:
-        Q = xp.where(xp.abs(R) > cut, 0, Q)
-    return Q if M is None else Q * M
+        n_magnitudes = magnitudes[0].shape[1]
+        cut = engine.xp.broadcast_to(engine.xp.asarray(cut, dtype=W.dtype), (n_magnitudes,))
+    weighting = Weighting(method.loss, scale, cut, method.outliers)
+    losses, n_outliers, n_observed, weight = engine.sum(_summarise, magnitudes, counts, M, weighting=weighting)
+    objective = comparable(losses, weight, method.loss, scale / first_scale)
+    if method.penalty:
+        objective += method.penalty / scale * float(engine.sum(_total, Ht, W=W))
+    return State(W, Ht, weighting, objective, first_scale, n_outliers / max(n_observed, 1))
 
 
-def squared_ratio(R: Array, scale: Any, xp: Namespace) -> Array:
-    """Return s = (R / scale)**2, kept finite."""
-    largest = scale * (float(xp.finfo(R.dtype).max) ** 0.5 / 2)
-    ratio = xp.clip(R, -largest, largest) / scale
-    return ratio * ratio
+def comparable(losses: float, weight: float, loss: Loss, ratio: float) -> float:
+    """Return the objective from the sum of rho, for residuals whose scale is `ratio` times that at the start.
+
+    At a fixed scale it is eq. (2-4). Where the scale is estimated, sums of rho at different scales mean different
+    things: what can be compared is the loss in units of the data, or the negative log-likelihood, `weight` being the
+    number of entries that have one.
+    """
+    return float(0.5 * (ratio**loss.scale_power * losses + loss.log_scale_coef * weight * log(ratio)))
 
 
-def residual_magnitudes(Vt: Array, Ht: Array, *, W: Array, xp: Namespace) -> Array:
-    """Return |V - WH|, samples in rows."""
-    return xp.abs(Vt - Ht @ W.T)
+def _sample_weights(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:
+    """Return the weights of a block of samples, (n, m)."""
+    Q = weighting.weights(Vt - Ht @ W.T, M, xp)
+    return xp.ones_like(Vt) if Q is None else Q
+
+
+def _magnitudes(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:
+    """Return the magnitudes of V - WH, samples in rows: of each entry, or of each sample."""
+    return weighting.magnitudes(Vt - Ht @ W.T, M, xp)
+
+
+def _counts(M: Array, *, weighting: Weighting, xp: Namespace) -> Array | None:
+    """Return the weight with which each magnitude counts."""
+    return weighting.counts(M, xp)
+
+
+def _total(Ht: Array, *, W: Array, xp: Namespace) -> float:
+    """Return the sum of the entries of WH."""
+    return float(xp.sum(Ht @ xp.sum(W, axis=0), dtype=xp.float64))
 
 
 def _summarise(
-    A: Array, M: Array | None, *, loss: Loss, scale: float, cut: Array | None, xp: Namespace
+    A: Array, counts: Array | None, M: Array | None, *, weighting: Weighting, xp: Namespace
 ) -> tuple[float, int, int, float]:
-    """Return the sum of M * rho, the numbers of outliers and of observed entries, and the sum of M.
+    """Return the sum of rho with its counts, the numbers of outliers and of magnitudes, and the sum of the counts.
 
     Where a rule cuts, the cut moves from one iteration to the next and with it the truncated objective; the
     untruncated one stays comparable. Truncation at a fixed cap is part of the loss and so of the objective.
     """
-    s = squared_ratio(A, scale, xp)
-    rho = loss.rho(s, xp)
-    outlier = loss.weight(s, xp) == 0
-    if cut is not None:
-        outlier = outlier | (A > cut)
-    if M is None:
+    rho = weighting.losses(A, xp)
+    outlier = weighting.outliers(A, M, xp)
+    if counts is None:
         return float(xp.sum(rho, dtype=xp.float64)), int(xp.count_nonzero(outlier)), A.size, float(A.size)
-    observed = M > 0
+    observed = counts > 0
     return (
-        float(xp.sum(M * rho, dtype=xp.float64)),
+        float(xp.sum(counts * rho, dtype=xp.float64)),
         int(xp.count_nonzero(outlier & observed)),
         int(xp.count_nonzero(observed)),
-        float(xp.sum(M, dtype=xp.float64)),
+        float(xp.sum(counts, dtype=xp.float64)),
     )
 
 
@@ -209,4 +258,5 @@ def _iteration(n_iter: int, state: State, last: State | None, first: State | Non
         change = abs(state.objective - last.objective)
         fall = abs(first.objective - state.objective)
         change = change / fall if fall > 0 else (0.0 if change == 0 else float("inf"))
-    return Iteration(n_iter, state.objective, state.scale, state.outlier_share, perf_counter() - begin, change)
+    seconds = perf_counter() - begin
+    return Iteration(n_iter, state.objective, state.weighting.scale, state.outlier_share, seconds, change)

@@ -10,13 +10,24 @@ from numbers import Real
 from types import MappingProxyType
 from typing import Any, Literal
 
+from robustnmf.baselines.starts import HeavyNoiseStart, NearSeparableStart
 from robustnmf.errors import IncompatibleError
-from robustnmf.halfquadratic import Method
+from robustnmf.halfquadratic import Algorithm, Method, run, take_start
 from robustnmf.initializers import Initializer, MedianStart, PublishedStart, RandomStart
-from robustnmf.losses import Cauchy, Loss, TruncatedCauchy
-from robustnmf.outliers import MADRule, NoRejection, OutlierRule, ThreeSigma
-from robustnmf.scales import MAD, FixedScale, Nagy, ScaleRule
-from robustnmf.solvers import HALS, Nesterov, Solver
+from robustnmf.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface, Loss, SampleNorm, Squared, Truncated
+from robustnmf.outliers import MADRule, NoRejection, OutlierRule, SpreadRule, ThreeSigma
+from robustnmf.scales import MAD, FirstScale, FixedScale, Nagy, RootMeanSquare, ScaleRule
+from robustnmf.solvers import (
+    HALS,
+    Armijo,
+    LossSolver,
+    Multiplicative,
+    Nesterov,
+    Smoothing,
+    Solver,
+    SparseError,
+    WeightedMedian,
+)
 
 Preset = Literal["default", "published"]
 
@@ -29,12 +40,15 @@ class Parts:
     init: Initializer
     scale: ScaleRule
     outliers: OutlierRule
-    solver: Solver
+    solver: Solver | LossSolver
+    penalty: float = 0.0
+    algorithm: Algorithm = run
+    """The alternation of Algorithm 2, or what a model does instead."""
 
     @property
     def method(self) -> Method:
         """The parts that Algorithm 2 uses."""
-        return Method(self.loss, self.scale, self.outliers, self.solver)
+        return Method(self.loss, self.scale, self.outliers, self.solver, self.penalty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +61,32 @@ class Model:
     published: Parts
 
 
+def _rival(
+    title: str,
+    reference: str,
+    loss: Loss,
+    scale: ScaleRule,
+    solver: Solver | LossSolver,
+    outliers: OutlierRule = NoRejection(),  # noqa: B008  (immutable)
+    penalty: float = 0.0,
+) -> Model:
+    """Return a model that both presets run as it was published, from a random start."""
+    parts = Parts(loss, RandomStart(), scale, outliers, solver, penalty)
+    return Model(title, reference, parts, parts)
+
+
+def _one_shot(title: str, reference: str, init: Initializer) -> Model:
+    """Return a model that does not alternate: its initialiser does all the work."""
+    parts = Parts(Squared(), init, FixedScale(1.0), NoRejection(), HALS(), algorithm=take_start)
+    return Model(title, reference, parts, parts)
+
+
 _TPAMI = (
     "N. Guan, T. Liu, Y. Zhang, D. Tao, L. S. Davis, Truncated Cauchy Non-negative Matrix Factorization, "
     "IEEE Transactions on Pattern Analysis and Machine Intelligence, 2017."
 )
+
+_ICDM = "L. Du, X. Li, Y.-D. Shen, Robust Non-negative Matrix Factorization via Half-Quadratic Minimization, ICDM 2012."
 
 # Passes of Nagy's iteration beyond four digits buy nothing: the scale moves more than that until the end.
 _DEFAULT = Parts(Cauchy(), MedianStart(), Nagy(tol=1e-4), MADRule(), HALS())
@@ -58,20 +94,127 @@ _PUBLISHED = Parts(Cauchy(), PublishedStart(), Nagy(), ThreeSigma(), Nesterov())
 
 METHODS: Mapping[str, Model] = MappingProxyType(
     {
-        "truncated-cauchy": Model("Truncated CauchyNMF", _TPAMI, _DEFAULT, _PUBLISHED),
+        "l2": _rival(
+            "NMF",
+            "D. D. Lee, H. S. Seung, Algorithms for Non-negative Matrix Factorization, NIPS 2001.",
+            Squared(),
+            FixedScale(1.0),
+            Multiplicative(),
+        ),
+        "nenmf": _rival(
+            "L2-NMF by Nesterov's method (NeNMF)",
+            "N. Guan, D. Tao, Z. Luo, B. Yuan, NeNMF: An Optimal Gradient Method for Non-negative Matrix "
+            "Factorization, IEEE Transactions on Signal Processing, 2012.",
+            Squared(),
+            FixedScale(1.0),
+            Nesterov(),
+        ),
+        "hypersurface": _rival(
+            "Hypersurface cost NMF (HCNMF)",
+            "A. B. Hamza, D. J. Brady, Reconstruction of Reflectance Spectra Using Robust Non-negative Matrix "
+            "Factorization, IEEE Transactions on Signal Processing, 2006.",
+            Hypersurface(),
+            FixedScale(1.0),  # the cost of the paper has no scale: it is quadratic below one unit of the data
+            Armijo(),
+        ),
+        "l1": _rival(
+            "L1-NMF",
+            "E. Y. Lam, Non-negative Matrix Factorization for Images with Laplacian Noise, APCCAS 2008. The paper was "
+            "not at hand: the updates are half-quadratic ones for the L1 norm, by coordinate descent.",
+            Absolute(),
+            FirstScale(),
+            HALS(),
+        ),
+        "mahnmf": _rival(
+            "Manhattan NMF (MahNMF)",
+            "N. Guan, D. Tao, Z. Luo, J. Shawe-Taylor, MahNMF: Manhattan Non-negative Matrix Factorization, "
+            "arXiv:1207.3438, 2012.",
+            Absolute(),
+            FirstScale(),
+            Smoothing(),
+        ),
+        "rnmf-l1": _rival(
+            "L1-regularised robust NMF (RNMF-L1)",
+            "L. Zhang, Z. Chen, M. Zheng, X. He, Robust Non-negative Matrix Factorization, Frontiers of Electrical and "
+            "Electronic Engineering in China, 2011. lambda is twice the scale.",
+            Huber(),
+            FirstScale(),
+            SparseError(),
+        ),
+        "l21": _rival(
+            "L2,1-NMF",
+            "D. Kong, C. Ding, H. Huang, Robust Non-negative Matrix Factorization using L21-norm, CIKM 2011.",
+            SampleNorm(),
+            FirstScale(),
+            Multiplicative(),
+        ),
+        "capped": _rival(
+            "Robust capped norm NMF (RCNMF)",
+            "H. Gao, F. Nie, W. Cai, H. Huang, Robust Capped Norm Non-negative Matrix Factorization, CIKM 2015. theta "
+            "is three robust standard deviations above the median of the samples' residual norms.",
+            SampleNorm(),
+            FirstScale(),
+            Multiplicative(),
+            outliers=SpreadRule(),
+        ),
+        "cim": _rival(
+            "Correntropy NMF (CIM-NMF)",
+            _ICDM,
+            Correntropy(),
+            RootMeanSquare(),
+            Multiplicative(),
+        ),
+        "huber": _rival(
+            "Huber-NMF",
+            _ICDM,
+            Huber(),
+            MAD(factor=1.0),  # the cutoff is the median of the absolute residuals
+            Multiplicative(),
+        ),
         "cauchy": Model(
             "CauchyNMF",
             _TPAMI,
             replace(_DEFAULT, outliers=NoRejection()),
             replace(_PUBLISHED, outliers=NoRejection()),
         ),
+        "truncated-cauchy": Model("Truncated CauchyNMF", _TPAMI, _DEFAULT, _PUBLISHED),
+        "heavy-noise": _one_shot(
+            "NMF under heavy noise (TSVDNMF)",
+            "C. Bhattacharyya, N. Goyal, R. Kannan, J. Pani, Non-negative Matrix Factorization under Heavy Noise, "
+            "ICML 2016.",
+            HeavyNoiseStart(),
+        ),
+        "rndl": _rival(
+            "Robust non-negative dictionary learning (RNDL)",
+            "Q. Pan, D. Kong, C. Ding, B. Luo, Robust Non-negative Dictionary Learning, AAAI 2014. The paper was not "
+            "at hand: the update is the half-quadratic multiplicative one for the L1 norm with L1-penalised codes of "
+            "normalised components.",
+            Absolute(),
+            FirstScale(),
+            Multiplicative(),
+            penalty=0.01,
+        ),
+        "near-separable": _one_shot(
+            "Robust near-separable NMF",
+            "N. Gillis, R. Luce, Robust Near-Separable Nonnegative Matrix Factorization Using Linear Optimization, "
+            "Journal of Machine Learning Research, 2014.",
+            NearSeparableStart(),
+        ),
     }
 )
 
 INITIALIZERS: Mapping[str, Initializer] = MappingProxyType(
-    {"random": RandomStart(), "median": MedianStart(), "published": PublishedStart()}
+    {
+        "random": RandomStart(),
+        "median": MedianStart(),
+        "published": PublishedStart(),
+        "heavy-noise": HeavyNoiseStart(),
+        "near-separable": NearSeparableStart(),
+    }
 )
-SCALES: Mapping[str, ScaleRule] = MappingProxyType({"nagy": Nagy(), "mad": MAD()})
+SCALES: Mapping[str, ScaleRule] = MappingProxyType(
+    {"nagy": Nagy(), "mad": MAD(), "rms": RootMeanSquare(), "first": FirstScale()}
+)
 OUTLIERS: Mapping[str, OutlierRule] = MappingProxyType(
     {
         "none": NoRejection(),
@@ -79,9 +222,20 @@ OUTLIERS: Mapping[str, OutlierRule] = MappingProxyType(
         "three-sigma-feature": ThreeSigma(axis="feature"),
         "mad": MADRule(),
         "mad-feature": MADRule(axis="feature"),
+        "spread": SpreadRule(),
     }
 )
-SOLVERS: Mapping[str, Solver] = MappingProxyType({"nesterov": Nesterov(), "hals": HALS()})
+SOLVERS: Mapping[str, Solver | LossSolver] = MappingProxyType(
+    {
+        "hals": HALS(),
+        "nesterov": Nesterov(),
+        "multiplicative": Multiplicative(),
+        "armijo": Armijo(),
+        "smoothing": Smoothing(),
+        "weighted-median": WeightedMedian(),
+        "sparse-error": SparseError(),
+    }
+)
 
 
 def resolve(
@@ -101,17 +255,25 @@ def resolve(
     parts = replace(
         parts,
         init=_part("init", init, INITIALIZERS, parts.init, callable),
-        solver=_part("solver", solver, SOLVERS, parts.solver, lambda part: hasattr(part, "solve")),
+        solver=_part("solver", solver, SOLVERS, parts.solver, _is_solver),
     )
+    if parts.algorithm is take_start and init != "auto":
+        raise IncompatibleError(f"The start is all there is of method {method!r}: init must be 'auto'; got {init!r}.")
     if _is_number(scale):
         parts = replace(parts, scale=FixedScale(float(scale)))
     else:
         parts = replace(parts, scale=_part("scale", scale, SCALES, parts.scale, callable, number="gamma"))
     if _is_number(outliers):
-        if not isinstance(parts.loss, Cauchy):
-            raise IncompatibleError(f"A number for outliers truncates the Cauchy loss; method is {method!r}.")
-        return replace(parts, loss=TruncatedCauchy(float(outliers)), outliers=NoRejection())
-    return replace(parts, outliers=_part("outliers", outliers, OUTLIERS, parts.outliers, callable, number="sigma"))
+        parts = replace(parts, loss=Truncated(parts.loss, float(outliers)), outliers=NoRejection())
+    else:
+        rule = _part("outliers", outliers, OUTLIERS, parts.outliers, callable, number="sigma")
+        parts = replace(parts, outliers=rule)
+    if isinstance(parts.solver, LossSolver) and not parts.solver.accepts(parts.loss):
+        raise IncompatibleError(
+            f"solver {parts.solver} cannot lower the loss {parts.loss} of method {method!r}. Solvers that serve every "
+            "loss are 'hals', 'nesterov' and 'multiplicative'."
+        )
+    return parts
 
 
 def _part(
@@ -137,6 +299,10 @@ def _part(
 
 
 _MODULES = {"init": "initializers", "scale": "scales", "outliers": "outliers", "solver": "solvers"}
+
+
+def _is_solver(part: Any) -> bool:
+    return isinstance(part, Solver | LossSolver)
 
 
 def _is_number(value: Any) -> bool:

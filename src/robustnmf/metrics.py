@@ -1,9 +1,15 @@
 """How good a factorisation is, where the truth is known."""
 
+import math
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import normalized_mutual_info_score
+
+from robustnmf.arrays import Array
 
 
 class MaskScores(NamedTuple):
@@ -12,6 +18,14 @@ class MaskScores(NamedTuple):
     precision: float
     recall: float
     f1: float
+
+
+class ComponentMatch(NamedTuple):
+    """Which estimated component stands for which true one: true[k] is about scales[k] * estimated[permutation[k]]."""
+
+    permutation: NDArray[np.intp]
+    scales: NDArray[np.float64]
+    similarities: NDArray[np.float64]
 
 
 def relative_error(clean: ArrayLike, estimate: ArrayLike) -> float:
@@ -44,3 +58,168 @@ def outlier_scores(truth: ArrayLike, mask: ArrayLike) -> MaskScores:
         raise ValueError(f"Both masks must have the same shape; got {truth.shape} and {mask.shape}.")
     hits, found, there = int((truth & mask).sum()), int(mask.sum()), int(truth.sum())
     return MaskScores(hits / max(found, 1), hits / max(there, 1), 2 * hits / max(found + there, 1))
+
+
+def clustering_accuracy(labels_true: Iterable[Hashable], labels_pred: Iterable[Hashable]) -> float:
+    """Return the share of samples whose cluster is matched with their class, for the best matching.
+
+    Every cluster is matched with at most one class and every class with at most one cluster (Hungarian method). Where
+    there are more clusters than classes, or fewer, samples of those left over count as wrong.
+
+    Parameters
+    ----------
+    labels_true, labels_pred : iterable of hashable, length n
+        Class and cluster of each sample; names do not matter, only which samples share one.
+
+    Examples
+    --------
+    >>> clustering_accuracy(["cat", "cat", "dog", "dog"], [1, 1, 0, 1])
+    0.75
+    """
+    table = _contingency(labels_true, labels_pred)
+    rows, columns = linear_sum_assignment(table, maximize=True)
+    return float(table[rows, columns].sum() / table.sum())
+
+
+def normalized_mutual_information(labels_true: Iterable[Hashable], labels_pred: Iterable[Hashable]) -> float:
+    """Return the mutual information of two labellings over the arithmetic mean of their entropies.
+
+    This is scikit-learn's ``normalized_mutual_info_score``, for labels of any type: 1 for the same partition, and 0 for
+    independent ones.
+
+    Parameters
+    ----------
+    labels_true, labels_pred : iterable of hashable, length n
+        Class and cluster of each sample; names do not matter, only which samples share one.
+
+    Examples
+    --------
+    >>> normalized_mutual_information(["cat", "cat", "dog", "dog"], [1, 1, 0, 0])
+    1.0
+    """
+    codes_true, codes_pred = _label_codes(labels_true, labels_pred)
+    return float(normalized_mutual_info_score(codes_true, codes_pred, average_method="arithmetic"))
+
+
+def match_components(true: ArrayLike, estimated: ArrayLike) -> ComponentMatch:
+    """Return which estimated component belongs to each true one, with scales and cosine similarities.
+
+    A factorisation fixes its components only up to order and scale. The matching maximises the sum of the cosine
+    similarities (Hungarian method); the scale is the best one in the sense of least squares.
+
+    Parameters
+    ----------
+    true : array-like of shape (n_components, n_features)
+        The components to be found, in rows like ``components_``.
+    estimated : array-like of shape (n_estimated, n_features)
+        The components found, at least as many.
+
+    Examples
+    --------
+    >>> match = match_components([[1.0, 0.0], [0.0, 3.0]], [[0.0, 1.0], [2.0, 0.0]])
+    >>> match.permutation, match.scales, match.similarities
+    (array([1, 0]), array([0.5, 3. ]), array([1., 1.]))
+    """
+    true, estimated = _spectra(true, "true", ndim=(2,)), _spectra(estimated, "estimated", ndim=(2,))
+    if true.shape[1] != estimated.shape[1]:
+        raise ValueError(
+            f"Both must have the same number of features (columns); got {true.shape[1]} and {estimated.shape[1]}."
+        )
+    if len(true) > len(estimated):
+        raise ValueError(
+            f"There must be an estimated component for every true one; got {len(estimated)} for {len(true)}."
+        )
+    (directions_true, norms_true), (directions, norms) = _polar(true), _polar(estimated)
+    cosines = directions_true @ directions.T
+    rows, permutation = linear_sum_assignment(cosines, maximize=True)
+    similarities = np.clip(cosines[rows, permutation], -1, 1)
+    return ComponentMatch(permutation, similarities * norms_true / norms[permutation], similarities)
+
+
+def spectral_angle(a: ArrayLike, b: ArrayLike) -> Array:
+    """Return the angle between two spectra, in radians, or between the rows of two matrices.
+
+    The angle is 0 for spectra that differ by a positive factor and pi / 2 for orthogonal ones.
+
+    Parameters
+    ----------
+    a, b : array-like of shape (n_features,) or (n_spectra, n_features)
+        Spectra of the same shape, none of them zero.
+
+    Returns
+    -------
+    float or ndarray of shape (n_spectra,)
+        A number for two vectors, one number for each row of two matrices.
+
+    Examples
+    --------
+    >>> round(spectral_angle([1.0, 0.0], [2.0, 2.0]), 6)
+    0.785398
+    >>> spectral_angle([[1.0, 0.0], [0.0, 1.0]], [[1.0, 1e-12], [0.0, 5.0]])
+    array([1.e-12, 0.e+00])
+    """
+    a, b = _spectra(a, "a", ndim=(1, 2)), _spectra(b, "b", ndim=(1, 2))
+    if a.shape != b.shape:
+        raise ValueError(f"Both spectra must have the same shape; got {a.shape} and {b.shape}.")
+    (a, _), (b, _) = _polar(a), _polar(b)
+    # Half of the angle has this tangent (Kahan); the arc cosine of a.b would lose all angles below 1e-8.
+    angle = 2 * np.arctan2(np.linalg.norm(a - b, axis=-1), np.linalg.norm(a + b, axis=-1))
+    return angle if np.ndim(angle) else float(angle)
+
+
+def _spectra(values: ArrayLike, name: str, ndim: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return vectors along the last axis as an array, if every one of them has a direction."""
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim not in ndim:
+        kind = "a matrix with a vector in each row" if ndim == (2,) else "a vector, or a matrix with one in each row"
+        raise ValueError(f"{name} must be {kind}; got an array of shape {array.shape}.")
+    if array.size == 0:
+        raise ValueError(f"{name} must not be empty; got an array of shape {array.shape}.")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite; got NaN or infinity.")
+    if not array.any(axis=-1).all():
+        raise ValueError(f"{name} holds a vector of zeros, whose angle to another is not defined.")
+    return array
+
+
+def _polar(array: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return vectors along the last axis as vectors of norm 1 and their norms, whatever their magnitude."""
+    peak = np.abs(array).max(axis=-1, keepdims=True)  # without it, squares could overflow or vanish
+    norm = np.linalg.norm(array / peak, axis=-1, keepdims=True)
+    return array / peak / norm, (peak * norm)[..., 0]
+
+
+def _contingency(labels_true: Iterable[Hashable], labels_pred: Iterable[Hashable]) -> NDArray[np.intp]:
+    """Return how many samples each pair of class (row) and cluster (column) shares."""
+    rows, columns = _label_codes(labels_true, labels_pred)
+    table = np.zeros((rows.max() + 1, columns.max() + 1), dtype=np.intp)
+    np.add.at(table, (rows, columns), 1)
+    return table
+
+
+def _label_codes(*labellings: Iterable[Hashable]) -> tuple[NDArray[np.intp], ...]:
+    """Return each labelling with its labels replaced by 0, 1, ... in order of appearance."""
+    lists = [_label_list(labels) for labels in labellings]
+    if len({len(labels) for labels in lists}) > 1:
+        raise ValueError(f"Both labellings must have the same length; got {' and '.join(str(len(x)) for x in lists)}.")
+    if not lists[0]:
+        raise ValueError("Labels must not be empty; got none.")
+    codes = []
+    for labels in lists:
+        number = {label: code for code, label in enumerate(dict.fromkeys(labels))}
+        codes.append(np.array([number[label] for label in labels], dtype=np.intp))
+    return tuple(codes)
+
+
+def _label_list(labels: Iterable[Hashable]) -> list[Hashable]:
+    """Return labels as a list, if each can be told apart from the others."""
+    if isinstance(labels, str) or not isinstance(labels, Iterable) or getattr(labels, "ndim", 1) != 1:
+        raise ValueError(f"Labels must be a sequence with one label for each sample; got {labels!r}.")
+    # Elements of a tensor are tensors, no two of which are equal as keys; of an array, tolist is faster.
+    items = list(labels.tolist() if hasattr(labels, "tolist") else labels)
+    for item in items:
+        if not isinstance(item, Hashable):
+            raise ValueError(f"Labels must be one-dimensional, one for each sample; got {item!r}.")
+        if isinstance(item, float | np.floating) and not math.isfinite(item):
+            raise ValueError(f"Labels must be finite; got {item!r}.")
+    return items

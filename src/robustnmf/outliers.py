@@ -9,6 +9,7 @@ from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from robustnmf.arrays import Array, Blocks, Namespace
 from robustnmf.engines.protocol import Engine
+from robustnmf.scales import GAUSSIAN_MAD
 
 
 @runtime_checkable
@@ -89,6 +90,34 @@ class MADRule:
     def __call__(self, magnitudes: Blocks, M: Blocks | None, scale: float, engine: Engine) -> Array | None:
         """Return deviations * median(|R|), one number or one per feature."""
         return self.deviations * engine.quantile(magnitudes, M, 0.5, axis=self.axis)
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadRule:
+    """Cut what lies far above the bulk: beyond the median by a number of robust standard deviations.
+
+    For magnitudes that do not start from zero, such as norms of whole samples: the automatic threshold theta of the
+    capped norm. The standard deviation is 1.4826 times the median distance to the median.
+
+    Parameters
+    ----------
+    deviations : float
+        Standard deviations above the median.
+    """
+
+    deviations: float = 3.0
+
+    name: ClassVar[str] = "spread"
+
+    def __call__(self, magnitudes: Blocks, M: Blocks | None, scale: float, engine: Engine) -> Array | None:
+        """Return median + deviations * 1.4826 * median(|A - median|)."""
+        median = engine.quantile(magnitudes, M, 0.5)
+        distances = engine.map(_distances, magnitudes, centre=median)
+        return median + self.deviations * GAUSSIAN_MAD * engine.quantile(distances, M, 0.5)
+
+
+def _distances(A: Array, *, centre: Array, xp: Namespace) -> Array:
+    return xp.abs(A - centre)
 
 
 def _half_moment(

@@ -11,6 +11,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 from robustnmf.arrays import Array, Blocks, Namespace
 from robustnmf.engines.protocol import Engine
+from robustnmf.losses import Cauchy, squared_ratio
 
 # 1 / Phi^-1(3/4): the median magnitude of a Gaussian becomes its standard deviation.
 GAUSSIAN_MAD = 1.4826
@@ -71,13 +72,14 @@ class Nagy:
         scale = previous or _central_magnitude(magnitudes, M, engine)
         if scale == 0.0:
             return 0.0
+        vanishing = scale * float(engine.xp.finfo(magnitudes[0].dtype).eps)
         for _ in range(self.max_iter):
             kernel_sum, total = engine.sum(_cauchy_kernel, magnitudes, M, scale=scale)
             mean_kernel = kernel_sum / total
             if mean_kernel >= 1.0:  # every residual is zero to rounding
                 return 0.0
             last, scale = scale, scale * sqrt(1.0 / mean_kernel - 1.0)
-            if abs(scale - last) <= self.tol * scale:
+            if abs(scale - last) <= self.tol * scale or scale < vanishing:  # more than half are zero: it falls to zero
                 break
         return scale
 
@@ -95,6 +97,36 @@ class MAD:
         return self.factor * float(engine.quantile(magnitudes, M, 0.5))
 
 
+@dataclass(frozen=True, slots=True)
+class RootMeanSquare:
+    """The root mean square of the residuals, times a constant; outliers move it.
+
+    The default constant makes it the kernel width of Du et al. (2012): its square is half the mean square.
+    """
+
+    factor: float = 0.5**0.5
+
+    name: ClassVar[str] = "rms"
+
+    def __call__(self, magnitudes: Blocks, M: Blocks | None, previous: float | None, engine: Engine) -> float:
+        """Return factor * sqrt(mean(R**2)) over the observed entries."""
+        squares, total = engine.sum(_square_sum, magnitudes, M)
+        return self.factor * sqrt(squares / total)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstScale:
+    """Another rule's scale at the start, kept ever after: the objective is then the same in all iterations."""
+
+    rule: ScaleRule = MAD(factor=1.0)
+
+    name: ClassVar[str] = "first"
+
+    def __call__(self, magnitudes: Blocks, M: Blocks | None, previous: float | None, engine: Engine) -> float:
+        """Return the scale of the last iteration, or the rule's if this is the first."""
+        return self.rule(magnitudes, M, None, engine) if previous is None else previous
+
+
 def _central_magnitude(magnitudes: Blocks, M: Blocks | None, engine: Engine) -> float:
     """Return the median magnitude, or the mean where more than half of the residuals are zero."""
     median = float(engine.quantile(magnitudes, M, 0.5))
@@ -106,13 +138,17 @@ def _central_magnitude(magnitudes: Blocks, M: Blocks | None, engine: Engine) -> 
 
 def _cauchy_kernel(A: Array, M: Array | None, *, scale: float, xp: Namespace) -> tuple[float, float]:
     """Return the weighted sum of 1 / (1 + (A / scale)**2) and the sum of the weights."""
-    ratio = A / scale
-    return _weighted_sum(1 / (1 + ratio * ratio), M, xp)
+    return _weighted_sum(Cauchy().weight(squared_ratio(A, scale, xp), xp), M, xp)
 
 
 def _magnitude_sum(A: Array, M: Array | None, *, xp: Namespace) -> tuple[float, float]:
     """Return the weighted sum of magnitudes and the sum of the weights."""
     return _weighted_sum(A, M, xp)
+
+
+def _square_sum(A: Array, M: Array | None, *, xp: Namespace) -> tuple[float, float]:
+    """Return the weighted sum of squared magnitudes and the sum of the weights."""
+    return _weighted_sum(A * A, M, xp)
 
 
 def _weighted_sum(values: Array, M: Array | None, xp: Namespace) -> tuple[float, float]:

@@ -13,12 +13,12 @@ _FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
 
 
 @njit(cache=True, nogil=True, fastmath=_FASTMATH, error_model="numpy")
-def hals(At: Any, Y: Any, Q: Any, X: Any, max_iter: int, tol: float) -> Any:
+def hals(At: Any, Y: Any, Q: Any, linear: Any, X: Any, max_iter: int, tol: float) -> Any:
     """Weighted coordinate descent in residual form; twin of ``robustnmf.solvers.hals``.
 
     Parameters
     ----------
-    At : (r, p); Y, Q : (B, p); X : (B, r), overwritten by the solution; all C-contiguous.
+    At : (r, p); Y, Q : (B, p); linear : (r,), the penalty; X : (B, r), overwritten by the solution; C-contiguous.
 
     Returns
     -------
@@ -49,7 +49,7 @@ def hals(At: Any, Y: Any, Q: Any, X: Any, max_iter: int, tol: float) -> Any:
             for k in range(r):
                 if curvature[k] > 0:
                     a = At[k]
-                    descent = Y.dtype.type(0)
+                    descent = -linear[k]
                     for i in range(p):
                         descent += q[i] * a[i] * e[i]
                     new = max(x[k] + descent / curvature[k], Y.dtype.type(0))
@@ -64,3 +64,50 @@ def hals(At: Any, Y: Any, Q: Any, X: Any, max_iter: int, tol: float) -> Any:
             if largest_change <= tol * largest:
                 break
     return sweeps
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def weighted_medians(At: Any, Y: Any, M: Any, X: Any, max_iter: int) -> None:
+    """Coordinate descent for weighted L1 regression; twin of ``robustnmf.solvers.absolute.WeightedMedian``.
+
+    Parameters
+    ----------
+    At : (r, p); Y, M : (B, p); X : (B, r), overwritten by the solution; C-contiguous.
+    """
+    n_problems, p = Y.shape
+    r = At.shape[0]
+    e = np.empty(p, dtype=Y.dtype)
+    points = np.empty(p, dtype=Y.dtype)
+    weights = np.empty(p, dtype=Y.dtype)
+    for b in range(n_problems):
+        x, m = X[b], M[b]
+        e[:] = Y[b]
+        for k in range(r):
+            for i in range(p):
+                e[i] -= x[k] * At[k, i]
+        for _ in range(max_iter):
+            for k in range(r):
+                a = At[k]
+                n = 0
+                total = 0.0
+                for i in range(p):
+                    if a[i] > 0 and m[i] > 0:
+                        points[n] = x[k] + e[i] / a[i]
+                        weights[n] = m[i] * a[i]
+                        total += weights[n]
+                        n += 1
+                if total == 0:
+                    continue
+                order = np.argsort(points[:n])
+                cumulated = 0.0
+                new = x[k]
+                for i in order:
+                    cumulated += weights[i]
+                    if cumulated >= 0.5 * total:
+                        new = max(points[i], Y.dtype.type(0))
+                        break
+                change = new - x[k]
+                if change != 0:
+                    for i in range(p):
+                        e[i] -= change * a[i]
+                    x[k] = new

@@ -1,8 +1,23 @@
-"""HOW weighted non-negative least squares is solved: the problem, and one file per solver."""
+"""HOW the factors are improved: weighted non-negative least squares, and losses by themselves; one file per solver."""
 
+from robustnmf.solvers.absolute import Smoothing, WeightedMedian
+from robustnmf.solvers.armijo import Armijo
 from robustnmf.solvers.hals import HALS
+from robustnmf.solvers.multiplicative import Multiplicative
 from robustnmf.solvers.nesterov import Nesterov
 from robustnmf.solvers.problem import Problem
-from robustnmf.solvers.protocol import Solver
+from robustnmf.solvers.protocol import LossSolver, Solver
+from robustnmf.solvers.sparse_error import SparseError
 
-__all__ = ["HALS", "Nesterov", "Problem", "Solver"]
+__all__ = [
+    "HALS",
+    "Armijo",
+    "LossSolver",
+    "Multiplicative",
+    "Nesterov",
+    "Problem",
+    "Smoothing",
+    "Solver",
+    "SparseError",
+    "WeightedMedian",
+]

@@ -33,12 +33,13 @@ class HALS:
         xp = engine.xp
         kernel = engine.kernel("hals")
         X = xp.asarray(X0, copy=True)
-        if kernel is None:
+        if kernel is None or problem.Q is None:
             for rows in problem.chunks():
                 X[rows] = self._sweep(problem[rows], X[rows], engine)
         else:
+            linear = xp.zeros(X.shape[1], dtype=X.dtype) if problem.linear is None else problem.linear
             At, Y, Q = (xp.asarray(a, order="C") for a in (problem.A.T, problem.Y, problem.Q))
-            kernel(At, Y, Q, X, self.max_iter, self.tol)
+            kernel(At, Y, Q, linear, X, self.max_iter, self.tol)
         return X
 
     def _sweep(self, problem: Problem, X: Array, engine: Engine) -> Array:

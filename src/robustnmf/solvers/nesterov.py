@@ -45,7 +45,8 @@ class Nesterov:
 
         X = xp.asarray(X0, copy=True)
         rows = xp.nonzero(usable & (target > 0))[0]  # the problems still being solved
-        G, rhs, step, target, start = G[rows], rhs[rows], step[rows], target[rows], X0[rows]
+        G, step = (a if a.shape[0] == 1 else a[rows] for a in (G, step))  # one for all if there are no weights
+        rhs, target, start = rhs[rows], target[rows], X0[rows]
         h = z = start  # line 1
         alpha = 1.0
         for _ in range(self.max_iter):
@@ -56,16 +57,19 @@ class Nesterov:
             z = h + (alpha_last - 1) / alpha * (h - h_last)  # line 6
             done = _projected_gradient_norm(G, rhs, h, xp) <= target  # eq. (3-8)
             if xp.any(done):
-                X[rows[done]] = _better(G[done], rhs[done], _positive(z[done], xp), start[done], xp)  # line 8
+                G_done = G if G.shape[0] == 1 else G[done]
+                X[rows[done]] = _better(G_done, rhs[done], _positive(z[done], xp), start[done], xp)  # line 8
                 go = ~done
-                rows, G, rhs, step, target = rows[go], G[go], rhs[go], step[go], target[go]
-                h, z, start = h[go], z[go], start[go]
+                G, step = (a if a.shape[0] == 1 else a[go] for a in (G, step))
+                rows, rhs, target, start, h, z = (a[go] for a in (rows, rhs, target, start, h, z))
         X[rows] = _better(G, rhs, _positive(z, xp), start, xp)
         return X
 
 
 def _gradient(G: Array, rhs: Array, X: Array) -> Array:
     """Return A' D A x - A' D y for every problem."""
+    if G.shape[0] == 1:
+        return X @ G[0] - rhs
     return (G @ X[:, :, None])[:, :, 0] - rhs
 
 

@@ -1,8 +1,9 @@
 """Weighted non-negative least squares (WNLS), many problems at a time, eq. (3-6) and (3-7).
 
-    min_{x >= 0}  1/2 * sum_i q_i * (y - A x)_i**2          for every row (x, y, q) of (X, Y, Q)
+    min_{x >= 0}  1/2 * sum_i q_i * (y - A x)_i**2 + c' x          for every row (x, y, q) of (X, Y, Q)
 
-With A = W and the rows of V' this is the update of H; with A = H' and the rows of V the update of W.
+With A = W and the rows of V' this is the update of H; with A = H' and the rows of V the update of W. The linear term c,
+the same for all problems, is a penalty; the paper has none.
 """
 
 from dataclasses import dataclass
@@ -18,22 +19,30 @@ _TEMPORARY_ENTRIES = 2**23
 
 @dataclass
 class Problem:
-    """B problems that share the matrix A: A is (p, r), Y and Q are (B, p)."""
+    """B problems that share the matrix A."""
 
     A: Array
+    """(p, r)."""
     Y: Array
-    Q: Array
+    """(B, p)."""
+    Q: Array | None
+    """Weights, (B, p); None if all are 1."""
     xp: Namespace
+    linear: Array | None = None
+    """Penalty c, (r,); None if it is zero."""
 
     @cached_property
     def rhs(self) -> Array:
-        """A' D y for every problem, with D = diag(q); shape (B, r)."""
-        return (self.Q * self.Y) @ self.A
+        """A' D y - c for every problem, with D = diag(q); shape (B, r)."""
+        rhs = (self.Y if self.Q is None else self.Q * self.Y) @ self.A
+        return rhs if self.linear is None else rhs - self.linear
 
     @cached_property
     def gram(self) -> Array:
-        """A' D A for every problem; shape (B, r, r)."""
+        """A' D A for every problem, shape (B, r, r); (1, r, r) if there are no weights and all are the same."""
         xp, r = self.xp, self.A.shape[1]
+        if self.Q is None:
+            return (self.A.T @ self.A)[None, :, :]
         if not self._square_is_small:
             return xp.matmul(self.A.T * self.Q[:, None, :], self.A)
         # All Gram matrices at once, as one product with the row-wise Khatri-Rao square of A.
@@ -51,10 +60,12 @@ class Problem:
     def chunks(self) -> list[slice]:
         """Return slices of problems whose Gram matrices, and what forms them, are of bounded size."""
         n_problems, (p, r) = self.Y.shape[0], self.A.shape
+        if self.Q is None:
+            return [slice(0, n_problems)]
         entries = r * (r if self._square_is_small else max(p, r))
         size = max(1, min(n_problems, _TEMPORARY_ENTRIES // entries))
         return [slice(i, i + size) for i in range(0, n_problems, size)]
 
     def __getitem__(self, rows: slice) -> "Problem":
         """Return some of the problems."""
-        return Problem(self.A, self.Y[rows], self.Q[rows], self.xp)
+        return Problem(self.A, self.Y[rows], None if self.Q is None else self.Q[rows], self.xp, self.linear)

@@ -1,22 +1,35 @@
-"""What every solver of weighted non-negative least squares looks like."""
+"""What every solver looks like."""
 
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from robustnmf.arrays import Array
 from robustnmf.engines.protocol import Engine
+from robustnmf.losses import Loss
 from robustnmf.solvers.problem import Problem
+from robustnmf.weighting import Weighting
 
 
 @runtime_checkable
 class Solver(Protocol):
-    """Improves the solutions of a batch of problems without raising any of their objectives."""
-
-    name: ClassVar[str]
+    """Improves the solutions of a batch of weighted least-squares problems; serves every loss."""
 
     def solve(self, problem: Problem, X0: Array, engine: Engine) -> Array:
         """Return better solutions than `X0`, shape (B, r), non-negative, a new array.
 
-        Every problem is solved by itself: neither the other problems of the batch nor their number may change
-        its solution. A problem whose weights are all zero keeps its start.
+        No objective rises. Every problem is solved by itself: neither the other problems of the batch nor their number
+        may change its solution. A problem whose weights are all zero keeps its start.
         """
+        ...
+
+
+@runtime_checkable
+class LossSolver(Protocol):
+    """Lowers a loss itself instead of its quadratic majoriser; the way of some published models."""
+
+    def accepts(self, loss: Loss) -> bool:
+        """Return whether this solver can lower that loss."""
+        ...
+
+    def improve(self, Y: Array, M: Array | None, X: Array, A: Array, weighting: Weighting, engine: Engine) -> Array:
+        """Return X (B, r) with a lower loss of Y - X A' in every row, as a new array."""
         ...

@@ -1,0 +1,81 @@
+"""Projected gradient descent with Armijo's line search: the algorithm of HCNMF (Hamza and Brady 2006)."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from robustnmf.arrays import Array, Namespace
+from robustnmf.engines.protocol import Engine
+from robustnmf.losses import Loss
+from robustnmf.weighting import Weighting
+
+
+@dataclass(frozen=True, slots=True)
+class Armijo:
+    """x <- max(0, x - alpha * gradient), with alpha cut until the loss falls by enough.
+
+    The line search is made for every row by itself. It starts at twice the minimiser of the quadratic majoriser along
+    the gradient and is given up after `max_backtracks`, where the row stays as it is: no loss rises.
+
+    Parameters
+    ----------
+    max_iter : int
+        Gradient steps.
+    sufficient : float
+        Share of the linear decrease that a step must reach.
+    shrink : float
+        Factor by which alpha is cut.
+    max_backtracks : int
+        Most cuts.
+    """
+
+    max_iter: int = 1
+    sufficient: float = 0.01
+    shrink: float = 0.5
+    max_backtracks: int = 30
+
+    name: ClassVar[str] = "armijo"
+
+    def accepts(self, loss: Loss) -> bool:
+        """Return True for every loss of single entries."""
+        return loss.group == "entry"
+
+    def improve(self, Y: Array, M: Array | None, X: Array, A: Array, weighting: Weighting, engine: Engine) -> Array:
+        """Return X after the gradient steps."""
+        xp = engine.xp
+        if weighting.cut is not None:  # what is cut now stays cut, or the loss of two points could not be compared
+            kept = ~weighting.outliers(xp.abs(Y - X @ A.T), M, xp)
+            M = xp.astype(kept, Y.dtype) if M is None else M * xp.astype(kept, Y.dtype)
+            weighting = replace(weighting, cut=None)
+        for _ in range(self.max_iter):
+            X = self._descend(Y, M, X, A, weighting, xp)
+        return X
+
+    def _descend(self, Y: Array, M: Array | None, X: Array, A: Array, weighting: Weighting, xp: Namespace) -> Array:
+        R = Y - X @ A.T
+        Q = weighting.weights(R, M, xp)
+        gradient = -((R if Q is None else Q * R) @ A)
+        direction = xp.where((X > 0) | (gradient < 0), gradient, 0)
+        image = direction @ A.T
+        curvature = xp.sum(image * image if Q is None else Q * image * image, axis=1)
+        slope = xp.sum(direction * direction, axis=1)
+        alpha = xp.where(curvature > 0, 2 * slope / xp.where(curvature > 0, curvature, 1), 0)
+        now = _row_losses(R, M, weighting, xp)
+        result = X
+        open_rows = alpha > 0
+        for _ in range(self.max_backtracks):
+            trial = X - alpha[:, None] * gradient
+            trial = xp.where(trial > 0, trial, 0)
+            decrease = now - _row_losses(Y - trial @ A.T, M, weighting, xp)
+            enough = decrease >= -self.sufficient * xp.sum(gradient * (trial - X), axis=1)
+            result = xp.where((open_rows & enough)[:, None], trial, result)
+            open_rows = open_rows & ~enough
+            if not xp.any(open_rows):
+                break
+            alpha = alpha * self.shrink
+        return result
+
+
+def _row_losses(R: Array, M: Array | None, weighting: Weighting, xp: Namespace) -> Array:
+    """Return scale**2 / 2 times the loss of each row, whose gradient is that of the weighted squares, (B,)."""
+    rho = weighting.losses(weighting.magnitudes(R, M, xp), xp)
+    return 0.5 * weighting.scale**2 * xp.sum(rho if M is None else M * rho, axis=1)

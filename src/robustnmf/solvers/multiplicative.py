@@ -1,0 +1,41 @@
+"""Multiplicative updates for WNLS (Lee and Seung 2001), with weights."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from robustnmf.arrays import Array
+from robustnmf.engines.protocol import Engine
+from robustnmf.solvers.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Multiplicative:
+    """x <- x * (A' D y) / (A' D A x): slow, but what most of the literature uses.
+
+    For a diagonal K with K_kk = (A' D A x)_k / x_k, K - A' D A is positive semi-definite, so the quadratic with K
+    majorises the objective, and the update is its minimiser: the objective never rises. An entry that is zero stays
+    zero.
+
+    Parameters
+    ----------
+    max_iter : int
+        Updates of each problem; the published algorithms make one before they change the weights.
+    """
+
+    max_iter: int = 1
+
+    name: ClassVar[str] = "multiplicative"
+
+    def solve(self, problem: Problem, X0: Array, engine: Engine) -> Array:
+        """Return the solutions after the updates, (B, r)."""
+        xp, A, Q = engine.xp, problem.A, problem.Q
+        rhs = (problem.Y if Q is None else Q * problem.Y) @ A
+        X = X0
+        for _ in range(self.max_iter):
+            product = X @ A.T
+            product = product if Q is None else Q * product
+            denominator = product @ A if problem.linear is None else product @ A + problem.linear
+            # Where the denominator vanishes so does the weight of all that x could change.
+            positive = denominator > 0
+            X = xp.where(positive, X * rhs / xp.where(positive, denominator, 1), X)
+        return xp.asarray(X, copy=True) if self.max_iter == 0 else X

@@ -1,0 +1,44 @@
+"""The updates of L1-regularised robust NMF (RNMF-L1, Zhang et al. 2011)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from robustnmf.arrays import Array, Namespace
+from robustnmf.engines.protocol import Engine
+from robustnmf.losses import Huber, Loss
+from robustnmf.weighting import Weighting
+
+
+@dataclass(frozen=True, slots=True)
+class SparseError:
+    """Alternates a sparse error S and multiplicative updates for V - S ~ WH.
+
+    The model is min ||V - WH - S||**2 + lambda * ||S||_1; its minimum over S is the Huber loss with cutoff lambda / 2,
+    the scale here. For given W and H, S is the residual, shrunk by the cutoff. For given S the update is
+    x <- x * max(0, A' t) / (A' A x) with the target t = y - s, which may have negative entries: it is the minimiser
+    over x >= 0 of Lee and Seung's auxiliary function, whose proof does not need t >= 0, so the objective never rises.
+    """
+
+    name: ClassVar[str] = "sparse-error"
+
+    def accepts(self, loss: Loss) -> bool:
+        """Return True for Huber's loss, which is this model's without S."""
+        return isinstance(loss, Huber)
+
+    def improve(self, Y: Array, M: Array | None, X: Array, A: Array, weighting: Weighting, engine: Engine) -> Array:
+        """Return X after the update of S and one of X."""
+        xp = engine.xp
+        product = X @ A.T
+        target = Y - sparse_error(Y - product, weighting.scale, xp)
+        if M is not None:
+            target, product = M * target, M * product
+        numerator, denominator = target @ A, product @ A
+        positive = denominator > 0
+        update = xp.where(numerator > 0, numerator, 0) / xp.where(positive, denominator, 1)
+        return xp.where(positive, X * update, X)
+
+
+def sparse_error(R: Array, cutoff: float, xp: Namespace) -> Array:
+    """Return S, the minimiser of (R - S)**2 + 2 * cutoff * |S|: residuals shrunk towards zero by the cutoff."""
+    excess = xp.abs(R) - cutoff
+    return xp.sign(R) * xp.where(excess > 0, excess, 0)

@@ -1,0 +1,69 @@
+"""How residuals become weights: loss, scale and outlier rule together, at one moment of the iteration."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from robustnmf.arrays import Array, Namespace
+from robustnmf.losses import Loss, squared_ratio
+from robustnmf.outliers import OutlierRule
+
+
+@dataclass(frozen=True, slots=True)
+class Weighting:
+    """Gives every entry its weight Q: eq. (3-5), zero on outliers, times the entry's own weight M.
+
+    Residuals R come with the samples in rows, (B, m). Where neither the loss nor the outlier rule looks at a sample as
+    a whole, rows may as well be features, with `cut` of shape (m, 1).
+    """
+
+    loss: Loss
+    scale: Any
+    """The paper's gamma, a number or one per row (B, 1)."""
+    cut: Array | None = None
+    """Magnitude beyond which an entry is an outlier, (m,) or broadcastable; None if no rule cuts."""
+    rule: OutlierRule | None = None
+    """The rule that `cut` came from; a spatial rule makes a mask of it."""
+
+    @property
+    def needs_whole_samples(self) -> bool:
+        """Whether an entry's weight depends on other entries of its sample."""
+        return self.loss.group == "sample" or hasattr(self.rule, "mask")
+
+    def magnitudes(self, R: Array, M: Array | None, xp: Namespace) -> Array:
+        """Return |R|, or the norm of each row's observed residuals, (B, 1), if the loss takes samples as a whole."""
+        if self.loss.group == "entry":
+            return xp.abs(R)
+        squares = R * R if M is None else M * (R * R)
+        return xp.sqrt(xp.sum(squares, axis=1, keepdims=True))
+
+    def counts(self, M: Array, xp: Namespace) -> Array:
+        """Return the weight with which each magnitude counts in a sum or a quantile."""
+        if self.loss.group == "entry":
+            return M
+        return xp.astype(xp.any(M > 0, axis=1, keepdims=True), M.dtype)
+
+    def outliers(self, A: Array, M: Array | None, xp: Namespace) -> Array:
+        """Return where magnitudes A are cut, by the rule or by the loss, boolean of the shape of A."""
+        cut_off = self.loss.weight(squared_ratio(A, self.scale, xp), xp) == 0
+        return cut_off if self.cut is None else cut_off | self._beyond(A, M, xp)
+
+    def weights(self, R: Array, M: Array | None, xp: Namespace) -> Array | None:
+        """Return Q, of the shape of R; None if all weights are 1."""
+        if self.loss.is_quadratic and self.cut is None:
+            return M
+        A = self.magnitudes(R, M, xp)
+        Q = self.loss.weight(squared_ratio(A, self.scale, xp), xp)
+        if self.cut is not None:
+            Q = xp.where(self._beyond(A, M, xp), 0, Q)
+        if M is not None:
+            return Q * M
+        return Q if Q.shape == R.shape else Q * xp.ones_like(R)
+
+    def losses(self, A: Array, xp: Namespace) -> Array:
+        """Return rho of magnitudes A."""
+        return self.loss.rho(squared_ratio(A, self.scale, xp), xp)
+
+    def _beyond(self, A: Array, M: Array | None, xp: Namespace) -> Array:
+        if self.rule is not None and hasattr(self.rule, "mask"):
+            return self.rule.mask(A, M, self.cut, xp)
+        return A > self.cut
