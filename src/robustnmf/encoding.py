@@ -20,6 +20,8 @@ from robustnmf.weighting import Weighting
 
 # Reweightings while the scale falls: from ten scales down it then changes by a fifth each time.
 ANNEALING_STEPS = 10
+# How often a rule that judges whole images, and takes its time, is asked for the outliers of a sample.
+SPATIAL_ROUNDS = 5
 
 
 class Description(NamedTuple):
@@ -97,12 +99,25 @@ def _encode(
     for i in range(ANNEALING_STEPS):
         falling = xp.astype(scale * excess ** (1 - i / ANNEALING_STEPS), Y.dtype)
         X = half_step(Y, M, X, weighting=Weighting(basis.weighting.loss, falling), **parts)
+    if not basis.weighting.is_spatial:
+        return _settle(Y, M, X, basis.weighting, parts, max_iter, tol)
+    for _ in range(SPATIAL_ROUNDS):
+        kept = basis.weighting.kept(Y - X @ basis.W.T, M, xp)
+        X = _settle(Y, kept, X, basis.weighting.without_rule(), parts, max_iter // SPATIAL_ROUNDS, tol)
+    return X
+
+
+def _settle(
+    Y: Array, M: Array | None, X: Array, weighting: Weighting, parts: dict[str, Any], max_iter: int, tol: float
+) -> Array:
+    """Reweight and improve X until each sample is done."""
+    xp = parts["xp"]
     rows = xp.arange(X.shape[0])  # the samples that still move
     for _ in range(max_iter):
         if rows.shape[0] == 0:
             break
         observed = None if M is None else M[rows]
-        new = half_step(Y[rows], observed, X[rows], weighting=basis.weighting, **parts)
+        new = half_step(Y[rows], observed, X[rows], weighting=weighting, **parts)
         moved = xp.max(xp.abs(new - X[rows]), axis=1) > tol * xp.max(new, axis=1)
         X[rows] = new
         rows = rows[moved]

@@ -47,11 +47,16 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Where the fit starts, see `robustnmf.initializers`.
     scale : "auto", {"nagy", "mad"}, float or object
         How the noise scale is found, see `robustnmf.scales`. A number fixes it (the paper's gamma, in units of X).
-    outliers : "auto", {"none", "mad", "mad-feature", "three-sigma", "three-sigma-feature"}, float or object
-        Which entries are cut, see `robustnmf.outliers`. A number is the paper's sigma: entries whose residual exceeds
-        ``scale * sqrt(sigma)`` are cut. With scale and sigma fixed the objective falls monotonically.
-    solver : "auto", {"hals", "nesterov"} or object
-        How weighted least squares is solved, see `robustnmf.solvers`.
+    outliers : "auto", a name, float or object
+        Which entries are cut: "none", "mad", "mad-feature", "three-sigma", "three-sigma-feature", "spread", or for
+        images "mrf" and "median-filter"; see `robustnmf.outliers` and `robustnmf.spatial`. A number is the paper's
+        sigma: entries whose residual exceeds ``scale * sqrt(sigma)`` are cut. With scale and sigma fixed the objective
+        falls monotonically.
+    solver : "auto", a name or object
+        How the factors are improved: "hals", "nesterov" or "multiplicative" for every model, others for some; see
+        `robustnmf.solvers`.
+    image_shape : (rows, columns) or None
+        Shape of the image that each sample is, for the rules "mrf" and "median-filter".
     max_iter : int
         Most iterations.
     tol : float
@@ -131,6 +136,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         scale: Any = "auto",
         outliers: Any = "auto",
         solver: Any = "auto",
+        image_shape: tuple[int, int] | None = None,
         max_iter: int = 200,
         tol: float = 1e-4,
         random_state: Any = None,
@@ -144,6 +150,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.scale = scale
         self.outliers = outliers
         self.solver = solver
+        self.image_shape = image_shape
         self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state
@@ -197,9 +204,10 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             if parts.penalty:
                 self.objective_ += parts.penalty / self.scale_ * float(np.sum(codes @ components.sum(axis=1)))
             self.reconstruction_err_ = float(np.sqrt(engine.join(about.inlier_squares).sum())) * unit
-            vars(self).pop("sparse_errors_", None)  # of an earlier fit with another method
             if isinstance(parts.solver, SparseError):
                 self.sparse_errors_ = self._sparse_errors(data, codes, unit)
+            elif hasattr(self, "sparse_errors_"):  # of an earlier fit with another method
+                del self.sparse_errors_
             self.history_ = _table(result.history)
             self.n_iter_ = len(result.history) - 1
             self.converged_ = result.converged
@@ -281,7 +289,13 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be a function of one iteration, or None; got {self.callback!r}.")
         return resolve(
-            self.method, self.preset, init=self.init, scale=self.scale, outliers=self.outliers, solver=self.solver
+            self.method,
+            self.preset,
+            init=self.init,
+            scale=self.scale,
+            outliers=self.outliers,
+            solver=self.solver,
+            image_shape=self.image_shape,
         )
 
     def _run(self, data: Observations, rank: int, parts: Parts, unit: float, engine: NumPyEngine) -> Result:
@@ -383,6 +397,7 @@ class TruncatedCauchyNMF(RobustNMF):
         scale: Any = "auto",
         outliers: Any = "auto",
         solver: Any = "auto",
+        image_shape: tuple[int, int] | None = None,
         max_iter: int = 200,
         tol: float = 1e-4,
         random_state: Any = None,
@@ -395,6 +410,7 @@ class TruncatedCauchyNMF(RobustNMF):
         self.scale = scale
         self.outliers = outliers
         self.solver = solver
+        self.image_shape = image_shape
         self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state

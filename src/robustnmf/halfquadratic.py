@@ -132,15 +132,17 @@ def step(V: Blocks, M: Blocks | None, state: State, method: Method, engine: Engi
     """
     W, weighting = state.W, state.weighting
     parts = {"solver": method.solver, "penalty": method.penalty * weighting.scale, "engine": engine}
-    Ht = engine.map(half_step, V, M, state.Ht, A=W, weighting=weighting, **parts)  # lines 2 to 6
-    if weighting.needs_whole_samples:
-        Q = engine.map(_sample_weights, V, M, Ht, W=W, weighting=weighting)
+    kept = M
+    if weighting.is_spatial:  # found once for both half-steps: it takes whole samples, and time
+        kept = engine.map(_kept, V, M, state.Ht, W=W, weighting=weighting)
+        weighting = weighting.without_rule()
+    Ht = engine.map(half_step, V, kept, state.Ht, A=W, weighting=weighting, **parts)  # lines 2 to 6
+    if weighting.loss.group == "sample":  # the weights of features depend on whole samples
+        Q = engine.map(_sample_weights, V, kept, Ht, W=W, weighting=weighting)
         W = engine.map_features(half_step, V, Q, W, A=engine.join(Ht), weighting=UNIFORM, **parts)
     else:
         cut = None if weighting.cut is None else weighting.cut[:, None]
-        W = engine.map_features(
-            half_step, V, M, W, cut, A=engine.join(Ht), weighting=weighting, **parts
-        )  # lines 7 to 9
+        W = engine.map_features(half_step, V, kept, W, cut, A=engine.join(Ht), weighting=weighting, **parts)  # 7 to 9
     return assess(V, M, W, Ht, state, method, engine, scale_floor)
 
 
@@ -208,6 +210,11 @@ def comparable(losses: float, weight: float, loss: Loss, ratio: float) -> float:
     number of entries that have one.
     """
     return float(0.5 * (ratio**loss.scale_power * losses + loss.log_scale_coef * weight * log(ratio)))
+
+
+def _kept(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:
+    """Return the weights M of a block of samples without outliers, (n, m)."""
+    return weighting.kept(Vt - Ht @ W.T, M, xp)
 
 
 def _sample_weights(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:

@@ -28,6 +28,7 @@ from robustnmf.solvers import (
     SparseError,
     WeightedMedian,
 )
+from robustnmf.spatial import MedianFilterRule, MRFRule
 
 Preset = Literal["default", "published"]
 
@@ -238,8 +239,21 @@ SOLVERS: Mapping[str, Solver | LossSolver] = MappingProxyType(
 )
 
 
+SPATIAL: Mapping[str, Callable[..., OutlierRule]] = MappingProxyType(
+    {"mrf": MRFRule, "median-filter": MedianFilterRule}
+)
+"""Outlier rules that need the shape of an image."""
+
+
 def resolve(
-    method: str, preset: str, *, init: Any = "auto", scale: Any = "auto", outliers: Any = "auto", solver: Any = "auto"
+    method: str,
+    preset: str,
+    *,
+    init: Any = "auto",
+    scale: Any = "auto",
+    outliers: Any = "auto",
+    solver: Any = "auto",
+    image_shape: Any = None,
 ) -> Parts:
     """Return the parts of a model, with those the user named or passed in place of the preset's.
 
@@ -265,9 +279,15 @@ def resolve(
         parts = replace(parts, scale=_part("scale", scale, SCALES, parts.scale, callable, number="gamma"))
     if _is_number(outliers):
         parts = replace(parts, loss=Truncated(parts.loss, float(outliers)), outliers=NoRejection())
+    elif isinstance(outliers, str) and outliers in SPATIAL:
+        if image_shape is None:
+            raise ValueError(f"outliers={outliers!r} judges whole images: pass image_shape=(rows, columns).")
+        parts = replace(parts, outliers=SPATIAL[outliers](tuple(image_shape)))
     else:
-        rule = _part("outliers", outliers, OUTLIERS, parts.outliers, callable, number="sigma")
+        rule = _part("outliers", outliers, {**OUTLIERS, **SPATIAL}, parts.outliers, callable, number="sigma")
         parts = replace(parts, outliers=rule)
+    if hasattr(parts.outliers, "mask") and parts.loss.group == "sample":
+        raise IncompatibleError(f"Method {method!r} weighs whole samples; outliers={outliers!r} judges their pixels.")
     if isinstance(parts.solver, LossSolver) and not parts.solver.accepts(parts.loss):
         raise IncompatibleError(
             f"solver {parts.solver} cannot lower the loss {parts.loss} of method {method!r}. Solvers that serve every "

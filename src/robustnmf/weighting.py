@@ -13,7 +13,7 @@ class Weighting:
     """Gives every entry its weight Q: eq. (3-5), zero on outliers, times the entry's own weight M.
 
     Residuals R come with the samples in rows, (B, m). Where neither the loss nor the outlier rule looks at a sample as
-    a whole, rows may as well be features, with `cut` of shape (m, 1).
+    a whole (`group`, `is_spatial`), rows may as well be features, with `cut` of shape (m, 1).
     """
 
     loss: Loss
@@ -25,9 +25,13 @@ class Weighting:
     """The rule that `cut` came from; a spatial rule makes a mask of it."""
 
     @property
-    def needs_whole_samples(self) -> bool:
-        """Whether an entry's weight depends on other entries of its sample."""
-        return self.loss.group == "sample" or hasattr(self.rule, "mask")
+    def is_spatial(self) -> bool:
+        """Whether the rule judges an entry together with others of its sample."""
+        return self.cut is not None and hasattr(self.rule, "mask")
+
+    def without_rule(self) -> "Weighting":
+        """Return the weighting of the loss alone, for entries whose outliers have been taken out of M."""
+        return Weighting(self.loss, self.scale)
 
     def magnitudes(self, R: Array, M: Array | None, xp: Namespace) -> Array:
         """Return |R|, or the norm of each row's observed residuals, (B, 1), if the loss takes samples as a whole."""
@@ -47,6 +51,11 @@ class Weighting:
         cut_off = self.loss.weight(squared_ratio(A, self.scale, xp), xp) == 0
         return cut_off if self.cut is None else cut_off | self._beyond(A, M, xp)
 
+    def kept(self, R: Array, M: Array | None, xp: Namespace) -> Array:
+        """Return M, or 1 where there is none, with outliers set to zero."""
+        kept = xp.astype(~self.outliers(self.magnitudes(R, M, xp), M, xp), R.dtype)
+        return kept if M is None else kept * M
+
     def weights(self, R: Array, M: Array | None, xp: Namespace) -> Array | None:
         """Return Q, of the shape of R; None if all weights are 1."""
         if self.loss.is_quadratic and self.cut is None:
@@ -64,6 +73,6 @@ class Weighting:
         return self.loss.rho(squared_ratio(A, self.scale, xp), xp)
 
     def _beyond(self, A: Array, M: Array | None, xp: Namespace) -> Array:
-        if self.rule is not None and hasattr(self.rule, "mask"):
-            return self.rule.mask(A, M, self.cut, xp)
+        if self.is_spatial:
+            return self.rule.mask(A, M, self.cut, xp)  # type: ignore[union-attr]
         return A > self.cut

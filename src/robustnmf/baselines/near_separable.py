@@ -564,7 +564,7 @@ def _read(V: Matrix, everything: Matrix, weights: Matrix, distances: Matrix, rad
     between = distances[~np.eye(len(distances), dtype=bool)]
     radius = max(radius, float(between.min())) if between.size else radius
     clustered, _ = _clusters(distances, weights, radius, rank)
-    while len(clustered) < min(rank, np.count_nonzero(weights)) and radius > 1e-12:
+    while len(clustered) < min(rank, int(np.count_nonzero(weights))) and radius > 1e-12:
         radius /= 2
         clustered, _ = _clusters(distances, weights, radius, rank)
     heaviest = [int(k) for k in by_weight]
