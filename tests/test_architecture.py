@@ -35,6 +35,7 @@ ORDER = [
     "metrics",
     "plots",
     "datasets",
+    "compare",
     "demo",
 ]
 OPTIONAL = {"matplotlib", "torch", "dask", "distributed", "typer", "pandas", "polars", "jinja2"}

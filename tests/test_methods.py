@@ -93,6 +93,16 @@ class TestEveryMethod:
         one, two = (RobustNMF(3, method=method, random_state=3, max_iter=10).fit(X).components_ for _ in range(2))
         np.testing.assert_array_equal(one, two)
 
+    @pytest.mark.parametrize("factor", [1e200, 1e-200])
+    def test_extreme_units_give_finite_results_without_warnings(self, method, factor):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model, codes = fit(method, data=X * factor, init="random", max_iter=5)
+            assert np.isfinite(model.score(X * factor))
+        assert np.isfinite(model.objective_)
+        assert np.all(np.isfinite(codes))
+
     def test_transform_agrees_with_fit_transform(self, method):
         model, codes = fit(method, init="random", max_iter=20)
         np.testing.assert_array_equal(model.transform(X), codes)

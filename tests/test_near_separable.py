@@ -193,6 +193,11 @@ def test_many_columns_are_reduced_to_candidates():
     assert are_the_basis(select_columns(V, 0.05, max_columns=40), labels)
 
 
+def test_limits_leave_room_for_the_rank():
+    V, labels = make_separable(m=20, n=60)
+    assert are_the_basis(select_columns(V, rank=4, max_columns=1, max_features=1), labels)
+
+
 def test_many_features_are_summed():
     V, labels = make_separable(m=400, n=25, noise=0.02)
     assert are_the_basis(select_columns(V, rank=4, max_features=20), labels)
@@ -259,7 +264,7 @@ def test_results_are_reproducible():
         (lambda V: V, {"epsilon": "small"}, "epsilon must be a finite number of at least 0; got 'small'"),
         (lambda V: V, {"epsilon": 0.1, "noise": "gaussian"}, '"absolute" or "relative"'),
         (lambda V: V, {"rank": 29, "n_outliers": 2}, "at most the 30 columns"),
-        (lambda V: V, {"rank": 4, "max_columns": 3}, "max_columns must be at least"),
+        (lambda V: V, {"rank": 4, "max_columns": 0}, "max_columns and max_features must be at least 1; got 0 and 50"),
     ],
 )
 def test_errors_say_what_to_do(change, arguments, message):

@@ -202,7 +202,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             losses, totals = float(engine.join(about.losses).sum()), float(engine.join(about.totals).sum())
             self.objective_ = comparable(losses, totals, parts.loss, weighting.scale / result.state.first_scale)
             if parts.penalty:
-                self.objective_ += parts.penalty / self.scale_ * float(np.sum(codes @ components.sum(axis=1)))
+                total = float(np.sum(engine.join(Ht) @ components.sum(axis=1), dtype=np.float64))
+                self.objective_ += parts.penalty / weighting.scale * total
             self.reconstruction_err_ = float(np.sqrt(engine.join(about.inlier_squares).sum())) * unit
             if isinstance(parts.solver, SparseError):
                 self.sparse_errors_ = self._sparse_errors(data, codes, unit)
@@ -262,7 +263,9 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         mean_loss = about.losses / np.where(observed, about.totals, 1)
         log_scale = log(self._basis.weighting.scale) + log(self._unit)  # scale_ itself may vanish for denormal data
         loss = self.parts_.loss
-        return np.where(observed, -mean_loss * self.scale_**loss.scale_power - loss.log_scale_coef * log_scale, 0.0)
+        with np.errstate(over="ignore"):  # squares of data beyond 1e150 leave the range of numbers, and of their means
+            in_units = np.minimum(mean_loss * np.float64(self.scale_) ** loss.scale_power, 1e300)
+        return np.where(observed, -in_units - loss.log_scale_coef * log_scale, 0.0)
 
     def score(self, X: Any, y: Any = None, *, weights: Any = None) -> float:
         """Return the mean of `score_samples`, for model selection."""

@@ -28,10 +28,11 @@ Steps, order and default parameters are those of the authors' published program.
 
 References
 ----------
-.. [1] C. Bhattacharyya, N. Goyal, R. Kannan and J. Pani, "Non-negative matrix factorization under heavy noise",
-   ICML 2016, PMLR 48:1426-1434.
-.. [2] T. Bansal, C. Bhattacharyya and R. Kannan, "A provable SVD-based algorithm for learning topics in dominant
-   admixture corpus", NIPS 2014.
+C. Bhattacharyya, N. Goyal, R. Kannan and J. Pani, "Non-negative matrix factorization under heavy noise", ICML 2016,
+PMLR 48:1426-1434: the method, and the authors' program, github.com/jagdeeppani/tsvdnmf.
+
+T. Bansal, C. Bhattacharyya and R. Kannan, "A provable SVD-based algorithm for learning topics in dominant admixture
+corpus", NIPS 2014: the thresholds and dominant features ("catchwords") that it builds on.
 """
 
 from typing import NamedTuple
@@ -92,7 +93,8 @@ def heavy_noise_nmf(
         Draws the starts of k-means: the same generator state gives the same result.
     top_share : float
         Share of the columns that reach the threshold of a feature before it is lowered by `alpha` (eps5 in the
-        published program).
+        published program). The default was made for ranks of ten and more; for fewer, 1 / (2 rank) sets a threshold
+        that half of the columns dominated by a feature's vector can reach, and the errors are smaller.
     alpha : float
         Factor of the thresholds (alpha5).
     prune_share : float
@@ -114,9 +116,15 @@ def heavy_noise_nmf(
     HeavyNoiseNMF
         W (m, r) and H (r, n) in the dtype of V, the clusters, dominant features and averaged columns.
 
+    Notes
+    -----
+    Averages of at least n / 2r columns mix some of the other basis vectors into each, even without noise, unless so
+    many columns are pure. Where the noise is of the same moderate size everywhere, least squares averages it out as
+    well and has no such error; this method pays where a few entries or columns would dominate a sum of squares.
+
     References
     ----------
-    Bhattacharyya et al. [1]_; thresholds and dominant features ("catchwords") come from Bansal et al. [2]_.
+    Bhattacharyya et al. (2016); Bansal et al. (2014).
 
     Examples
     --------
