@@ -30,6 +30,7 @@ ORDER = [
     "methods",
     "validation",
     "estimators",
+    "sparse_codes",
     "classifiers",
     "theory",
     "metrics",
