@@ -15,11 +15,11 @@ from robustnmf.metrics import relative_error
 @pytest.mark.parametrize(
     ("method", "percent", "expected", "tolerance"),
     [
-        # What the authors' own code gives; it depends on the start by about this much.
-        ("truncated-cauchy", 5, 0.182, 0.006),
-        ("truncated-cauchy", 40, 0.152, 0.006),
-        ("cauchy", 5, 0.124, 0.003),
-        ("cauchy", 40, 0.123, 0.003),
+        # What the authors' own code gives; the three-sigma rule makes it depend on the start.
+        ("truncated-cauchy", 5, 0.182, 0.01),
+        ("truncated-cauchy", 40, 0.152, 0.01),
+        ("cauchy", 5, 0.124, 0.004),
+        ("cauchy", 40, 0.123, 0.004),
     ],
 )
 def test_published_configuration_reproduces_the_errors_under_salt_and_pepper(method, percent, expected, tolerance):

@@ -185,41 +185,28 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             components, code = _normalise(result.state.W, engine.join(result.state.Ht), importance)
             weighting = result.state.weighting
             basis = Basis(components.T, code, weighting, parts.penalty)
-            V, M = data.blocks(engine)
-            Ht = basis.encode(V, M, engine, **self._encoding_limits())
-            about = basis.describe(V, M, Ht, engine)
-            codes: Matrix = engine.join(Ht) * unit
-
+            Ht, about = self._describe(data, basis, engine)
             # All that can fail or be interrupted is done: an estimator is fitted in whole or not at all.
             self.parts_ = parts
             self.components_ = components
             self.n_components_ = rank
+            self._basis, self._unit = basis, unit
             self.scale_ = weighting.scale * unit
             self.thresholds_ = _thresholds(basis) * unit
-            self._basis, self._unit = basis, unit
-            self.weights_ = engine.join(about.weights)
-            self.outliers_ = engine.join(about.outliers)
-            losses, totals = float(engine.join(about.losses).sum()), float(engine.join(about.totals).sum())
-            self.objective_ = comparable(losses, totals, parts.loss, weighting.scale / result.state.first_scale)
-            if parts.penalty:
-                total = float(np.sum(engine.join(Ht) @ components.sum(axis=1), dtype=np.float64))
-                self.objective_ += parts.penalty / weighting.scale * total
-            self.reconstruction_err_ = float(np.sqrt(engine.join(about.inlier_squares).sum())) * unit
+            self.weights_ = about.weights
+            self.outliers_ = about.outliers
+            self.objective_ = _objective(basis, Ht, about, result.state.first_scale)
+            self.reconstruction_err_ = float(np.sqrt(about.inlier_squares.sum())) * unit
+            self.history_ = _table(result.history)
+            self.n_iter_ = len(result.history) - 1
+            self.converged_ = result.converged
+            codes: Matrix = Ht * unit
             if isinstance(parts.solver, SparseError):
                 self.sparse_errors_ = self._sparse_errors(data, codes, unit)
             elif hasattr(self, "sparse_errors_"):  # of an earlier fit with another method
                 del self.sparse_errors_
-            self.history_ = _table(result.history)
-            self.n_iter_ = len(result.history) - 1
-            self.converged_ = result.converged
         if self.n_iter_ == self.max_iter and not self.converged_:
-            warnings.warn(
-                f"{type(self).__name__} did not converge in {self.max_iter} iterations: the last changed the objective "
-                f"by {result.history[-1].relative_change:.1e} of its fall, tol is {self.tol:.1e}. Increase max_iter, "
-                "or tol if the result is good enough.",
-                ConvergenceWarning,
-                stacklevel=3,  # beyond scikit-learn's wrapper of this method
-            )
+            self._warn_of_convergence(result.history[-1])
         return codes
 
     def transform(self, X: Any, *, weights: Any = None) -> Matrix:
@@ -365,10 +352,24 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _encode_and_describe(self, data: Observations) -> tuple[Matrix, Description]:
         """Return the codes of new samples, and what the fit says of their entries."""
         with NumPyEngine().running() as engine:
-            V, M = data.in_unit(self._unit, self.components_.dtype).blocks(engine)
-            Ht = self._basis.encode(V, M, engine, **self._encoding_limits())
-            about = self._basis.describe(V, M, Ht, engine)
-            return engine.join(Ht) * self._unit, Description(*(engine.join(blocks) for blocks in about))
+            Ht, about = self._describe(data.in_unit(self._unit, self.components_.dtype), self._basis, engine)
+            return Ht * self._unit, about
+
+    def _describe(self, data: Observations, basis: Basis, engine: NumPyEngine) -> tuple[Matrix, Description]:
+        """Return codes of data in its unit, (n, r), and what the basis says of the entries."""
+        V, M = data.blocks(engine)
+        Ht = basis.encode(V, M, engine, **self._encoding_limits())
+        about = basis.describe(V, M, Ht, engine)
+        return engine.join(Ht), Description(*(engine.join(blocks) for blocks in about))
+
+    def _warn_of_convergence(self, last: Iteration) -> None:
+        warnings.warn(
+            f"{type(self).__name__} did not converge in {self.max_iter} iterations: the last changed the objective "
+            f"by {last.relative_change:.1e} of its fall, tol is {self.tol:.1e}. Increase max_iter, or tol if the "
+            "result is good enough.",
+            ConvergenceWarning,
+            stacklevel=4,  # beyond this method, fit_transform and scikit-learn's wrapper of it
+        )
 
 
 class TruncatedCauchyNMF(RobustNMF):
@@ -445,6 +446,15 @@ def data_unit(X: Matrix) -> float:
     middle = (positive.size - 1) // 2
     positive.partition(middle)
     return ldexp(1.0, frexp(float(positive[middle]))[1] - 1)
+
+
+def _objective(basis: Basis, Ht: Matrix, about: Description, first_scale: float) -> float:
+    """Return the objective of encoded training data, as the history has it."""
+    weighting = basis.weighting
+    fit = comparable(
+        float(about.losses.sum()), float(about.totals.sum()), weighting.loss, weighting.scale / first_scale
+    )
+    return fit + basis.penalty / float(weighting.scale) * float(np.sum(Ht @ basis.W.sum(axis=0), dtype=np.float64))
 
 
 def _thresholds(basis: Basis) -> Matrix:

@@ -128,7 +128,24 @@ class Hypersurface:
 
 
 @dataclass(frozen=True, slots=True)
-class Absolute:
+class _RoundedNorm:
+    """rho(s) = sqrt(s + floor**2) - floor: a norm with a rounded tip."""
+
+    floor: float = 1e-3
+
+    is_quadratic: ClassVar[bool] = False
+    scale_power: ClassVar[float] = 1.0
+    log_scale_coef: ClassVar[float] = 0.0
+
+    def rho(self, s: Array, xp: Namespace) -> Array:
+        return s / (xp.sqrt(s + self.floor**2) + self.floor)  # without cancellation
+
+    def weight(self, s: Array, xp: Namespace) -> Array:
+        return 0.5 / xp.sqrt(s + self.floor**2)
+
+
+@dataclass(frozen=True, slots=True)
+class Absolute(_RoundedNorm):
     """Absolute loss of L1-NMF with a rounded tip, rho(s) = sqrt(s + floor**2) - floor.
 
     Parameters
@@ -143,19 +160,23 @@ class Absolute:
     array([0., 2.])
     """
 
-    floor: float = 1e-3
-
     name: ClassVar[str] = "absolute"
-    is_quadratic: ClassVar[bool] = False
     group: ClassVar[Group] = "entry"
-    scale_power: ClassVar[float] = 1.0
-    log_scale_coef: ClassVar[float] = 0.0
 
-    def rho(self, s: Array, xp: Namespace) -> Array:
-        return s / (xp.sqrt(s + self.floor**2) + self.floor)
 
-    def weight(self, s: Array, xp: Namespace) -> Array:
-        return 0.5 / xp.sqrt(s + self.floor**2)
+@dataclass(frozen=True, slots=True)
+class SampleNorm(_RoundedNorm):
+    """The norm of each sample's residual, as in L2,1-NMF, with a rounded tip: `Absolute` of a whole sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> SampleNorm(floor=1e-9).rho(np.array([4.0]), np).round(6)
+    array([2.])
+    """
+
+    name: ClassVar[str] = "sample-norm"
+    group: ClassVar[Group] = "sample"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,32 +230,6 @@ class Correntropy:
 
     def weight(self, s: Array, xp: Namespace) -> Array:
         return 0.5 * xp.exp(-0.5 * s)
-
-
-@dataclass(frozen=True, slots=True)
-class SampleNorm:
-    """The norm of each sample's residual, as in L2,1-NMF, with a rounded tip: `Absolute` of a whole sample.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> SampleNorm(floor=1e-9).rho(np.array([4.0]), np).round(6)
-    array([2.])
-    """
-
-    floor: float = 1e-3
-
-    name: ClassVar[str] = "sample-norm"
-    is_quadratic: ClassVar[bool] = False
-    group: ClassVar[Group] = "sample"
-    scale_power: ClassVar[float] = 1.0
-    log_scale_coef: ClassVar[float] = 0.0
-
-    def rho(self, s: Array, xp: Namespace) -> Array:
-        return s / (xp.sqrt(s + self.floor**2) + self.floor)
-
-    def weight(self, s: Array, xp: Namespace) -> Array:
-        return 0.5 / xp.sqrt(s + self.floor**2)
 
 
 @dataclass(frozen=True, slots=True)
