@@ -219,3 +219,17 @@ def test_callback_sees_every_iteration_and_may_stop():
     _, _, result = factorise(make_data().X, method=METHODS[0], n_iter=50, callback=callback)
     assert seen == [0, 1, 2, 3, 4]
     assert not result.converged
+
+
+@pytest.mark.parametrize("value", [np.nan, -1.0, np.inf])
+def test_a_scale_rule_that_returns_nonsense_is_named(value):
+    method = replace(METHODS[0], scale=lambda magnitudes, M, previous, engine: value)
+    with pytest.raises(ValueError, match="scale rule must return a non-negative, finite number"):
+        factorise(make_data().X, method=method, n_iter=1)
+
+
+@pytest.mark.parametrize("value", [np.nan, -1.0])
+def test_an_outlier_rule_that_returns_nonsense_is_named(value):
+    method = replace(METHODS[0], outliers=lambda magnitudes, M, scale, engine: value)
+    with pytest.raises(ValueError, match="outlier rule must return non-negative thresholds"):
+        factorise(make_data().X, method=method, n_iter=1)

@@ -205,7 +205,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 self.sparse_errors_ = self._sparse_errors(data, codes, unit)
             elif hasattr(self, "sparse_errors_"):  # of an earlier fit with another method
                 del self.sparse_errors_
-        if self.n_iter_ == self.max_iter and not self.converged_:
+        if not (result.converged or result.stopped):
             self._warn_of_convergence(result.history[-1])
         return codes
 

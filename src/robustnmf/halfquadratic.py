@@ -6,7 +6,7 @@ entry is missing; the codes are blocks of H'. Both half-steps are one function, 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import log
+from math import inf, log
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -66,6 +66,8 @@ class Result(NamedTuple):
     state: State
     history: list[Iteration]
     converged: bool
+    stopped: bool = False
+    """Whether the callback ended it."""
 
 
 Callback = Callable[[Iteration], Any]
@@ -99,7 +101,7 @@ def run(
         history.append(_iteration(len(history), state, last, first, begin))
         converged = history[-1].relative_change <= tol
         stop = callback is not None and bool(callback(history[-1]))
-    return Result(state, history, converged)
+    return Result(state, history, converged, stopped=stop and not converged)
 
 
 def take_start(
@@ -186,14 +188,21 @@ def assess(
     unscaled = Weighting(method.loss, 1.0)
     magnitudes = engine.map(_magnitudes, V, M, Ht, W=W, weighting=unscaled)
     counts = None if M is None else engine.map(_counts, M, weighting=unscaled)
-    scale = max(
-        method.scale(magnitudes, counts, None if previous is None else previous.weighting.scale, engine), scale_floor
-    )
+    scale = method.scale(magnitudes, counts, None if previous is None else previous.weighting.scale, engine)
+    if not 0 <= scale < inf:
+        raise ValueError(
+            f"A scale rule must return a non-negative, finite number; {method.scale!r} returned {scale!r}."
+        )
+    scale = max(scale, scale_floor)
     first_scale = scale if previous is None else previous.first_scale
     cut = method.outliers(magnitudes, counts, scale, engine)
     if cut is not None:
         n_magnitudes = magnitudes[0].shape[1]
         cut = engine.xp.broadcast_to(engine.xp.asarray(cut, dtype=W.dtype), (n_magnitudes,))
+        if not engine.xp.all(cut >= 0):
+            raise ValueError(
+                f"An outlier rule must return non-negative thresholds; {method.outliers!r} returned {cut}."
+            )
     weighting = Weighting(method.loss, scale, cut, method.outliers)
     losses, n_outliers, n_observed, weight = engine.sum(_summarise, magnitudes, counts, M, weighting=weighting)
     objective = comparable(losses, weight, method.loss, scale / first_scale)
@@ -260,10 +269,10 @@ def _summarise(
 
 
 def _iteration(n_iter: int, state: State, last: State | None, first: State | None, begin: float) -> Iteration:
-    change = float("inf")
+    change = inf
     if last is not None and first is not None:
         change = abs(state.objective - last.objective)
         fall = abs(first.objective - state.objective)
-        change = change / fall if fall > 0 else (0.0 if change == 0 else float("inf"))
+        change = change / fall if fall > 0 else (0.0 if change == 0 else inf)
     seconds = perf_counter() - begin
     return Iteration(n_iter, state.objective, state.weighting.scale, state.outlier_share, seconds, change)

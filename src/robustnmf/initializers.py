@@ -49,7 +49,8 @@ class PublishedStart:
     """The start of the authors' code: low uniform factors, then one update of each with correntropy weights.
 
     Their factors are uniform on [0, 1] whatever the data; for images in 0..255 and rank 40 the product then lies at a
-    tenth of the data. Here it does so for data in any unit.
+    tenth of the data. Here it does so for data in any unit. The width of the correntropy weights is a mean square,
+    which gross outliers (a thousand times the data and more) inflate until they decide the start.
     """
 
     level: float = 0.1
