@@ -104,26 +104,9 @@ def run(
     return Result(state, history, converged, stopped=stop and not converged)
 
 
-def take_start(
-    V: Blocks,
-    M: Blocks | None,
-    W: Array,
-    Ht: Blocks,
-    method: Method,
-    engine: Engine,
-    *,
-    max_iter: int,
-    tol: float,
-    scale_floor: float,
-    callback: Callback | None = None,
-) -> Result:
-    """Return the start as the result: for models whose factors come from elsewhere than an alternation."""
-    begin = perf_counter()
-    state = assess(V, M, W, Ht, None, method, engine, scale_floor)
-    history = [_iteration(0, state, None, None, begin)]
-    if callback is not None:
-        callback(history[0])
-    return Result(state, history, converged=True)
+def take_start(*parts: Any, **options: Any) -> Result:
+    """Return the start of `run` as its result: for models whose factors come from elsewhere than an alternation."""
+    return run(*parts, **options | {"max_iter": 0})._replace(converged=True)
 
 
 def step(V: Blocks, M: Blocks | None, state: State, method: Method, engine: Engine, scale_floor: float) -> State:
