@@ -40,6 +40,14 @@ class GivenStart:
         return self.W.astype(V.dtype), (self.H / unit).astype(V.dtype)
 
 
+class SmallStart:
+    """The same start whatever the outliers, close to the clean data."""
+
+    def __call__(self, V, M, rank, rng):
+        draw = np.random.default_rng(0)
+        return draw.random((V.shape[0], rank)), draw.random((rank, V.shape[1]))
+
+
 def fit(method, *, data=X, rank=3, max_iter=200, tol=0.0, init=None, **options):
     init = GivenStart(data, rank) if init is None else init
     if method in ONE_SHOT:
@@ -200,6 +208,25 @@ def test_loss_solvers_treat_every_row_by_itself(solver):
     together = solver.improve(Y, M, X0, A, weighting, engine)
     alone = [solver.improve(Y[[i]], M[[i]], X0[[i]], A, weighting, engine)[0] for i in range(len(Y))]
     np.testing.assert_allclose(together, alone, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("method", "solver"),
+    [("cauchy", "armijo"), ("l1", "smoothing"), ("l1", "weighted-median"), ("huber", "sparse-error"), ("l1", "hals")],
+)
+def test_entries_that_a_rule_cuts_have_no_influence_under_any_solver(method, solver):
+    """An outlier may be as large as it likes: beyond the cut the fit is the same."""
+
+    def cut_at_three(magnitudes, M, scale, engine):
+        return 3.0
+
+    fits = [
+        fit(method, data=np.where(X == 10, value, X), init=SmallStart(), solver=solver, scale=0.3,
+            outliers=cut_at_three, max_iter=20)
+        for value in (10.0, 1000.0)
+    ]  # fmt: skip
+    assert fits[0][0].outliers_[X == 10].all()
+    np.testing.assert_allclose(fits[1][0].components_, fits[0][0].components_, rtol=1e-9, atol=1e-9)
 
 
 def same(one, two, **tolerance):

@@ -151,6 +151,8 @@ def half_step(
     if cut is not None:
         weighting = replace(weighting, cut=cut)
     if isinstance(solver, LossSolver):
+        if weighting.cut is not None:  # what is cut now stays cut, or the losses of two points could not be compared
+            M, weighting = weighting.kept(Y - X @ A.T, M, xp), weighting.without_rule()
         return solver.improve(Y, M, X, A, weighting, engine)
     Q = weighting.weights(Y - X @ A.T, M, xp)
     linear = penalty * xp.sum(A, axis=0) if penalty else None

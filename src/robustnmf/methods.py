@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 from robustnmf.baselines.starts import HeavyNoiseStart, NearSeparableStart
 from robustnmf.errors import IncompatibleError
@@ -29,8 +29,6 @@ from robustnmf.solvers import (
     WeightedMedian,
 )
 from robustnmf.spatial import MedianFilterRule, MRFRule
-
-Preset = Literal["default", "published"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,10 +286,11 @@ def resolve(
         parts = replace(parts, outliers=rule)
     if hasattr(parts.outliers, "mask") and parts.loss.group == "sample":
         raise IncompatibleError(f"Method {method!r} weighs whole samples; outliers={outliers!r} judges their pixels.")
-    if isinstance(parts.solver, LossSolver) and not parts.solver.accepts(parts.loss):
+    if isinstance(parts.solver, LossSolver) and (parts.penalty or not parts.solver.accepts(parts.loss)):
+        penalised = "penalised " if parts.penalty else ""
         raise IncompatibleError(
-            f"solver {parts.solver} cannot lower the loss {parts.loss} of method {method!r}. Solvers that serve every "
-            "loss are 'hals', 'nesterov' and 'multiplicative'."
+            f"solver {parts.solver} cannot lower the {penalised}loss {parts.loss} of method {method!r}. Solvers that "
+            "serve every loss are 'hals', 'nesterov' and 'multiplicative'."
         )
     return parts
 

@@ -1,6 +1,6 @@
 """Projected gradient descent with Armijo's line search: the algorithm of HCNMF (Hamza and Brady 2006)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from robustnmf.arrays import Array, Namespace
@@ -41,13 +41,8 @@ class Armijo:
 
     def improve(self, Y: Array, M: Array | None, X: Array, A: Array, weighting: Weighting, engine: Engine) -> Array:
         """Return X after the gradient steps."""
-        xp = engine.xp
-        if weighting.cut is not None:  # what is cut now stays cut, or the loss of two points could not be compared
-            kept = ~weighting.outliers(xp.abs(Y - X @ A.T), M, xp)
-            M = xp.astype(kept, Y.dtype) if M is None else M * xp.astype(kept, Y.dtype)
-            weighting = replace(weighting, cut=None)
         for _ in range(self.max_iter):
-            X = self._descend(Y, M, X, A, weighting, xp)
+            X = self._descend(Y, M, X, A, weighting, engine.xp)
         return X
 
     def _descend(self, Y: Array, M: Array | None, X: Array, A: Array, weighting: Weighting, xp: Namespace) -> Array:

@@ -38,4 +38,4 @@ class Multiplicative:
             # Where the denominator vanishes so does the weight of all that x could change.
             positive = denominator > 0
             X = xp.where(positive, X * rhs / xp.where(positive, denominator, 1), X)
-        return xp.asarray(X, copy=True) if self.max_iter == 0 else X
+        return X

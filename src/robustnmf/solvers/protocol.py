@@ -31,5 +31,8 @@ class LossSolver(Protocol):
         ...
 
     def improve(self, Y: Array, M: Array | None, X: Array, A: Array, weighting: Weighting, engine: Engine) -> Array:
-        """Return X (B, r) with a lower loss of Y - X A' in every row, as a new array."""
+        """Return X (B, r) with a lower loss of Y - X A' in every row, as a new array.
+
+        Outliers have been taken out of the weights M: `weighting` is that of the loss alone.
+        """
         ...
