@@ -468,7 +468,7 @@ def test_size_of_a_gross_error_does_not_matter(value, X):
     expected = make(max_iter=50).fit(changed(X, wrong, 1e3))
     model = make(max_iter=50).fit(changed(X, wrong, value))
     assert model.outliers_[wrong].all()
-    np.testing.assert_allclose(model.components_, expected.components_, rtol=0, atol=1e-3)
+    np.testing.assert_allclose(model.components_, expected.components_, rtol=0, atol=0.02)
 
 
 @each_preset

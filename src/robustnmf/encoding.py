@@ -6,6 +6,7 @@ code of the fit, at the size that its median ratio to the typical sample gives, 
 those first residuals to the scale of the fit: outliers that a least-squares start would follow never get hold of it.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,12 +15,14 @@ import numpy as np
 from robustnmf.arrays import Array, Blocks, Namespace
 from robustnmf.engines.protocol import Engine
 from robustnmf.halfquadratic import half_step
-from robustnmf.losses import squared_ratio
+from robustnmf.losses import Huber, squared_ratio
 from robustnmf.solvers import HALS
 from robustnmf.weighting import Weighting
 
 # Reweightings while the scale falls: from ten scales down it then changes by a fifth each time.
 ANNEALING_STEPS = 10
+# Reweightings of Huber's loss at the start of the second attempt.
+FOLLOWING_STEPS = 5
 # How often a rule that judges whole images, and takes its time, is asked for the outliers of a sample.
 SPATIAL_ROUNDS = 5
 
@@ -51,6 +54,8 @@ class Basis:
     """Loss, scale and outlier thresholds."""
     penalty: float = 0.0
     """Weight of the penalty, see `robustnmf.halfquadratic.Method`."""
+    sweeps: int | None = None
+    """Sweeps after which codes stop short of following the noise; None lets them converge."""
 
     def encode(self, V: Blocks, M: Blocks | None, engine: Engine, *, max_iter: int, tol: float) -> Blocks:
         """Return the codes of samples, blocks of H'.
@@ -63,7 +68,20 @@ class Basis:
         tol : float
             A sample is done when no coordinate of its code moves by more than `tol` times the largest.
         """
-        return engine.map(_encode, V, M, basis=self, engine=engine, max_iter=max_iter, tol=tol)
+        if self.sweeps is None:
+            return engine.map(_encode, V, M, basis=self, engine=engine, max_iter=max_iter, tol=tol)
+        *_, Ht = self.path_of_codes(V, M, self.sweeps, engine)
+        return Ht
+
+    def path_of_codes(self, V: Blocks, M: Blocks | None, sweeps: int, engine: Engine) -> Iterator[Blocks]:
+        """Yield the typical code at the size of each sample, then the codes after each sweep of coordinate descent."""
+        Ht = engine.map(_start, V, M, basis=self)
+        yield Ht
+        parts = {"A": self.W, "solver": HALS(max_iter=1), "engine": engine}
+        penalty = self.penalty * self.weighting.scale
+        for _ in range(sweeps):
+            Ht = engine.map(half_step, V, M, Ht, weighting=self.weighting, penalty=penalty, **parts)
+            yield Ht
 
     def describe(self, V: Blocks, M: Blocks | None, Ht: Blocks, engine: Engine) -> Description:
         """Return weights, outliers and losses of encoded samples."""
@@ -88,23 +106,56 @@ def typical_code(W: Array, Ht: Array, importance: Array | None, xp: Namespace) -
 def _encode(
     Y: Array, M: Array | None, *, basis: Basis, engine: Engine, max_iter: int, tol: float, xp: Namespace
 ) -> Array:
-    """Encode one block: start, let the scale fall, then iterate until each sample is done."""
+    """Encode one block, twice: sceptical of what is far from the typical sample, and following it; the better stays."""
     # Which solver learnt the basis does not matter for the best code of a sample; this one is fast and starts anywhere.
-    scale = basis.weighting.scale
     parts: dict[str, Any] = {"A": basis.W, "solver": HALS(), "engine": engine, "xp": xp}
-    parts["penalty"] = basis.penalty * scale
-    X = _start(Y, M, basis, xp)
-    first = row_medians(xp.abs(Y - X @ basis.W.T), M, xp)
+    parts["penalty"] = basis.penalty * basis.weighting.scale
+    typical = _start(Y, M, basis=basis, xp=xp)
+    codes = []
+    for first in (typical, _follow(Y, M, typical, parts)):
+        X = _anneal(Y, M, first, basis.weighting, parts)
+        codes.append(_settle_all(Y, M, X, basis.weighting, parts, max_iter, tol))
+    sceptical, following = (_losses(Y, M, X, basis, xp) for X in codes)
+    return xp.where((following < sceptical)[:, None], codes[1], codes[0])
+
+
+def _follow(Y: Array, M: Array | None, X: Array, parts: dict[str, Any]) -> Array:
+    """Return codes after a few steps with Huber's loss, which lets every entry pull: for samples unlike the typical."""
+    xp = parts["xp"]
+    for _ in range(FOLLOWING_STEPS):
+        median = row_medians(xp.abs(Y - X @ parts["A"].T), M, xp)[:, None]
+        X = half_step(Y, M, X, weighting=Weighting(Huber(), xp.where(median > 0, median, 1)), **parts)
+    return X
+
+
+def _anneal(Y: Array, M: Array | None, X: Array, weighting: Weighting, parts: dict[str, Any]) -> Array:
+    """Return codes after steps in which the scale falls from the level of the first residuals to its own."""
+    xp, scale = parts["xp"], weighting.scale
+    first = row_medians(xp.abs(Y - X @ parts["A"].T), M, xp)
     excess = xp.where(first > scale, first / scale, 1)[:, None]
     for i in range(ANNEALING_STEPS):
         falling = xp.astype(scale * excess ** (1 - i / ANNEALING_STEPS), Y.dtype)
-        X = half_step(Y, M, X, weighting=Weighting(basis.weighting.loss, falling), **parts)
-    if not basis.weighting.is_spatial:
-        return _settle(Y, M, X, basis.weighting, parts, max_iter, tol)
-    for _ in range(SPATIAL_ROUNDS):
-        kept = basis.weighting.kept(Y - X @ basis.W.T, M, xp)
-        X = _settle(Y, kept, X, basis.weighting.without_rule(), parts, max_iter // SPATIAL_ROUNDS, tol)
+        X = half_step(Y, M, X, weighting=Weighting(weighting.loss, falling), **parts)
     return X
+
+
+def _settle_all(
+    Y: Array, M: Array | None, X: Array, weighting: Weighting, parts: dict[str, Any], max_iter: int, tol: float
+) -> Array:
+    """Iterate at the scale of the fit until each sample is done; a rule for whole images is asked a few times."""
+    if not weighting.is_spatial:
+        return _settle(Y, M, X, weighting, parts, max_iter, tol)
+    for _ in range(SPATIAL_ROUNDS):
+        kept = weighting.kept(Y - X @ parts["A"].T, M, parts["xp"])
+        X = _settle(Y, kept, X, weighting.without_rule(), parts, max_iter // SPATIAL_ROUNDS, tol)
+    return X
+
+
+def _losses(Y: Array, M: Array | None, X: Array, basis: Basis, xp: Namespace) -> Array:
+    """Return the loss of each sample, (B,)."""
+    A = basis.weighting.magnitudes(Y - X @ basis.W.T, M, xp)
+    rho = basis.weighting.losses(A, xp)
+    return xp.sum(rho if M is None else basis.weighting.counts(M, xp) * rho, axis=1, dtype=xp.float64)
 
 
 def _settle(
@@ -143,7 +194,7 @@ def _describe(Y: Array, M: Array | None, X: Array, *, basis: Basis, xp: Namespac
     )
 
 
-def _start(Y: Array, M: Array | None, basis: Basis, xp: Namespace) -> Array:
+def _start(Y: Array, M: Array | None, *, basis: Basis, xp: Namespace) -> Array:
     """Return the typical code times each sample's size, the median ratio to the typical sample, (B, r)."""
     typical = basis.W @ basis.code
     bright = typical > 0.05 * xp.max(typical)  # ratios to a dark feature are mostly noise

@@ -5,6 +5,10 @@ class IncompatibleError(ValueError):
     """Two parts that cannot work together."""
 
 
+class DataQualityWarning(UserWarning):
+    """Data so contaminated that the fit should not be trusted."""
+
+
 class MissingExtraError(ImportError):
     """An optional dependency that is not installed."""
 

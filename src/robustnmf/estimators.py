@@ -18,6 +18,7 @@ from tqdm.auto import tqdm
 
 from robustnmf.encoding import Basis, Description, typical_code
 from robustnmf.engines import NumPyEngine
+from robustnmf.errors import DataQualityWarning
 from robustnmf.halfquadratic import Callback, Iteration, Result, comparable
 from robustnmf.methods import Parts, resolve
 from robustnmf.scales import FixedScale
@@ -45,22 +46,27 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         scale on all residuals, the three-sigma rule, Nesterov's method.
     init : "auto", {"median", "random", "published"} or object
         Where the fit starts, see `robustnmf.initializers`.
-    scale : "auto", {"nagy", "mad"}, float or object
+    scale : "auto", {"mixture", "nagy", "mad", "rms", "first"}, float or object
         How the noise scale is found, see `robustnmf.scales`. A number fixes it (the paper's gamma, in units of X).
     outliers : "auto", a name, float or object
-        Which entries are cut: "none", "mad", "mad-feature", "three-sigma", "three-sigma-feature", "spread", or for
+        Which entries are cut: "none", "mixture", "mad", "mad-feature", "three-sigma", "three-sigma-feature", "spread", or for
         images "mrf" and "median-filter"; see `robustnmf.outliers` and `robustnmf.spatial`. A number is the paper's
         sigma: entries whose residual exceeds ``scale * sqrt(sigma)`` are cut. With scale and sigma fixed the objective
         falls monotonically.
     solver : "auto", a name or object
         How the factors are improved: "hals", "nesterov" or "multiplicative" for every model, others for some; see
         `robustnmf.solvers`.
+    schedule : "auto", {"staged", "plain"} or object
+        How the fit proceeds: "plain" repeats Algorithm 2; "staged", what "auto" stands for with the Cauchy models of
+        the default preset, chooses between two openings, takes scale and cut from entries that it holds out, and stops
+        before it follows the noise; see `robustnmf.schedules`.
     image_shape : (rows, columns) or None
         Shape of the image that each sample is, for the rules "mrf" and "median-filter".
     max_iter : int
         Most iterations.
     tol : float
-        Stop when the objective changes by less than `tol` times its fall so far, eq. (3-9).
+        Stop when the objective changes by less than `tol` times its fall so far, eq. (3-9). The objective of a staged
+        fit is the mean Cauchy loss of entries held out of it.
     random_state : int, RandomState, Generator or None
         Seed of the start.
     verbose : int
@@ -85,7 +91,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Objective (2-4) at the returned codes and components; where the scale is estimated, half the negative
         log-likelihood up to a constant.
     history_ : dict of ndarray
-        Per iteration, the start first: "objective", "scale", "outlier_share", "seconds", "relative_change".
+        Per iteration, the start first: "objective", "scale", "outlier_share", "seconds", "relative_change". A staged
+        fit lists both openings, one after the other.
     reconstruction_err_ : float
         Frobenius norm of the residual over observed entries that are not outliers.
     sparse_errors_ : ndarray (n_samples, n_features)
@@ -136,6 +143,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         scale: Any = "auto",
         outliers: Any = "auto",
         solver: Any = "auto",
+        schedule: Any = "auto",
         image_shape: tuple[int, int] | None = None,
         max_iter: int = 200,
         tol: float = 1e-4,
@@ -150,6 +158,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.scale = scale
         self.outliers = outliers
         self.solver = solver
+        self.schedule = schedule
         self.image_shape = image_shape
         self.max_iter = max_iter
         self.tol = tol
@@ -184,7 +193,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             importance = None if data.M is None else data.M.sum(axis=1, dtype=np.float64)
             components, code = _normalise(result.state.W, engine.join(result.state.Ht), importance)
             weighting = result.state.weighting
-            basis = Basis(components.T, code, weighting, parts.penalty)
+            basis = Basis(components.T, code, weighting, parts.penalty, result.code_sweeps)
             Ht, about = self._describe(data, basis, engine)
             # All that can fail or be interrupted is done: an estimator is fitted in whole or not at all.
             self.parts_ = parts
@@ -205,6 +214,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 self.sparse_errors_ = self._sparse_errors(data, codes, unit)
             elif hasattr(self, "sparse_errors_"):  # of an earlier fit with another method
                 del self.sparse_errors_
+        if result.warning:
+            warnings.warn(f"{type(self).__name__}: {result.warning}", DataQualityWarning, stacklevel=2)
         if not (result.converged or result.stopped):
             self._warn_of_convergence(result.history[-1])
         return codes
@@ -285,6 +296,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             scale=self.scale,
             outliers=self.outliers,
             solver=self.solver,
+            schedule=self.schedule,
             image_shape=self.image_shape,
         )
 
@@ -364,7 +376,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _warn_of_convergence(self, last: Iteration) -> None:
         warnings.warn(
-            f"{type(self).__name__} did not converge in {self.max_iter} iterations: the last changed the objective "
+            f"{type(self).__name__} did not converge in {self.max_iter} iterations: the objective still changes "
             f"by {last.relative_change:.1e} of its fall, tol is {self.tol:.1e}. Increase max_iter, or tol if the "
             "result is good enough.",
             ConvergenceWarning,
@@ -401,6 +413,7 @@ class TruncatedCauchyNMF(RobustNMF):
         scale: Any = "auto",
         outliers: Any = "auto",
         solver: Any = "auto",
+        schedule: Any = "auto",
         image_shape: tuple[int, int] | None = None,
         max_iter: int = 200,
         tol: float = 1e-4,
@@ -414,6 +427,7 @@ class TruncatedCauchyNMF(RobustNMF):
         self.scale = scale
         self.outliers = outliers
         self.solver = solver
+        self.schedule = schedule
         self.image_shape = image_shape
         self.max_iter = max_iter
         self.tol = tol

@@ -68,6 +68,10 @@ class Result(NamedTuple):
     converged: bool
     stopped: bool = False
     """Whether the callback ended it."""
+    code_sweeps: int | None = None
+    """Sweeps after which the codes of samples should stop, before they follow the noise; None lets them converge."""
+    warning: str | None = None
+    """What the user should know of the data."""
 
 
 Callback = Callable[[Iteration], Any]
@@ -110,25 +114,31 @@ def take_start(*parts: Any, **options: Any) -> Result:
 
 
 def step(V: Blocks, M: Blocks | None, state: State, method: Method, engine: Engine, scale_floor: float) -> State:
-    """Make one iteration of Algorithm 2.
+    """Make one iteration of Algorithm 2 and measure the residuals it leaves."""
+    W, Ht = sweep(V, M, state.W, state.Ht, state.weighting, method, engine)
+    return assess(V, M, W, Ht, state, method, engine, scale_floor)
+
+
+def sweep(
+    V: Blocks, M: Blocks | None, W: Array, Ht: Blocks, weighting: Weighting, method: Method, engine: Engine
+) -> tuple[Array, Blocks]:
+    """Return W and the codes after one iteration of Algorithm 2.
 
     Lines 2 and 3 of the paper leave open which scale the weights use; it is the one of the current residuals.
     Line 7 does not repeat the truncation; here weights are always truncated, as eq. (3-5) says.
     """
-    W, weighting = state.W, state.weighting
     parts = {"solver": method.solver, "penalty": method.penalty * weighting.scale, "engine": engine}
     kept = M
     if weighting.is_spatial:  # found once for both half-steps: it takes whole samples, and time
-        kept = engine.map(_kept, V, M, state.Ht, W=W, weighting=weighting)
+        kept = engine.map(_kept, V, M, Ht, W=W, weighting=weighting)
         weighting = weighting.without_rule()
-    Ht = engine.map(half_step, V, kept, state.Ht, A=W, weighting=weighting, **parts)  # lines 2 to 6
+    Ht = engine.map(half_step, V, kept, Ht, A=W, weighting=weighting, **parts)  # lines 2 to 6
     if weighting.loss.group == "sample":  # the weights of features depend on whole samples
         Q = engine.map(_sample_weights, V, kept, Ht, W=W, weighting=weighting)
-        W = engine.map_features(half_step, V, Q, W, A=engine.join(Ht), weighting=UNIFORM, **parts)
-    else:
-        cut = None if weighting.cut is None else weighting.cut[:, None]
-        W = engine.map_features(half_step, V, kept, W, cut, A=engine.join(Ht), weighting=weighting, **parts)  # 7 to 9
-    return assess(V, M, W, Ht, state, method, engine, scale_floor)
+        return engine.map_features(half_step, V, Q, W, A=engine.join(Ht), weighting=UNIFORM, **parts), Ht
+    cut = None if weighting.cut is None else weighting.cut[:, None]
+    W = engine.map_features(half_step, V, kept, W, cut, A=engine.join(Ht), weighting=weighting, **parts)  # 7 to 9
+    return W, Ht
 
 
 def half_step(

@@ -15,8 +15,9 @@ from robustnmf.errors import IncompatibleError
 from robustnmf.halfquadratic import Algorithm, Method, run, take_start
 from robustnmf.initializers import Initializer, MedianStart, PublishedStart, RandomStart
 from robustnmf.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface, Loss, SampleNorm, Squared, Truncated
-from robustnmf.outliers import MADRule, NoRejection, OutlierRule, SpreadRule, ThreeSigma
-from robustnmf.scales import MAD, FirstScale, FixedScale, Nagy, RootMeanSquare, ScaleRule
+from robustnmf.outliers import MADRule, MixtureRule, NoRejection, OutlierRule, SpreadRule, ThreeSigma
+from robustnmf.scales import MAD, FirstScale, FixedScale, MixtureScale, Nagy, RootMeanSquare, ScaleRule
+from robustnmf.schedules import Staged
 from robustnmf.solvers import (
     HALS,
     Armijo,
@@ -87,8 +88,7 @@ _TPAMI = (
 
 _ICDM = "L. Du, X. Li, Y.-D. Shen, Robust Non-negative Matrix Factorization via Half-Quadratic Minimization, ICDM 2012."
 
-# Passes of Nagy's iteration beyond four digits buy nothing: the scale moves more than that until the end.
-_DEFAULT = Parts(Cauchy(), MedianStart(), Nagy(tol=1e-4), MADRule(), HALS())
+_DEFAULT = Parts(Cauchy(), MedianStart(), MixtureScale(), MixtureRule(), HALS(max_iter=2), algorithm=Staged())
 _PUBLISHED = Parts(Cauchy(), PublishedStart(), Nagy(), ThreeSigma(), Nesterov())
 
 METHODS: Mapping[str, Model] = MappingProxyType(
@@ -212,7 +212,7 @@ INITIALIZERS: Mapping[str, Initializer] = MappingProxyType(
     }
 )
 SCALES: Mapping[str, ScaleRule] = MappingProxyType(
-    {"nagy": Nagy(), "mad": MAD(), "rms": RootMeanSquare(), "first": FirstScale()}
+    {"nagy": Nagy(), "mad": MAD(), "rms": RootMeanSquare(), "first": FirstScale(), "mixture": MixtureScale()}
 )
 OUTLIERS: Mapping[str, OutlierRule] = MappingProxyType(
     {
@@ -222,6 +222,7 @@ OUTLIERS: Mapping[str, OutlierRule] = MappingProxyType(
         "mad": MADRule(),
         "mad-feature": MADRule(axis="feature"),
         "spread": SpreadRule(),
+        "mixture": MixtureRule(),
     }
 )
 SOLVERS: Mapping[str, Solver | LossSolver] = MappingProxyType(
@@ -237,6 +238,8 @@ SOLVERS: Mapping[str, Solver | LossSolver] = MappingProxyType(
 )
 
 
+SCHEDULES: Mapping[str, Algorithm] = MappingProxyType({"plain": run, "staged": Staged()})
+
 SPATIAL: Mapping[str, Callable[..., OutlierRule]] = MappingProxyType(
     {"mrf": MRFRule, "median-filter": MedianFilterRule}
 )
@@ -251,6 +254,7 @@ def resolve(
     scale: Any = "auto",
     outliers: Any = "auto",
     solver: Any = "auto",
+    schedule: Any = "auto",
     image_shape: Any = None,
 ) -> Parts:
     """Return the parts of a model, with those the user named or passed in place of the preset's.
@@ -271,6 +275,12 @@ def resolve(
     )
     if parts.algorithm is take_start and init != "auto":
         raise IncompatibleError(f"The start is all there is of method {method!r}: init must be 'auto'; got {init!r}.")
+    if schedule != "auto":
+        if parts.algorithm is take_start:
+            raise IncompatibleError(f"Method {method!r} does not iterate: schedule must be 'auto'; got {schedule!r}.")
+        parts = replace(parts, algorithm=_part("schedule", schedule, SCHEDULES, parts.algorithm, callable))
+    if isinstance(parts.algorithm, Staged) and parts.loss.group == "sample":
+        raise IncompatibleError(f"Method {method!r} weighs whole samples, schedule='staged' entries: use 'plain'.")
     if _is_number(scale):
         parts = replace(parts, scale=FixedScale(float(scale)))
     else:
@@ -317,7 +327,13 @@ def _part(
     )
 
 
-_MODULES = {"init": "initializers", "scale": "scales", "outliers": "outliers", "solver": "solvers"}
+_MODULES = {
+    "init": "initializers",
+    "scale": "scales",
+    "outliers": "outliers",
+    "solver": "solvers",
+    "schedule": "schedules",
+}
 
 
 def _is_solver(part: Any) -> bool:

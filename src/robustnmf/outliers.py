@@ -9,6 +9,7 @@ from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from robustnmf.arrays import Array, Blocks, Namespace
 from robustnmf.engines.protocol import Engine
+from robustnmf.mixture import Mixture, fit_mixture, sample
 from robustnmf.scales import GAUSSIAN_MAD
 
 
@@ -114,6 +115,30 @@ class SpreadRule:
         median = engine.quantile(magnitudes, M, 0.5)
         distances = engine.map(_distances, magnitudes, centre=median)
         return median + self.deviations * GAUSSIAN_MAD * engine.quantile(distances, M, 0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureRule:
+    """Cut beyond a multiple of the width of clean residuals, which gross errors cannot move.
+
+    cut = factor * width / share**power. A Laplace residual is beyond eight widths once in three thousand times; real
+    residuals have heavier tails, and of clean data a few entries in a thousand are lost. The more of the data is wrong,
+    the farther out the cut: a fit that is still poor would throw away what it does not fit yet, and an entry that is
+    cut has no way back. Meanwhile the scale of the loss falls and takes over.
+    """
+
+    factor: float = 8.0
+    power: float = 1.5
+
+    name: ClassVar[str] = "mixture"
+
+    def __call__(self, magnitudes: Blocks, M: Blocks | None, scale: float, engine: Engine) -> Array | None:
+        """Return the cut for the observed entries, from a sample of them if there are many."""
+        return engine.xp.asarray(self.of(fit_mixture(*sample(magnitudes, M, engine))))
+
+    def of(self, mixture: Mixture) -> float:
+        """Return the cut for residuals of a known mixture."""
+        return self.factor * mixture.width / float(mixture.share**self.power)
 
 
 def _distances(A: Array, *, centre: Array, xp: Namespace) -> Array:

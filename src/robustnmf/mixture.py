@@ -1,0 +1,127 @@
+"""How large clean residuals are, and how many are clean: a mixture of a peak and a plain.
+
+Residuals of a good fit pile up around zero, roughly like Laplace's distribution; those of gross errors are spread over
+a range so much wider that near zero their density is flat. So the magnitudes on [0, R] are taken for a share of a
+Laplace distribution and a rest that is uniform, and R for six times the width of the former: beyond that there are
+hardly any clean residuals, and what is there says nothing of them. However many errors there are and however far they
+lie, they only raise the plain; the width of the peak stays, until the plain drowns it.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustnmf.arrays import Array, Blocks, Namespace
+from robustnmf.engines.protocol import Engine
+
+Vector = NDArray[Any]
+
+# A Laplace residual is beyond six widths once in four hundred times.
+REACH = 6.0
+# The likelihood is that of a histogram: a bin is a thirtieth of the width, and any number of entries costs the same.
+BINS = 200
+# The expectation-maximisation ends when the share changes by less than this, or after so many steps.
+TOLERANCE = 1e-4
+MAX_STEPS = 200
+# The first R is the median, where half or more of the magnitudes below it are clean; then R follows the width.
+ROUNDS = 4
+
+
+ROUNDING = 1e-6
+# Residuals in a sample: enough for a width to one per cent.
+SAMPLE = 2**16
+
+
+class Mixture(NamedTuple):
+    """Clean residuals among all."""
+
+    width: float
+    """Scale b of the Laplace distribution of clean residuals: their mean magnitude."""
+    share: float
+    """Share of residuals that belong to it, above 0 and at most 1."""
+
+
+def fit_mixture(magnitudes: Vector, weights: Vector | None = None) -> Mixture:
+    """Return width and share of the clean among residual magnitudes, by maximum likelihood.
+
+    Parameters
+    ----------
+    magnitudes : (k,), non-negative
+    weights : (k,) or None
+        How often each counts.
+    """
+    weights = np.ones_like(magnitudes) if weights is None else weights
+    reach = median(magnitudes, weights)
+    if reach == 0:
+        reach = float(magnitudes.max(initial=0.0))
+    if reach == 0:
+        return Mixture(0.0, 1.0)
+    middle = width = reach
+    for _ in range(ROUNDS):
+        width = _maximise(magnitudes, weights, reach, width, fixed=False).width
+        last, reach = reach, min(max(REACH * width, middle), float(magnitudes.max()))
+        if abs(reach - last) <= 0.05 * last:
+            break
+    return Mixture(width, clean_share(magnitudes, width, weights))
+
+
+def clean_share(magnitudes: Vector, width: float, weights: Vector | None = None) -> float:
+    """Return the share of magnitudes that belong to a Laplace distribution of this width, by maximum likelihood."""
+    weights = np.ones_like(magnitudes) if weights is None else weights
+    reach = min(REACH * width, float(magnitudes.max(initial=0.0)))
+    return _maximise(magnitudes, weights, reach, width, fixed=True).share if reach > 0 else 1.0
+
+
+def sample(magnitudes: Blocks, M: Blocks | None, engine: Engine) -> tuple[Vector, Vector]:
+    """Return magnitudes of observed entries and their weights, at most `SAMPLE` of them, evenly spread."""
+    values, weights = engine.map(_observed, magnitudes, M)
+    host, counts = (np.asarray(engine.join(blocks), dtype=np.float64) for blocks in (values, weights))
+    every = max(1, -(-host.size // SAMPLE))
+    return host[::every], counts[::every]
+
+
+def _observed(A: Array, M: Array | None, *, xp: Namespace) -> tuple[Array, Array]:
+    """Return the entries of positive weight, and their weights, as vectors."""
+    if M is None:
+        return xp.reshape(A, (-1,)), xp.ones(A.size, dtype=A.dtype)
+    return A[M > 0], M[M > 0]
+
+
+def _maximise(magnitudes: Vector, weights: Vector, reach: float, width: float, *, fixed: bool) -> Mixture:
+    """Return the mixture on [0, reach] of highest likelihood, by expectation-maximisation; the width may be fixed."""
+    counts, edges = np.histogram(magnitudes, BINS, (0.0, reach), weights=weights)
+    centres = 0.5 * (edges[1:] + edges[:-1])
+    inside = counts.sum()
+    share = 0.8
+    for _ in range(MAX_STEPS):
+        peak = share * np.exp(-centres / width) / (width * -np.expm1(-reach / width))
+        clean = counts * peak / (peak + (1 - share) / reach)
+        last, share = share, clean.sum() / inside
+        if not fixed:
+            width = _width_of_mean((clean * centres).sum() / clean.sum(), reach, width)
+        if abs(share - last) <= TOLERANCE:
+            break
+    within = share * inside / weights.sum()
+    return Mixture(width, float(min(within / -np.expm1(-reach / width), 1.0)))
+
+
+def _width_of_mean(mean: float, reach: float, width: float) -> float:
+    """Return the width of a Laplace distribution whose magnitudes on [0, reach] have this mean.
+
+    The mean is width - reach / (exp(reach / width) - 1), solved by iteration from the last width; it approaches half of
+    `reach` as the width grows, and a mean beyond that of a tenfold width is taken for it.
+    """
+    for _ in range(5):
+        width = min(mean + reach / np.expm1(min(reach / width, 50.0)), 10 * reach)
+    return float(width)
+
+
+def median(values: Vector, weights: Vector) -> float:
+    """Return a weighted median, 0 of nothing."""
+    if values.size == 0:
+        return 0.0
+    order = np.argsort(values)
+    cumulated = np.cumsum(weights[order])
+    half = (0.5 - ROUNDING) * cumulated[-1]  # a sum of weights such as 1/3 that reaches the half but for rounding, does
+    return float(values[order[np.searchsorted(cumulated, half)]])

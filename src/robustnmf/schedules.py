@@ -1,0 +1,514 @@
+"""HOW it gets there: the schedule of the default.
+
+The loss is not convex. Where the alternation ends depends on where it starts, on how soon it begins to disbelieve
+entries, and on when it stops. `Staged` answers all three by measurement, on a few entries that it holds out:
+
+1. Two openings from the same start, one that trusts every entry and one that is wary. A short trial of the main stage
+   follows each, and the one that leaves the typical sample with the smaller residuals goes on.
+2. The main stage lowers the loss of the model, with scale and cut taken from the entries held out: the fit has not seen
+   them, so their residuals are those of new data. It ends when they are no longer predicted better.
+3. The entries held out are given back for a few last iterations; unless the fit had begun to follow the noise, in which
+   case the best iterate stays as it is, and the codes of samples are stopped early as well.
+"""
+
+from dataclasses import dataclass, replace
+from math import inf, sqrt
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustnmf.arrays import Array, Blocks, Namespace
+from robustnmf.encoding import Basis, row_medians, typical_code
+from robustnmf.engines.protocol import Engine
+from robustnmf.halfquadratic import Callback, Iteration, Method, Result, State, assess, sweep
+from robustnmf.losses import Absolute, Cauchy, Huber, Loss, squared_ratio
+from robustnmf.mixture import Mixture, clean_share, fit_mixture, median
+from robustnmf.outliers import MixtureRule, NoRejection
+from robustnmf.scales import FixedScale, MixtureScale
+from robustnmf.solvers import HALS
+from robustnmf.weighting import Weighting
+
+Vector = NDArray[Any]
+
+# Entries held out: this share, but at least and at most so many, and never more than a tenth. A few thousand give the
+# width of the residuals to two per cent; what is held out is missing to the fit.
+SHARE, FEWEST, MOST, LARGEST_SHARE = 0.02, 4000, 50_000, 0.1
+# With fewer than this, nothing is held out and the residuals of the fit itself have to do.
+TOO_FEW = 300
+# Residuals below this part of the typical entry are a fit that still converges, not noise.
+RESOLUTION = 1e-3
+# With fewer positive entries than this among them, zeros tell of the noise as well.
+FEWEST_TELLING = 10
+# The loss of held-out entries is Cauchy's, at so many widths of the clean residuals: it counts small improvements of
+# clean entries and hardly sees the errors.
+JUDGED_AT = 2.0
+# During the opening the width is not known yet; then it is so many medians of the residuals of the start.
+OPENING_JUDGED_AT = 0.3
+# A wary opening must leave residuals this much (in logarithms) smaller than a trusting one to be preferred.
+WARY_AT_A_PRICE = 0.05
+# Iterations over which the change of that loss is averaged.
+SMOOTHED = 10
+# Sweeps over the codes that are tried, after a fit that had to be stopped.
+MOST_CODE_SWEEPS = 12
+# A fit has learnt something if the median residual of held-out entries fell below this part of that at the start.
+LEARNT_NOTHING = 0.9
+
+
+class Opening(NamedTuple):
+    """Some first iterations, whose scale is the median magnitude of held-out residuals."""
+
+    loss: Loss
+    cut: float | None = None
+    """Medians beyond which an entry is ignored."""
+
+
+TRUSTING = Opening(Huber())
+"""Every entry pulls, however far. Samples unlike the majority get components of their own; but so does an error that
+covers the same part of many samples."""
+WARY = Opening(Absolute(), cut=5.0)
+"""What lies far from the start is ignored. It follows what most entries have in common: errors in up to half of each
+sample do not reach it, and neither do samples unlike the majority."""
+
+
+class Point(NamedTuple):
+    """Where the alternation stands."""
+
+    W: Array
+    Ht: Blocks
+    predictions: Vector
+    """WH at the entries held out."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Opening, main stage, last iterations; called like `robustnmf.halfquadratic.run`.
+
+    Parameters
+    ----------
+    openings : tuple of Opening
+        Ways to begin, of which the better is followed.
+    opening_iter, trial_iter : int
+        Iterations of each opening, and of the main stage before the choice between them.
+    last_iter : int
+        Iterations with all entries at the end.
+    momentum : float
+        Share of the last move that is repeated before each iteration. A half halves the number of iterations; the
+        loss may rise, which the judgement by held-out entries allows for.
+    patience : int
+        Iterations without a better prediction of the held-out entries after which the main stage ends.
+    """
+
+    openings: tuple[Opening, ...] = (TRUSTING, WARY)
+    opening_iter: int = 15
+    trial_iter: int = 5
+    last_iter: int = 10
+    momentum: float = 0.5
+    patience: int = 20
+
+    def __call__(
+        self,
+        V: Blocks,
+        M: Blocks | None,
+        W: Array,
+        Ht: Blocks,
+        method: Method,
+        engine: Engine,
+        *,
+        max_iter: int,
+        tol: float,
+        scale_floor: float,
+        callback: Callback | None = None,
+    ) -> Result:
+        """Fit by stages, at most `max_iter` iterations in all, openings included."""
+        held = HeldOut.draw(V, M, engine)
+        walk = _Walk(self, V, M, method, engine, held, _Log(callback), max_iter, tol, scale_floor)
+        start = held.point(W, Ht)
+        paths = [walk.open(start, opening) for opening in self.openings]
+        return walk.finish(min(paths, key=lambda path: path.misfit + WARY_AT_A_PRICE * (path.opening.cut is not None)))
+
+
+class HeldOut(NamedTuple):
+    """Entries that the fit does not see, drawn by their position alone: no seed and no cut into blocks moves them."""
+
+    V: Blocks
+    M: Blocks | None
+    """Weights of the entries for the fit, 0 for those held out."""
+    positions: Blocks
+    """Sample (within its block) and feature of each, (k, 2) in all."""
+    values: Vector
+    """The entries themselves, (k,)."""
+    weights: Vector
+    """Their weights, (k,)."""
+    hidden: bool
+    """Whether the fit does not see them; there may be too few entries to hide any."""
+    engine: Engine
+
+    @classmethod
+    def draw(cls, V: Blocks, M: Blocks | None, engine: Engine) -> "HeldOut":
+        """Hold out entries of features that vary: a feature with one value in most samples says nothing of noise."""
+        n_features = V[0].shape[1]
+        n_entries = sum(len(block) for block in V) * n_features
+        n_observed = n_entries if M is None else int(engine.sum(_n_observed, M))
+        wanted = min(max(SHARE * n_observed, FEWEST), MOST, LARGEST_SHARE * n_observed)
+        all_of_them = wanted < TOO_FEW
+        if all_of_them:
+            flat = np.arange(n_entries)
+        else:
+            flat = np.unique(np.random.default_rng(0).integers(n_entries, size=int(wanted * n_entries / n_observed)))
+        ends = n_features * np.cumsum([len(block) for block in V])
+        parts = np.split(flat, np.searchsorted(flat, ends[:-1]))
+        starts = [0, *ends[:-1]]
+        positions: Blocks = [
+            np.stack(np.divmod(part - start, n_features), axis=1) for part, start in zip(parts, starts, strict=True)
+        ]
+        varies = _varies(V, M, engine)
+        if not engine.xp.any(varies):
+            varies = ~varies
+        positions = engine.map(_usable, positions, M, varies=varies)
+        values, weights = (
+            np.asarray(engine.join(part), dtype=np.float64) for part in engine.map(_take, V, M, positions)
+        )
+        seen = M if all_of_them else engine.map(_without, V, M, positions)
+        return cls(V, seen, positions, values, weights, not all_of_them, engine)
+
+    def point(self, W: Array, Ht: Blocks) -> Point:
+        """Return the factors with their predictions of these entries."""
+        predictions = self.engine.join(self.engine.map(_predict, Ht, self.positions, W=W))
+        return Point(W, Ht, np.asarray(predictions, dtype=np.float64))
+
+    def magnitudes(self, point: Point) -> Vector:
+        """Return the magnitudes of the residuals of these entries."""
+        return np.asarray(np.abs(self.values - point.predictions))
+
+    @property
+    def telling(self) -> Vector:
+        """Which entries set the width of clean residuals: a zero that is predicted as zero says nothing of noise."""
+        positive = self.values > 0
+        return positive if np.count_nonzero(positive) >= FEWEST_TELLING else np.full_like(positive, True)
+
+    def mixture(self, magnitudes: Vector) -> Mixture:
+        """Return the width of clean residuals, of positive entries, and the share of clean ones among all."""
+        if not magnitudes.size:
+            return Mixture(0.0, 1.0)
+        telling = self.telling
+        width = fit_mixture(magnitudes[telling], self.weights[telling]).width
+        return Mixture(width, max(clean_share(magnitudes, width, self.weights), 0.01))
+
+
+class Judge:
+    """Tells by held-out entries which point to keep, and when to stop.
+
+    A point's loss is Cauchy's, at a fixed scale. Kept is the latest point that is no worse than the best by more than
+    one standard error or a hundredth of what has been gained. The error is that of the difference, entry by entry, so
+    that what both miss alike does not count.
+    """
+
+    def __init__(self, held: HeldOut, scale: float, start: Point) -> None:
+        self.held, self.scale = held, scale
+        self.best = self._losses(start)
+        self.kept = start
+        self.path = [self.loss(self.best)]
+        """Mean loss of each point."""
+        self.unimproved = 0
+        """Points since the best."""
+
+    def offer(self, point: Point) -> None:
+        """Compare a point with the best so far."""
+        losses = self._losses(point)
+        self.path.append(self.loss(losses))
+        self.unimproved += 1
+        excess = losses - self.best
+        gained = self.path[0] - self.loss(self.best)
+        if self.path[-1] < self.loss(self.best):
+            self.best, self.kept, self.unimproved = losses, point, 0
+        elif not self.held.hidden or self.loss(excess) <= max(
+            float(excess.std()) / sqrt(excess.size or 1), 0.01 * gained
+        ):
+            self.kept = point
+
+    @property
+    def change(self) -> float:
+        """Change of the loss per iteration, as a share of its change since the first, over a few iterations.
+
+        It is the left side of the stopping rule (3-9); momentum makes single changes uneven.
+        """
+        if len(self.path) <= SMOOTHED:
+            return inf
+        fall = abs(self.path[0] - self.path[-1])
+        change = abs(self.path[-1 - SMOOTHED] - self.path[-1]) / SMOOTHED
+        return change / fall if fall > 0 else (0.0 if change == 0 else inf)
+
+    def loss(self, losses: Vector) -> float:
+        """Return the mean loss."""
+        return float(losses @ self.held.weights / self.held.weights.sum()) if losses.size else 0.0
+
+    def _losses(self, point: Point) -> Vector:
+        return np.asarray(Cauchy().rho(squared_ratio(self.held.magnitudes(point), self.scale, np), np))
+
+
+class _Log:
+    """Keeps the history and the clock, and asks the callback."""
+
+    def __init__(self, callback: Callback | None) -> None:
+        self.begin = perf_counter()
+        self.history: list[Iteration] = []
+        self.callback = callback
+        self.stopped = False
+
+    @property
+    def n_iter(self) -> int:
+        """Iterations made so far."""
+        return len(self.history) - 1
+
+    def add(self, weighting: Weighting, magnitudes: Vector, objective: float, change: float) -> None:
+        """Add an iteration and ask the callback whether to stop."""
+        cut = inf if weighting.cut is None else float(np.median(np.asarray(weighting.cut)))
+        share = float(np.mean(magnitudes > cut)) if magnitudes.size else 0.0
+        seconds = perf_counter() - self.begin
+        self.history.append(Iteration(len(self.history), objective, float(weighting.scale), share, seconds, change))
+        self.stopped = self.callback is not None and bool(self.callback(self.history[-1]))
+
+
+class _Path(NamedTuple):
+    """An opening and a trial of the main stage."""
+
+    opening: Opening
+    start: Point
+    point: Point
+    last: Point
+    """The point before, for the momentum."""
+    best: Point
+    """The one of the opening that predicts best."""
+    mixture: Mixture
+    misfit: float
+    """How large the residuals of the typical sample are."""
+
+
+@dataclass
+class _Walk:
+    """One fit: what its stages share."""
+
+    plan: Staged
+    V: Blocks
+    M: Blocks | None
+    method: Method
+    engine: Engine
+    held: HeldOut
+    log: _Log
+    max_iter: int
+    tol: float
+    scale_floor: float
+
+    def __post_init__(self) -> None:
+        positive = self.held.values[self.held.values > 0]
+        typical = median(positive, self.held.weights[self.held.values > 0])
+        self.floor = max(RESOLUTION * typical, self.scale_floor)
+        self.last_iter = min(self.plan.last_iter, self.max_iter // 10)
+
+    def open(self, start: Point, opening: Opening) -> _Path:
+        """Follow one opening and a trial of the main stage."""
+        judge = Judge(self.held, OPENING_JUDGED_AT * self._median(start), start)
+        if not self.log.history:
+            self.log.add(self.weigh(start, self._mixture(start)), self.held.magnitudes(start), judge.path[0], inf)
+        method = Method(opening.loss, self.method.scale, NoRejection(), HALS(max_iter=1))
+        point = start
+        for _ in range(min(self.plan.opening_iter, self.max_iter // 8)):
+            if not self.log.stopped:
+                scale = self._median(point)
+                cut = None if opening.cut is None else self._per_feature(opening.cut * scale)
+                point = self._advance(point, point, Weighting(opening.loss, scale, cut), method, self.held.M, judge)
+        last, mixture, best = point, self._mixture(point), judge.kept
+        for _ in range(min(self.plan.trial_iter, self.max_iter // 20)):
+            if not self.log.stopped:
+                weighting = self.weigh(point, mixture)
+                last, point = point, self._advance(point, last, weighting, self.method, self.held.M, judge)
+                mixture = self._mixture(point, mixture)
+        misfit, n_samples = self.engine.sum(_log_medians, self.V, self.held.M, point.Ht, W=point.W, floor=self.floor)
+        return _Path(opening, start, point, last, best, mixture, misfit / n_samples if n_samples else 0.0)
+
+    def finish(self, path: _Path) -> Result:
+        """Go on with the main stage, and end as the held-out entries say."""
+        rule = self.method.scale  # who fixes the scale says by which loss to judge
+        scale = rule.value if isinstance(rule, FixedScale) else JUDGED_AT * path.mixture.width
+        judge = Judge(self.held, scale, path.best)
+        judge.offer(path.point)
+        point, last, mixture, converged = path.point, path.last, path.mixture, False
+        while not (converged or self.log.stopped) and self.log.n_iter < self.max_iter - 2 * self.last_iter:
+            weighting = self.weigh(point, mixture)
+            last, point = point, self._advance(point, last, weighting, self.method, self.held.M, judge)
+            mixture = self._mixture(point, mixture)
+            converged = judge.change <= self.tol or judge.unimproved > self.plan.patience
+        overfitted = judge.kept is not point
+        mixture = self._mixture(judge.kept) if overfitted else mixture
+        weighting = self.weigh(judge.kept, mixture)
+        code_sweeps = None
+        if overfitted:
+            point, converged = judge.kept, True
+            code_sweeps = self._code_sweeps(point, weighting, judge)
+        else:
+            if path.opening.cut is None:  # a fit that began wary stays so: what is far off may well be explained
+                point, weighting = self._relax(point, weighting, judge)
+            if self.held.hidden:
+                point = self._settle(point, weighting, self.M, judge)
+        end = self.log.history[-1]
+        state = State(point.W, point.Ht, weighting, end.objective, float(weighting.scale), end.outlier_share)
+        warning = self._warning(path.start, judge.kept)
+        return Result(state, self.log.history, converged, self.log.stopped and not converged, code_sweeps, warning)
+
+    def _relax(self, point: Point, weighting: Weighting, judge: Judge) -> tuple[Point, Weighting]:
+        """Return the fit with scale and cut twice as wide, if that predicts held-out entries better.
+
+        Tails of the residuals that are heavier than Laplace's may be errors, or something that the components explain
+        as soon as they are allowed to. Squares tell, up to twice the cut: beyond it are errors in any case.
+        """
+        if weighting.cut is None or isinstance(self.method.scale, FixedScale):
+            return point, weighting
+        limit = 2 * float(np.median(np.asarray(weighting.cut)))
+        wider = replace(weighting, scale=2 * weighting.scale, cut=2 * weighting.cut)
+        relaxed = self._settle(point, wider, self.held.M, judge)
+        losses = [np.minimum(self.held.magnitudes(p), limit) ** 2 for p in (relaxed, point)]
+        return (relaxed, wider) if judge.loss(losses[0]) < judge.loss(losses[1]) else (point, weighting)
+
+    def _settle(self, point: Point, weighting: Weighting, M: Blocks | None, judge: Judge) -> Point:
+        """Return the point after a few iterations with fixed scale and cut."""
+        last = point
+        for _ in range(min(self.last_iter, self.max_iter - self.log.n_iter)):
+            if not self.log.stopped:
+                last, point = point, self._advance(point, last, weighting, self.method, M, judge)
+        return point
+
+    def weigh(self, point: Point, mixture: Mixture) -> Weighting:
+        """Return loss, scale and cut of the model: those of a mixture by held-out entries, others by those fitted."""
+        scale_rule, cut_rule = self.method.scale, self.method.outliers
+        held_out = isinstance(scale_rule, MixtureScale | FixedScale) and isinstance(cut_rule, MixtureRule | NoRejection)
+        if held_out:
+            weighting = Weighting(self.method.loss, self.scale_floor, None, cut_rule)
+        else:
+            W, Ht, M = point.W, point.Ht, self.held.M
+            weighting = assess(self.V, M, W, Ht, None, self.method, self.engine, self.scale_floor).weighting
+        if isinstance(scale_rule, FixedScale):
+            weighting = replace(weighting, scale=max(scale_rule.value, self.scale_floor))
+        elif isinstance(scale_rule, MixtureScale):
+            weighting = replace(weighting, scale=max(scale_rule.of(mixture), self.scale_floor))
+        if isinstance(cut_rule, MixtureRule):
+            weighting = replace(weighting, cut=self._per_feature(cut_rule.of(mixture)))
+        return weighting
+
+    def _mixture(self, point: Point, last: Mixture | None = None) -> Mixture:
+        """Return the mixture of a point's residuals; within a stage the width falls and never rises."""
+        mixture = self.held.mixture(self.held.magnitudes(point))
+        width = max(mixture.width, self.floor)
+        return mixture._replace(width=width if last is None else min(width, last.width))
+
+    def _median(self, point: Point) -> float:
+        """Return the median magnitude of held-out residuals that tell of noise."""
+        telling = self.held.telling
+        return max(median(self.held.magnitudes(point)[telling], self.held.weights[telling]), self.scale_floor)
+
+    def _per_feature(self, cut: float) -> Array:
+        xp, n_features = self.engine.xp, self.V[0].shape[1]
+        return xp.broadcast_to(xp.asarray(cut, dtype=self.V[0].dtype), (n_features,))
+
+    def _advance(
+        self, point: Point, last: Point, weighting: Weighting, method: Method, M: Blocks | None, judge: Judge
+    ) -> Point:
+        """Return the point after one iteration, with momentum from the last one."""
+        W, Ht = point.W, point.Ht
+        if last is not point:
+            W = _onward(W, last.W, momentum=self.plan.momentum, xp=self.engine.xp)
+            Ht = self.engine.map(_onward, Ht, last.Ht, momentum=self.plan.momentum)
+        point = self.held.point(*sweep(self.V, M, W, Ht, weighting, method, self.engine))
+        judge.offer(point)
+        self.log.add(weighting, self.held.magnitudes(point), judge.path[-1], judge.change)
+        return point
+
+    def _code_sweeps(self, point: Point, weighting: Weighting, judge: Judge) -> int | None:
+        """Return after how many sweeps codes in the basis of this point predict held-out entries best.
+
+        None if they do when they have converged.
+        """
+        M, engine = self.held.M, self.engine
+        basis = Basis(point.W, typical_code(point.W, engine.join(point.Ht), None, engine.xp), weighting)
+        losses = []
+        for Ht in basis.path_of_codes(self.V, M, MOST_CODE_SWEEPS, engine):
+            judge.offer(self.held.point(point.W, Ht))
+            losses.append(judge.path[-1])
+        judge.offer(self.held.point(point.W, basis.encode(self.V, M, engine, max_iter=50, tol=1e-3)))
+        return None if judge.path[-1] <= min(losses) else int(np.argmin(losses))
+
+    def _warning(self, start: Point, end: Point) -> str | None:
+        """Return what the user should know if the fit learnt nothing beyond its start."""
+        n_components = end.W.shape[1]
+        hopeless = self._median(end) > LEARNT_NOTHING * self._median(start)
+        if n_components == 1 or not self.held.hidden or not hopeless:
+            return None
+        return (
+            "entries held out of the fit are predicted hardly better than by its start. For the median start, one "
+            f"component does as well as {n_components}: either it is enough, or too much of the data is wrong or too "
+            "noisy to tell more, and then the components mean nothing."
+        )
+
+
+def _onward(new: Array, last: Array, *, momentum: float, xp: Namespace) -> Array:
+    """Return a factor moved on by a share of its last move, non-negative."""
+    moved = new + momentum * (new - last)
+    return xp.where(moved > 0, moved, 0)
+
+
+def _log_medians(Y: Array, M: Array | None, X: Array, *, W: Array, floor: float, xp: Namespace) -> tuple[float, float]:
+    """Return the sum over samples of the logarithm of their median residual, and the number of samples.
+
+    Half of a sample may be wrong and its median still tells how well the rest is fitted; and a logarithm lets no sample
+    weigh more than others. Zeros do not count: those of a sparse sample are fitted by any model. A sample counts by the
+    largest weight of its entries.
+    """
+    counts = xp.astype(Y > 0, Y.dtype) if M is None else xp.where(Y > 0, M, 0)
+    weights = xp.max(counts, axis=1)
+    medians = row_medians(xp.abs(Y - X @ W.T), counts, xp)
+    logarithms = xp.log(xp.where(medians > floor, medians, floor))
+    return float(xp.sum(weights * logarithms, dtype=xp.float64)), float(xp.sum(weights, dtype=xp.float64))
+
+
+def _varies(V: Blocks, M: Blocks | None, engine: Engine) -> Array:
+    """Return which features do not have one value in most of their observed entries, (m,)."""
+    medians = engine.quantile(V, M, 0.5, axis="feature")
+    equal, observed = engine.sum(_equal, V, M, values=medians)
+    return 2 * equal < observed
+
+
+def _equal(Y: Array, M: Array | None, *, values: Array, xp: Namespace) -> tuple[Array, Array]:
+    """Return, per feature, the weight of entries equal to a value and of all."""
+    weights = xp.ones_like(Y) if M is None else M
+    return xp.sum(xp.where(Y == values, weights, 0), axis=0), xp.sum(weights, axis=0)
+
+
+def _n_observed(M: Array, *, xp: Namespace) -> int:
+    return int(xp.count_nonzero(M))
+
+
+def _usable(positions: Array, M: Array | None, *, varies: Array, xp: Namespace) -> Array:
+    """Return the positions of observed entries in features that vary."""
+    rows, columns = positions[:, 0], positions[:, 1]
+    usable = varies[columns]
+    return positions[usable if M is None else usable & (M[rows, columns] > 0)]
+
+
+def _take(Y: Array, M: Array | None, positions: Array, *, xp: Namespace) -> tuple[Array, Array]:
+    """Return entries and their weights."""
+    rows, columns = positions[:, 0], positions[:, 1]
+    values = Y[rows, columns]
+    return values, xp.ones_like(values) if M is None else M[rows, columns]
+
+
+def _without(Y: Array, M: Array | None, positions: Array, *, xp: Namespace) -> Array:
+    """Return the weights of a block with those of some entries set to zero."""
+    weights = xp.ones_like(Y) if M is None else xp.asarray(M, copy=True)
+    weights[positions[:, 0], positions[:, 1]] = 0
+    return weights
+
+
+def _predict(X: Array, positions: Array, *, W: Array, xp: Namespace) -> Array:
+    """Return entries of X W'."""
+    return xp.sum(X[positions[:, 0]] * W[positions[:, 1]], axis=1)
