@@ -23,6 +23,7 @@ ORDER = [
     "markov",
     "spatial",
     "weighting",
+    "heldout",
     "initializers",
     "solvers",
     "baselines",

@@ -49,10 +49,10 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     scale : "auto", {"mixture", "nagy", "mad", "rms", "first"}, float or object
         How the noise scale is found, see `robustnmf.scales`. A number fixes it (the paper's gamma, in units of X).
     outliers : "auto", a name, float or object
-        Which entries are cut: "none", "mixture", "mad", "mad-feature", "three-sigma", "three-sigma-feature", "spread", or for
-        images "mrf" and "median-filter"; see `robustnmf.outliers` and `robustnmf.spatial`. A number is the paper's
-        sigma: entries whose residual exceeds ``scale * sqrt(sigma)`` are cut. With scale and sigma fixed the objective
-        falls monotonically.
+        Which entries are cut: "none", "mixture", "mad", "mad-feature", "three-sigma", "three-sigma-feature", "spread",
+        or for images "mrf" and "median-filter"; see `robustnmf.outliers` and `robustnmf.spatial`. A number is the
+        paper's sigma: entries whose residual exceeds ``scale * sqrt(sigma)`` are cut. With scale and sigma fixed and a
+        plain schedule the objective falls monotonically.
     solver : "auto", a name or object
         How the factors are improved: "hals", "nesterov" or "multiplicative" for every model, others for some; see
         `robustnmf.solvers`.

@@ -76,7 +76,7 @@ class MedianStart:
     Parameters
     ----------
     spread : float
-        Relative width of the jitter that makes the columns differ.
+        Relative width of the jitter that makes the columns differ, if there are several.
     n_iter : int
         Alternations of the medians.
     """
@@ -92,8 +92,9 @@ class MedianStart:
         w, s = _median_rank_one(observed, self.n_iter)
         if not (np.any(w > 0) and np.any(s > 0)):  # more than half zeros in every feature: no picture to start from
             return RandomStart()(V, M, rank, rng)
-        W = w[:, None] * (1.0 + self.spread * (rng.random((len(w), rank)) - 0.5))
-        H = s / rank * (1.0 + self.spread * (rng.random((rank, len(s))) - 0.5))
+        spread = self.spread if rank > 1 else 0.0  # one column need not differ from others
+        W = w[:, None] * (1.0 + spread * (rng.random((len(w), rank)) - 0.5))
+        H = s / rank * (1.0 + spread * (rng.random((rank, len(s))) - 0.5))
         return W.astype(V.dtype), H.astype(V.dtype)
 
 

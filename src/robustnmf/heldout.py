@@ -1,0 +1,199 @@
+"""What tells a fit from its noise: entries that it does not see, and a judge of how well it predicts them."""
+
+from math import inf, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustnmf.arrays import Array, Blocks, Namespace
+from robustnmf.engines.protocol import Engine
+from robustnmf.losses import Cauchy, squared_ratio
+from robustnmf.mixture import Mixture, clean_share, fit_mixture
+
+Vector = NDArray[Any]
+
+# Entries held out: this share, but at least and at most so many, and never more than a tenth. A few thousand give the
+# width of the residuals to two per cent; what is held out is missing to the fit.
+SHARE, FEWEST, MOST, LARGEST_SHARE = 0.02, 4000, 50_000, 0.1
+# With fewer than this, nothing is held out and the residuals of the fit itself have to do.
+TOO_FEW = 300
+# With fewer positive entries than this among them, zeros tell of the noise as well.
+FEWEST_TELLING = 10
+# Iterations over which the change of the loss is averaged.
+SMOOTHED = 10
+# A point is kept if it is worse than the best by less than this part of what has been gained, or one standard error.
+SLIGHT = 0.01
+
+
+class Point(NamedTuple):
+    """Where the alternation stands."""
+
+    W: Array
+    Ht: Blocks
+    predictions: Vector
+    """WH at the entries held out."""
+
+
+class HeldOut(NamedTuple):
+    """Entries that the fit does not see, drawn by their position alone: no seed and no cut into blocks moves them."""
+
+    V: Blocks
+    M: Blocks | None
+    """Weights of the entries for the fit, 0 for those held out."""
+    positions: Blocks
+    """Sample (within its block) and feature of each, (k, 2) in all."""
+    values: Vector
+    """The entries themselves, (k,)."""
+    weights: Vector
+    """Their weights, (k,)."""
+    hidden: bool
+    """Whether the fit does not see them; there may be too few entries to hide any."""
+    engine: Engine
+
+    @classmethod
+    def draw(cls, V: Blocks, M: Blocks | None, engine: Engine) -> "HeldOut":
+        """Hold out entries of features that vary: a feature with one value in most samples says nothing of noise."""
+        n_features = V[0].shape[1]
+        n_entries = sum(len(block) for block in V) * n_features
+        n_observed = n_entries if M is None else int(engine.sum(_n_observed, M))
+        wanted = min(max(SHARE * n_observed, FEWEST), MOST, LARGEST_SHARE * n_observed)
+        all_of_them = wanted < TOO_FEW
+        if all_of_them:
+            flat = np.arange(n_entries)
+        else:
+            flat = np.unique(np.random.default_rng(0).integers(n_entries, size=int(wanted * n_entries / n_observed)))
+        ends = n_features * np.cumsum([len(block) for block in V])
+        parts = np.split(flat, np.searchsorted(flat, ends[:-1]))
+        starts = [0, *ends[:-1]]
+        positions: Blocks = [
+            np.stack(np.divmod(part - start, n_features), axis=1) for part, start in zip(parts, starts, strict=True)
+        ]
+        varies = _varies(V, M, engine)
+        if not engine.xp.any(varies):
+            varies = ~varies
+        positions = engine.map(_usable, positions, M, varies=varies)
+        values, weights = (
+            np.asarray(engine.join(part), dtype=np.float64) for part in engine.map(_take, V, M, positions)
+        )
+        seen = M if all_of_them else engine.map(_without, V, M, positions)
+        return cls(V, seen, positions, values, weights, not all_of_them, engine)
+
+    def point(self, W: Array, Ht: Blocks) -> Point:
+        """Return the factors with their predictions of these entries."""
+        predictions = self.engine.join(self.engine.map(_predict, Ht, self.positions, W=W))
+        return Point(W, Ht, np.asarray(predictions, dtype=np.float64))
+
+    def magnitudes(self, point: Point) -> Vector:
+        """Return the magnitudes of the residuals of these entries."""
+        return np.asarray(np.abs(self.values - point.predictions))
+
+    @property
+    def telling(self) -> Vector:
+        """Which entries set the width of clean residuals: a zero that is predicted as zero says nothing of noise."""
+        positive = self.values > 0
+        return positive if np.count_nonzero(positive) >= FEWEST_TELLING else np.full_like(positive, True)
+
+    def mixture(self, magnitudes: Vector) -> Mixture:
+        """Return the width of clean residuals, of positive entries, and the share of clean ones among all."""
+        if not magnitudes.size:
+            return Mixture(0.0, 1.0)
+        telling = self.telling
+        width = fit_mixture(magnitudes[telling], self.weights[telling]).width
+        return Mixture(width, max(clean_share(magnitudes, width, self.weights), 0.01))
+
+
+class Judge:
+    """Tells by held-out entries which point to keep, and when to stop.
+
+    A point's loss is Cauchy's, at a fixed scale. Kept is the latest point that is no worse than the best by more than
+    one standard error or a hundredth of what has been gained. The error is that of the difference, entry by entry, so
+    that what both miss alike does not count.
+    """
+
+    def __init__(self, held: HeldOut, scale: float, start: Point) -> None:
+        self.held, self.scale = held, scale
+        self.best = self._losses(start)
+        self.kept = start
+        self.path = [self.loss(self.best)]
+        """Mean loss of each point."""
+        self.unimproved = 0
+        """Points since the best."""
+
+    def offer(self, point: Point) -> None:
+        """Compare a point with the best so far."""
+        losses = self._losses(point)
+        self.path.append(self.loss(losses))
+        self.unimproved += 1
+        excess = losses - self.best
+        if self.loss(excess) < 0:
+            self.best, self.kept, self.unimproved = losses, point, 0
+        elif not self.held.hidden or self.loss(excess) <= self._slight(excess):
+            self.kept = point
+
+    @property
+    def change(self) -> float:
+        """Change of the loss per iteration, as a share of its change since the first, over a few iterations.
+
+        It is the left side of the stopping rule (3-9); momentum makes single changes uneven.
+        """
+        if len(self.path) <= SMOOTHED:
+            return inf
+        fall = abs(self.path[0] - self.path[-1])
+        change = abs(self.path[-1 - SMOOTHED] - self.path[-1]) / SMOOTHED
+        return change / fall if fall > 0 else (0.0 if change == 0 else inf)
+
+    def _slight(self, excess: Vector) -> float:
+        """Return the excess of the mean loss that does not count."""
+        gained = self.path[0] - self.loss(self.best)
+        return max(float(excess.std()) / sqrt(excess.size or 1), SLIGHT * gained)
+
+    def loss(self, losses: Vector) -> float:
+        """Return the mean loss."""
+        return float(losses @ self.held.weights / self.held.weights.sum()) if losses.size else 0.0
+
+    def _losses(self, point: Point) -> Vector:
+        return np.asarray(Cauchy().rho(squared_ratio(self.held.magnitudes(point), self.scale, np), np))
+
+
+def _varies(V: Blocks, M: Blocks | None, engine: Engine) -> Array:
+    """Return which features do not have one value in most of their observed entries, (m,)."""
+    medians = engine.quantile(V, M, 0.5, axis="feature")
+    equal, observed = engine.sum(_equal, V, M, values=medians)
+    return 2 * equal < observed
+
+
+def _equal(Y: Array, M: Array | None, *, values: Array, xp: Namespace) -> tuple[Array, Array]:
+    """Return, per feature, the weight of entries equal to a value and of all."""
+    weights = xp.ones_like(Y) if M is None else M
+    return xp.sum(xp.where(Y == values, weights, 0), axis=0), xp.sum(weights, axis=0)
+
+
+def _n_observed(M: Array, *, xp: Namespace) -> int:
+    return int(xp.count_nonzero(M))
+
+
+def _usable(positions: Array, M: Array | None, *, varies: Array, xp: Namespace) -> Array:
+    """Return the positions of observed entries in features that vary."""
+    rows, columns = positions[:, 0], positions[:, 1]
+    usable = varies[columns]
+    return positions[usable if M is None else usable & (M[rows, columns] > 0)]
+
+
+def _take(Y: Array, M: Array | None, positions: Array, *, xp: Namespace) -> tuple[Array, Array]:
+    """Return entries and their weights."""
+    rows, columns = positions[:, 0], positions[:, 1]
+    values = Y[rows, columns]
+    return values, xp.ones_like(values) if M is None else M[rows, columns]
+
+
+def _without(Y: Array, M: Array | None, positions: Array, *, xp: Namespace) -> Array:
+    """Return the weights of a block with those of some entries set to zero."""
+    weights = xp.ones_like(Y) if M is None else xp.asarray(M, copy=True)
+    weights[positions[:, 0], positions[:, 1]] = 0
+    return weights
+
+
+def _predict(X: Array, positions: Array, *, W: Array, xp: Namespace) -> Array:
+    """Return entries of X W'."""
+    return xp.sum(X[positions[:, 0]] * W[positions[:, 1]], axis=1)
