@@ -5,10 +5,10 @@ import pytest
 from scipy.optimize import nnls
 
 from robustnmf.engines import NumPyEngine
-from robustnmf.solvers import HALS, Nesterov, Problem
+from robustnmf.solvers import HALS, Nesterov, Problem, SharedGram
 
 EXACT = [HALS(max_iter=20000, tol=1e-14), Nesterov(tol=1e-12, max_iter=100000)]
-DEFAULT = [HALS(), Nesterov()]
+DEFAULT = [HALS(), Nesterov(), SharedGram(max_iter=4)]
 by_name = {"ids": lambda solver: solver.name}
 
 
@@ -52,6 +52,25 @@ def test_hals_kernel_agrees_with_its_reference(sweeps):
     solver = HALS(max_iter=sweeps)
     fast, slow = (solver.solve(problem, X0, engine) for engine in ENGINES)
     np.testing.assert_allclose(fast, slow, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("engine", ENGINES, **by_type)
+def test_steps_with_a_shared_gram_matrix_lead_to_the_solution_of_scipy_nnls(engine):
+    problem, X = make_problem()
+    for _ in range(2000):
+        X = SharedGram().solve(problem, X, engine)
+    for x, y, q in zip(X, problem.Y, problem.Q, strict=True):
+        expected, _ = nnls(np.sqrt(q)[:, None] * problem.A, np.sqrt(q) * y)
+        np.testing.assert_allclose(x, expected, rtol=1e-6, atol=1e-8)
+
+
+def test_a_shared_gram_matrix_is_exact_where_weights_are_equal():
+    problem, X0 = make_problem()
+    problem.Q[:] = 0.7
+    sweeps, steps = HALS(max_iter=3), SharedGram(max_iter=3)
+    np.testing.assert_allclose(
+        steps.solve(problem, X0, ENGINES[0]), sweeps.solve(problem, X0, ENGINES[0]), rtol=1e-9, atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES, **by_type)

@@ -24,6 +24,7 @@ from robustnmf.solvers import (
     LossSolver,
     Multiplicative,
     Nesterov,
+    SharedGram,
     Smoothing,
     Solver,
     SparseError,
@@ -88,7 +89,7 @@ _TPAMI = (
 
 _ICDM = "L. Du, X. Li, Y.-D. Shen, Robust Non-negative Matrix Factorization via Half-Quadratic Minimization, ICDM 2012."
 
-_DEFAULT = Parts(Cauchy(), MedianStart(), MixtureScale(), MixtureRule(), HALS(max_iter=2), algorithm=Staged())
+_DEFAULT = Parts(Cauchy(), MedianStart(), MixtureScale(), MixtureRule(), SharedGram(), algorithm=Staged())
 _PUBLISHED = Parts(Cauchy(), PublishedStart(), Nagy(), ThreeSigma(), Nesterov())
 
 METHODS: Mapping[str, Model] = MappingProxyType(
@@ -228,6 +229,7 @@ OUTLIERS: Mapping[str, OutlierRule] = MappingProxyType(
 SOLVERS: Mapping[str, Solver | LossSolver] = MappingProxyType(
     {
         "hals": HALS(),
+        "shared-gram": SharedGram(),
         "nesterov": Nesterov(),
         "multiplicative": Multiplicative(),
         "armijo": Armijo(),

@@ -66,6 +66,30 @@ def hals(At: Any, Y: Any, Q: Any, linear: Any, X: Any, max_iter: int, tol: float
     return sweeps
 
 
+@njit(cache=True, nogil=True, fastmath=_FASTMATH, error_model="numpy")
+def gram_descent(G: Any, descent: Any, Z: Any, max_iter: int) -> None:
+    """Coordinate descent with one Gram matrix for all rows; twin of ``robustnmf.solvers.shared_gram``.
+
+    Parameters
+    ----------
+    G : (r, r); descent : (B, r), the negative gradient at Z; Z : (B, r), overwritten; C-contiguous.
+    """
+    n_problems, r = Z.shape
+    g = np.empty(r, dtype=Z.dtype)
+    for b in range(n_problems):
+        z = Z[b]
+        g[:] = descent[b]
+        for _ in range(max_iter):
+            for k in range(r):
+                if G[k, k] > 0:
+                    new = max(z[k] + g[k] / G[k, k], Z.dtype.type(0))
+                    change = new - z[k]
+                    if change != 0:
+                        for i in range(r):
+                            g[i] -= change * G[k, i]
+                        z[k] = new
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def weighted_medians(At: Any, Y: Any, M: Any, X: Any, max_iter: int) -> None:
     """Coordinate descent for weighted L1 regression; twin of ``robustnmf.solvers.absolute.WeightedMedian``.

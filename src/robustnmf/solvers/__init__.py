@@ -7,6 +7,7 @@ from robustnmf.solvers.multiplicative import Multiplicative
 from robustnmf.solvers.nesterov import Nesterov
 from robustnmf.solvers.problem import Problem
 from robustnmf.solvers.protocol import LossSolver, Solver
+from robustnmf.solvers.shared_gram import SharedGram
 from robustnmf.solvers.sparse_error import SparseError
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Multiplicative",
     "Nesterov",
     "Problem",
+    "SharedGram",
     "Smoothing",
     "Solver",
     "SparseError",
