@@ -16,7 +16,7 @@ from robustnmf.arrays import Array, Blocks, Namespace
 from robustnmf.engines.protocol import Engine
 from robustnmf.halfquadratic import half_step
 from robustnmf.losses import Huber, squared_ratio
-from robustnmf.solvers import HALS
+from robustnmf.solvers import SharedGram
 from robustnmf.weighting import Weighting
 
 # Reweightings while the scale falls: from ten scales down it then changes by a fifth each time.
@@ -77,7 +77,7 @@ class Basis:
         """Yield the typical code at the size of each sample, then the codes after each sweep of coordinate descent."""
         Ht = engine.map(_start, V, M, basis=self)
         yield Ht
-        parts = {"A": self.W, "solver": HALS(max_iter=1), "engine": engine}
+        parts = {"A": self.W, "solver": SharedGram(max_iter=1), "engine": engine}
         penalty = self.penalty * self.weighting.scale
         for _ in range(sweeps):
             Ht = engine.map(half_step, V, M, Ht, weighting=self.weighting, penalty=penalty, **parts)
@@ -108,7 +108,7 @@ def _encode(
 ) -> Array:
     """Encode one block, twice: sceptical of what is far from the typical sample, and following it; the better stays."""
     # Which solver learnt the basis does not matter for the best code of a sample; this one is fast and starts anywhere.
-    parts: dict[str, Any] = {"A": basis.W, "solver": HALS(), "engine": engine, "xp": xp}
+    parts: dict[str, Any] = {"A": basis.W, "solver": SharedGram(max_iter=4), "engine": engine, "xp": xp}
     parts["penalty"] = basis.penalty * basis.weighting.scale
     typical = _start(Y, M, basis=basis, xp=xp)
     codes = []

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from robustnmf.arrays import Array, Blocks, Namespace
 from robustnmf.engines.protocol import Engine
 from robustnmf.losses import Cauchy, squared_ratio
-from robustnmf.mixture import Mixture, clean_share, fit_mixture
+from robustnmf.mixture import Mixture, fit_mixture, mixture_of_width
 
 Vector = NDArray[Any]
 
@@ -100,7 +100,7 @@ class HeldOut(NamedTuple):
             return Mixture(0.0, 1.0)
         telling = self.telling
         width = fit_mixture(magnitudes[telling], self.weights[telling]).width
-        return Mixture(width, max(clean_share(magnitudes, width, self.weights), 0.01))
+        return mixture_of_width(width, magnitudes, self.weights)
 
 
 class Judge:

@@ -7,6 +7,7 @@ hardly any clean residuals, and what is there says nothing of them. However many
 lie, they only raise the plain; the width of the peak stays, until the plain drowns it.
 """
 
+from math import inf, log
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,8 @@ ROUNDS = 4
 
 
 ROUNDING = 1e-6
+# A share is at least this, so that it can be divided by.
+SMALLEST_SHARE = 0.01
 # Residuals in a sample: enough for a width to one per cent.
 SAMPLE = 2**16
 
@@ -40,6 +43,15 @@ class Mixture(NamedTuple):
     """Scale b of the Laplace distribution of clean residuals: their mean magnitude."""
     share: float
     """Share of residuals that belong to it, above 0 and at most 1."""
+    plain: float = 0.0
+    """Density of the others where they are flat, per unit of magnitude."""
+
+    @property
+    def verdict(self) -> float:
+        """Magnitude at which it is as likely wrong as clean, at least three widths; infinite if none is wrong."""
+        if self.plain * self.width == 0:
+            return inf
+        return self.width * max(log(self.share / (self.plain * self.width)), 3.0)
 
 
 def fit_mixture(magnitudes: Vector, weights: Vector | None = None) -> Mixture:
@@ -63,14 +75,14 @@ def fit_mixture(magnitudes: Vector, weights: Vector | None = None) -> Mixture:
         last, reach = reach, min(max(REACH * width, middle), float(magnitudes.max()))
         if abs(reach - last) <= 0.05 * last:
             break
-    return Mixture(width, clean_share(magnitudes, width, weights))
+    return mixture_of_width(width, magnitudes, weights)
 
 
-def clean_share(magnitudes: Vector, width: float, weights: Vector | None = None) -> float:
-    """Return the share of magnitudes that belong to a Laplace distribution of this width, by maximum likelihood."""
+def mixture_of_width(width: float, magnitudes: Vector, weights: Vector | None = None) -> Mixture:
+    """Return the mixture whose clean residuals have a known width, by maximum likelihood."""
     weights = np.ones_like(magnitudes) if weights is None else weights
     reach = min(REACH * width, float(magnitudes.max(initial=0.0)))
-    return _maximise(magnitudes, weights, reach, width, fixed=True).share if reach > 0 else 1.0
+    return _maximise(magnitudes, weights, reach, width, fixed=True) if reach > 0 else Mixture(width, 1.0)
 
 
 def sample(magnitudes: Blocks, M: Blocks | None, engine: Engine) -> tuple[Vector, Vector]:
@@ -96,14 +108,15 @@ def _maximise(magnitudes: Vector, weights: Vector, reach: float, width: float, *
     share = 0.8
     for _ in range(MAX_STEPS):
         peak = share * np.exp(-centres / width) / (width * -np.expm1(-reach / width))
-        clean = counts * peak / (peak + (1 - share) / reach)
-        last, share = share, clean.sum() / inside
+        belong = counts * peak / (peak + (1 - share) / reach)
+        last, share = share, belong.sum() / inside
         if not fixed:
-            width = _width_of_mean((clean * centres).sum() / clean.sum(), reach, width)
+            width = _width_of_mean((belong * centres).sum() / belong.sum(), reach, width)
         if abs(share - last) <= TOLERANCE:
             break
-    within = share * inside / weights.sum()
-    return Mixture(width, float(min(within / -np.expm1(-reach / width), 1.0)))
+    within = inside / weights.sum()
+    clean = min(share * within / -np.expm1(-reach / width), 1.0)
+    return Mixture(width, max(float(clean), SMALLEST_SHARE), float((1 - share) * within / reach))
 
 
 def _width_of_mean(mean: float, reach: float, width: float) -> float:

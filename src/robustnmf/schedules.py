@@ -43,6 +43,8 @@ JUDGED_AT = 2.0
 OPENING_JUDGED_AT = 0.3
 # A wary opening must leave residuals this much (in logarithms) smaller than a trusting one to be preferred.
 WARY_AT_A_PRICE = 0.05
+# How much wider scale and cut become where the tails of the residuals can be explained.
+RELAXED = 2.0
 # Sweeps over the codes that are tried, after a fit that had to be stopped.
 MOST_CODE_SWEEPS = 12
 # A fit has learnt something if the median residual of held-out entries fell below this part of that at the start.
@@ -207,19 +209,27 @@ class _Walk:
             converged = judge.change <= self.tol or judge.unimproved > self.plan.patience
         warning = self._warning(path.start, judge.kept)
         code_sweeps = None
-        if judge.kept is not point:  # it began to follow the noise
+        if judge.kept is point:
+            point, weighting = self._complete(point, mixture, path.opening, judge)
+        else:  # it began to follow the noise
             point, converged = judge.kept, True
-            weighting = self.weigh(point, self._mixture(point))
+            mixture = self._mixture(point)
+            weighting = self._decide(self.weigh(point, mixture), mixture)
             code_sweeps = self._code_sweeps(point, weighting, judge)
-        else:
-            weighting = self.weigh(point, mixture)
-            if path.opening.cut is None:  # a fit that began wary stays so: what is far off may well be explained
-                point, weighting = self._relax(point, weighting, judge)
-            if self.held.hidden:
-                point = self._settle(point, weighting, self.M, judge)
         end = self.log.history[-1]
         state = State(point.W, point.Ht, weighting, end.objective, float(weighting.scale), end.outlier_share)
         return Result(state, self.log.history, converged, self.log.stopped and not converged, code_sweeps, warning)
+
+    def _complete(self, point: Point, mixture: Mixture, opening: Opening, judge: Judge) -> tuple[Point, Weighting]:
+        """Return the fit after its last iterations, with the scale and cut that are to be used from then on."""
+        weighting = self.weigh(point, mixture)
+        if opening.cut is None:  # a fit that began wary stays so: what is far off it could explain all too well
+            relaxed, weighting = self._relax(point, weighting, judge)
+            if relaxed is not point:
+                point, mixture = relaxed, mixture._replace(width=RELAXED * mixture.width)
+        if self.held.hidden:
+            point = self._settle(point, weighting, self.M, judge)
+        return point, self._decide(weighting, mixture)
 
     def _relax(self, point: Point, weighting: Weighting, judge: Judge) -> tuple[Point, Weighting]:
         """Return the fit with scale and cut twice as wide, if that predicts held-out entries better.
@@ -229,11 +239,20 @@ class _Walk:
         """
         if weighting.cut is None or isinstance(self.method.scale, FixedScale):
             return point, weighting
-        limit = 2 * float(np.median(np.asarray(weighting.cut)))
-        wider = replace(weighting, scale=2 * weighting.scale, cut=2 * weighting.cut)
+        limit = RELAXED * float(np.median(np.asarray(weighting.cut)))
+        wider = replace(weighting, scale=RELAXED * weighting.scale, cut=RELAXED * weighting.cut)
         relaxed = self._settle(point, wider, self.held.M, judge)
         losses = [np.minimum(self.held.magnitudes(p), limit) ** 2 for p in (relaxed, point)]
         return (relaxed, wider) if judge.loss(losses[0]) < judge.loss(losses[1]) else (point, weighting)
+
+    def _decide(self, weighting: Weighting, mixture: Mixture) -> Weighting:
+        """Return the weighting that cuts what is rather wrong than clean.
+
+        While the factors move the cut has to be generous; once they are found, it can be where it belongs.
+        """
+        if weighting.cut is None or not isinstance(self.method.outliers, MixtureRule):
+            return weighting
+        return replace(weighting, cut=self._per_feature(min(float(weighting.cut[0]), mixture.verdict)))
 
     def _settle(self, point: Point, weighting: Weighting, M: Blocks | None, judge: Judge) -> Point:
         """Return the point after a few iterations with fixed scale and cut."""
