@@ -58,26 +58,21 @@ class HeldOut(NamedTuple):
         n_entries = sum(len(block) for block in V) * n_features
         n_observed = n_entries if M is None else int(engine.sum(_n_observed, M))
         wanted = min(max(SHARE * n_observed, FEWEST), MOST, LARGEST_SHARE * n_observed)
-        all_of_them = wanted < TOO_FEW
-        if all_of_them:
-            flat = np.arange(n_entries)
-        else:
-            flat = np.unique(np.random.default_rng(0).integers(n_entries, size=int(wanted * n_entries / n_observed)))
-        ends = n_features * np.cumsum([len(block) for block in V])
-        parts = np.split(flat, np.searchsorted(flat, ends[:-1]))
-        starts = [0, *ends[:-1]]
-        positions: Blocks = [
-            np.stack(np.divmod(part - start, n_features), axis=1) for part, start in zip(parts, starts, strict=True)
-        ]
+        flat = np.unique(
+            np.random.default_rng(0).integers(n_entries, size=int(wanted * n_entries / max(n_observed, 1)))
+        )
         varies = _varies(V, M, engine)
         if not engine.xp.any(varies):
             varies = ~varies
-        positions = engine.map(_usable, positions, M, varies=varies)
+        positions = engine.map(_usable, _in_blocks(flat, V), M, varies=varies)
+        hidden = sum(len(block) for block in positions) >= TOO_FEW
+        if not hidden:
+            positions = engine.map(_usable, _in_blocks(np.arange(n_entries), V), M, varies=varies | ~varies)
         values, weights = (
             np.asarray(engine.join(part), dtype=np.float64) for part in engine.map(_take, V, M, positions)
         )
-        seen = M if all_of_them else engine.map(_without, V, M, positions)
-        return cls(V, seen, positions, values, weights, not all_of_them, engine)
+        seen = engine.map(_without, V, M, positions) if hidden else M
+        return cls(V, seen, positions, values, weights, hidden, engine)
 
     def point(self, W: Array, Ht: Blocks) -> Point:
         """Return the factors with their predictions of these entries."""
@@ -154,6 +149,17 @@ class Judge:
 
     def _losses(self, point: Point) -> Vector:
         return np.asarray(Cauchy().rho(squared_ratio(self.held.magnitudes(point), self.scale, np), np))
+
+
+def _in_blocks(flat: Vector, V: Blocks) -> Blocks:
+    """Return sorted positions in the whole matrix as samples and features in each block."""
+    n_features = V[0].shape[1]
+    ends = n_features * np.cumsum([len(block) for block in V])
+    parts = np.split(flat, np.searchsorted(flat, ends[:-1]))
+    return [
+        np.stack(np.divmod(part - start, n_features), axis=1)
+        for part, start in zip(parts, [0, *ends[:-1]], strict=True)
+    ]
 
 
 def _varies(V: Blocks, M: Blocks | None, engine: Engine) -> Array:

@@ -26,7 +26,9 @@ BINS = 200
 TOLERANCE = 1e-4
 MAX_STEPS = 200
 # The first R is the median, where half or more of the magnitudes below it are clean; then R follows the width.
-ROUNDS = 4
+ROUNDS = 20
+# A peak so many times wider than the window cannot be told from a plain.
+WIDEST = 10.0
 
 
 ROUNDING = 1e-6
@@ -64,17 +66,18 @@ def fit_mixture(magnitudes: Vector, weights: Vector | None = None) -> Mixture:
         How often each counts.
     """
     weights = np.ones_like(magnitudes) if weights is None else weights
-    reach = median(magnitudes, weights)
-    if reach == 0:
-        reach = float(magnitudes.max(initial=0.0))
+    positive = magnitudes > 0
+    reach = median(magnitudes, weights) or median(magnitudes[positive], weights[positive])
     if reach == 0:
         return Mixture(0.0, 1.0)
-    middle = width = reach
+    width = reach
     for _ in range(ROUNDS):
         width = _maximise(magnitudes, weights, reach, width, fixed=False).width
-        last, reach = reach, min(max(REACH * width, middle), float(magnitudes.max()))
+        last, reach = reach, min(REACH * width, float(magnitudes.max()))
         if abs(reach - last) <= 0.05 * last:
             break
+    if width >= WIDEST * reach:  # no peak to be seen: all are alike, and clean
+        return Mixture(float(np.average(magnitudes, weights=weights)), 1.0)
     return mixture_of_width(width, magnitudes, weights)
 
 
@@ -105,6 +108,8 @@ def _maximise(magnitudes: Vector, weights: Vector, reach: float, width: float, *
     counts, edges = np.histogram(magnitudes, BINS, (0.0, reach), weights=weights)
     centres = 0.5 * (edges[1:] + edges[:-1])
     inside = counts.sum()
+    if inside == 0:
+        return Mixture(width, SMALLEST_SHARE)
     share = 0.8
     for _ in range(MAX_STEPS):
         peak = share * np.exp(-centres / width) / (width * -np.expm1(-reach / width))
@@ -126,7 +131,7 @@ def _width_of_mean(mean: float, reach: float, width: float) -> float:
     `reach` as the width grows, and a mean beyond that of a tenfold width is taken for it.
     """
     for _ in range(5):
-        width = min(mean + reach / np.expm1(min(reach / width, 50.0)), 10 * reach)
+        width = min(mean + reach / np.expm1(min(reach / width, 50.0)), WIDEST * reach)
     return float(width)
 
 

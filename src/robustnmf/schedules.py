@@ -167,6 +167,8 @@ class _Walk:
     max_iter: int
     tol: float
     scale_floor: float
+    assessed: State | None = None
+    """The last assessment by rules that look at all entries."""
 
     def __post_init__(self) -> None:
         positive = self.held.values[self.held.values > 0]
@@ -207,12 +209,12 @@ class _Walk:
             last, point = point, self._advance(point, last, weighting, self.method, self.held.M, judge)
             mixture = self._mixture(point, mixture)
             converged = judge.change <= self.tol or judge.unimproved > self.plan.patience
-        warning = self._warning(path.start, judge.kept)
+        warning = None if self.log.stopped else self._warning(path.start, judge.kept)
         code_sweeps = None
         if judge.kept is point:
             point, weighting = self._complete(point, mixture, path.opening, judge)
         else:  # it began to follow the noise
-            point, converged = judge.kept, True
+            point, converged = judge.kept, not self.log.stopped
             mixture = self._mixture(point)
             weighting = self._decide(self.weigh(point, mixture), mixture)
             code_sweeps = self._code_sweeps(point, weighting, judge)
@@ -237,7 +239,8 @@ class _Walk:
         Tails of the residuals that are heavier than Laplace's may be errors, or something that the components explain
         as soon as they are allowed to. Squares tell, up to twice the cut: beyond it are errors in any case.
         """
-        if weighting.cut is None or isinstance(self.method.scale, FixedScale):
+        held_out = isinstance(self.method.scale, MixtureScale) and isinstance(self.method.outliers, MixtureRule)
+        if weighting.cut is None or not held_out:
             return point, weighting
         limit = RELAXED * float(np.median(np.asarray(weighting.cut)))
         wider = replace(weighting, scale=RELAXED * weighting.scale, cut=RELAXED * weighting.cut)
@@ -269,8 +272,10 @@ class _Walk:
         if held_out:
             weighting = Weighting(self.method.loss, self.scale_floor, None, cut_rule)
         else:
-            W, Ht, M = point.W, point.Ht, self.held.M
-            weighting = assess(self.V, M, W, Ht, None, self.method, self.engine, self.scale_floor).weighting
+            self.assessed = assess(
+                self.V, self.held.M, point.W, point.Ht, self.assessed, self.method, self.engine, self.scale_floor
+            )
+            weighting = self.assessed.weighting
         if isinstance(scale_rule, FixedScale):
             weighting = replace(weighting, scale=max(scale_rule.value, self.scale_floor))
         elif isinstance(scale_rule, MixtureScale):
@@ -325,7 +330,8 @@ class _Walk:
         """Return what the user should know if the fit learnt nothing beyond its start."""
         n_components = end.W.shape[1]
         hopeless = self._median(end) > LEARNT_NOTHING * self._median(start)
-        if n_components == 1 or not self.held.hidden or not hopeless:
+        had_time = self.log.n_iter >= len(self.plan.openings) * (self.plan.opening_iter + self.plan.trial_iter)
+        if n_components == 1 or not self.held.hidden or not had_time or not hopeless:
             return None
         return (
             "entries held out of the fit are predicted hardly better than by its start. For the median start, one "
