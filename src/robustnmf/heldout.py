@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from robustnmf.arrays import Array, Blocks, Namespace
 from robustnmf.engines.protocol import Engine
 from robustnmf.losses import Cauchy, squared_ratio
-from robustnmf.mixture import Mixture, fit_mixture, mixture_of_width
+from robustnmf.mixture import Mixture, fit_mixture, median, mixture_of_width
 
 Vector = NDArray[Any]
 
@@ -20,6 +20,8 @@ SHARE, FEWEST, MOST, LARGEST_SHARE = 0.02, 4000, 50_000, 0.1
 TOO_FEW = 300
 # With fewer positive entries than this among them, zeros tell of the noise as well.
 FEWEST_TELLING = 10
+# Entries that set the width are at least this part of the typical positive one.
+SUBSTANTIAL = 0.5
 # Iterations over which the change of the loss is averaged.
 SMOOTHED = 10
 # A point is kept if it is worse than the best by less than this part of what has been gained, or one standard error.
@@ -85,9 +87,14 @@ class HeldOut(NamedTuple):
 
     @property
     def telling(self) -> Vector:
-        """Which entries set the width of clean residuals: a zero that is predicted as zero says nothing of noise."""
+        """Which entries set the width of clean residuals: those not far below the typical positive entry.
+
+        A zero that is predicted as zero says nothing of the noise, and a small entry little where noise grows with the
+        value; where it does not, large entries have it as well.
+        """
         positive = self.values > 0
-        return positive if np.count_nonzero(positive) >= FEWEST_TELLING else np.full_like(positive, True)
+        substantial = self.values > SUBSTANTIAL * median(self.values[positive], self.weights[positive])
+        return substantial if np.count_nonzero(substantial) >= FEWEST_TELLING else np.full_like(positive, True)
 
     def mixture(self, magnitudes: Vector) -> Mixture:
         """Return the width of clean residuals, of positive entries, and the share of clean ones among all."""

@@ -251,9 +251,10 @@ class _Walk:
     def _decide(self, weighting: Weighting, mixture: Mixture) -> Weighting:
         """Return the weighting that cuts what is rather wrong than clean.
 
-        While the factors move the cut has to be generous; once they are found, it can be where it belongs.
+        While the factors move the cut has to be generous; once they are found, it can be where it belongs. Residuals of
+        the entries that were fitted do not say where that is.
         """
-        if weighting.cut is None or not isinstance(self.method.outliers, MixtureRule):
+        if weighting.cut is None or not isinstance(self.method.outliers, MixtureRule) or not self.held.hidden:
             return weighting
         return replace(weighting, cut=self._per_feature(min(float(weighting.cut[0]), mixture.verdict)))
 
