@@ -191,7 +191,7 @@ WRONG_PARAMETERS = [
     ("scale", [0, -1, np.nan, np.inf], "scale .* must be positive and finite; got "),
     ("outliers", ["iqr", None, True, [1.0]], "outliers must be one of 'auto', 'none', .* a number"),
     ("outliers", [0, -1.0, np.nan], "truncation .* must be positive; got "),
-    ("solver", ["cd", None, 3, {}], "solver must be one of 'auto', 'hals', 'nesterov'"),
+    ("solver", ["cd", None, 3, {}], "solver must be one of 'auto', 'hals', 'shared-gram'"),
     ("callback", [3, "print"], "callback must be a function of one iteration, or None; got "),
     ("random_state", ["seed", 1.5], "cannot be used to seed"),
 ]

@@ -215,7 +215,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             elif hasattr(self, "sparse_errors_"):  # of an earlier fit with another method
                 del self.sparse_errors_
         if result.warning:
-            warnings.warn(f"{type(self).__name__}: {result.warning}", DataQualityWarning, stacklevel=2)
+            warnings.warn(f"{type(self).__name__}: {result.warning}", DataQualityWarning, stacklevel=3)
         if not (result.converged or result.stopped):
             self._warn_of_convergence(result.history[-1])
         return codes

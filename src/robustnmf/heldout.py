@@ -18,8 +18,8 @@ Vector = NDArray[Any]
 SHARE, FEWEST, MOST, LARGEST_SHARE = 0.02, 4000, 50_000, 0.1
 # With fewer than this, nothing is held out and the residuals of the fit itself have to do.
 TOO_FEW = 300
-# With fewer positive entries than this among them, zeros tell of the noise as well.
-FEWEST_TELLING = 10
+# With fewer than this, smaller entries have to tell of the noise as well.
+FEWEST_TELLING = 200
 # Entries that set the width are at least this part of the typical positive one.
 SUBSTANTIAL = 0.5
 # Iterations over which the change of the loss is averaged.
@@ -94,7 +94,8 @@ class HeldOut(NamedTuple):
         """
         positive = self.values > 0
         substantial = self.values > SUBSTANTIAL * median(self.values[positive], self.weights[positive])
-        return substantial if np.count_nonzero(substantial) >= FEWEST_TELLING else np.full_like(positive, True)
+        enough = (part for part in (substantial, positive) if np.count_nonzero(part) >= FEWEST_TELLING)
+        return next(enough, np.full_like(positive, True))
 
     def mixture(self, magnitudes: Vector) -> Mixture:
         """Return the width of clean residuals, of positive entries, and the share of clean ones among all."""
@@ -102,6 +103,8 @@ class HeldOut(NamedTuple):
             return Mixture(0.0, 1.0)
         telling = self.telling
         width = fit_mixture(magnitudes[telling], self.weights[telling]).width
+        if not self.hidden:  # a fit to few entries meets some of them exactly: the peak is not that of the noise
+            width = max(width, 0.5 * median(magnitudes[telling], self.weights[telling]))
         return mixture_of_width(width, magnitudes, self.weights)
 
 
