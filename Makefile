@@ -11,7 +11,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 # Doctests of a module that needs an absent extra are skipped; every other example in a docstring must run.
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -q --doctest-modules --doctest-ignore-import-errors
 
-.PHONY: demo compare test test-all lint clean distclean
+.PHONY: demo compare tables test test-all lint clean distclean
 
 demo: $(STAMP)
 	$(BIN)/python -m robustnmf.demo
@@ -19,6 +19,10 @@ demo: $(STAMP)
 # Every model on the embedded faces, one line each (minutes).
 compare: $(STAMP)
 	$(BIN)/python -m robustnmf.compare
+
+# What the default is worth, table by table (hours; `benchmarks/robust_default.py --help` for fewer).
+tables: $(STAMP)
+	$(BIN)/python benchmarks/robust_default.py
 
 test: $(STAMP)
 	$(PYTEST) src tests
