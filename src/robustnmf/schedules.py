@@ -48,7 +48,7 @@ RELAXED = 2.0
 # Sweeps over the codes that are tried, after a fit that had to be stopped.
 MOST_CODE_SWEEPS = 12
 # A fit has learnt something if the median residual of held-out entries fell below this part of that at the start.
-LEARNT_NOTHING = 0.9
+LEARNT_NOTHING = 0.95
 
 
 class Opening(NamedTuple):
