@@ -4,6 +4,8 @@ With the basis W, the scale and the outlier thresholds of a fit held fixed, samp
 sample depends on that sample alone. The loss is not convex, so the start decides. Each sample starts from the typical
 code of the fit, at the size that its median ratio to the typical sample gives, and the scale falls from the level of
 those first residuals to the scale of the fit: outliers that a least-squares start would follow never get hold of it.
+For samples unlike the typical one a second attempt begins with a few steps in which every entry pulls; the code with
+the lower loss stays.
 """
 
 from collections.abc import Iterator
@@ -70,7 +72,8 @@ class Basis:
         """
         if self.sweeps is None:
             return engine.map(_encode, V, M, basis=self, engine=engine, max_iter=max_iter, tol=tol)
-        *_, Ht = self.path_of_codes(V, M, self.sweeps, engine)
+        for codes in self.path_of_codes(V, M, self.sweeps, engine):
+            Ht = codes
         return Ht
 
     def path_of_codes(self, V: Blocks, M: Blocks | None, sweeps: int, engine: Engine) -> Iterator[Blocks]:

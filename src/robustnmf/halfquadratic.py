@@ -164,9 +164,10 @@ def half_step(
         if weighting.cut is not None:  # what is cut now stays cut, or the losses of two points could not be compared
             M, weighting = weighting.kept(Y - X @ A.T, M, xp), weighting.without_rule()
         return solver.improve(Y, M, X, A, weighting, engine)
-    Q = weighting.weights(Y - X @ A.T, M, xp)
+    residual = Y - X @ A.T
+    Q = weighting.weights(residual, M, xp)
     linear = penalty * xp.sum(A, axis=0) if penalty else None
-    return solver.solve(Problem(A, Y, Q, xp, linear), X, engine)
+    return solver.solve(Problem(A, Y, Q, xp, linear, residual), X, engine)
 
 
 def assess(

@@ -1,5 +1,7 @@
 """What tells a fit from its noise: entries that it does not see, and a judge of how well it predicts them."""
 
+from dataclasses import dataclass
+from functools import cached_property
 from math import inf, sqrt
 from typing import Any, NamedTuple
 
@@ -37,7 +39,8 @@ class Point(NamedTuple):
     """WH at the entries held out."""
 
 
-class HeldOut(NamedTuple):
+@dataclass(frozen=True)
+class HeldOut:
     """Entries that the fit does not see, drawn by their position alone: no seed and no cut into blocks moves them."""
 
     V: Blocks
@@ -85,7 +88,7 @@ class HeldOut(NamedTuple):
         """Return the magnitudes of the residuals of these entries."""
         return np.asarray(np.abs(self.values - point.predictions))
 
-    @property
+    @cached_property
     def telling(self) -> Vector:
         """Which entries set the width of clean residuals: those not far below the typical positive entry.
 
@@ -98,7 +101,7 @@ class HeldOut(NamedTuple):
         return next(enough, np.full_like(positive, True))
 
     def mixture(self, magnitudes: Vector) -> Mixture:
-        """Return the width of clean residuals, of positive entries, and the share of clean ones among all."""
+        """Return the width of clean residuals, of entries that tell, and the share of clean ones among all."""
         if not magnitudes.size:
             return Mixture(0.0, 1.0)
         telling = self.telling

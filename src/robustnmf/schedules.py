@@ -80,8 +80,8 @@ class Staged:
     last_iter : int
         Iterations with all entries at the end.
     momentum : float
-        Share of the last move that is repeated before each iteration. A half halves the number of iterations; the
-        loss may rise, which the judgement by held-out entries allows for.
+        Share of the last move that is repeated before each iteration, to need fewer of them. The loss may rise, which
+        the judgement by held-out entries allows for.
     patience : int
         Iterations without a better prediction of the held-out entries after which the main stage ends.
     """

@@ -30,6 +30,8 @@ class Problem:
     xp: Namespace
     linear: Array | None = None
     """Penalty c, (r,); None if it is zero."""
+    residual: Array | None = None
+    """Y - X0 A' at the start X0, if it is known already, (B, p)."""
 
     @cached_property
     def rhs(self) -> Array:

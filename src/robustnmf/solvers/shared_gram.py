@@ -33,7 +33,7 @@ class SharedGram:
     def solve(self, problem: Problem, X0: Array, engine: Engine) -> Array:
         """Return the solutions after the sweeps, (B, r)."""
         xp, A, Q = engine.xp, problem.A, problem.Q
-        R = problem.Y - X0 @ A.T
+        R = problem.Y - X0 @ A.T if problem.residual is None else problem.residual
         descent = (R if Q is None else Q * R) @ A
         if problem.linear is not None:
             descent = descent - problem.linear
