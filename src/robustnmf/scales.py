@@ -120,8 +120,8 @@ class MixtureScale:
     """A multiple of the width of clean residuals, which gross errors cannot move (see `robustnmf.mixture`).
 
     gamma = factor * width * share**power: the more of the data is wrong, the less an entry far from the fit is to be
-    trusted. The constants were chosen by trial on the ORL faces under 0 to 60 % salt and pepper; docs/default.md has what
-    they give there and on other data.
+    trusted. The constants were chosen by trial on the ORL faces under 0 to 60 % salt and pepper; docs/default.md says
+    what they give there and on other data.
 
     Residuals of the entries that a fit was made to look small: at high rank the width is far too small when it is taken
     from them. The schedule of the default takes it from entries that it holds out.
