@@ -71,14 +71,14 @@ class Basis:
             A sample is done when no coordinate of its code moves by more than `tol` times the largest.
         """
         if self.sweeps is None:
-            return engine.map(_encode, V, M, basis=self, engine=engine, max_iter=max_iter, tol=tol)
-        for codes in self.path_of_codes(V, M, self.sweeps, engine):
-            Ht = codes
+            Ht: Blocks = engine.map(_encode, V, M, basis=self, engine=engine, max_iter=max_iter, tol=tol)
+            return Ht
+        *_, Ht = self.path_of_codes(V, M, self.sweeps, engine)
         return Ht
 
     def path_of_codes(self, V: Blocks, M: Blocks | None, sweeps: int, engine: Engine) -> Iterator[Blocks]:
         """Yield the typical code at the size of each sample, then the codes after each sweep of coordinate descent."""
-        Ht = engine.map(_start, V, M, basis=self)
+        Ht = engine.map(_start, V, M, basis=self, engine=engine)
         yield Ht
         parts = {"A": self.W, "solver": SharedGram(max_iter=1), "engine": engine}
         penalty = self.penalty * self.weighting.scale
@@ -113,20 +113,18 @@ def _encode(
     # Which solver learnt the basis does not matter for the best code of a sample; this one is fast and starts anywhere.
     parts: dict[str, Any] = {"A": basis.W, "solver": SharedGram(max_iter=4), "engine": engine, "xp": xp}
     parts["penalty"] = basis.penalty * basis.weighting.scale
-    typical = _start(Y, M, basis=basis, xp=xp)
-    codes = []
-    for first in (typical, _follow(Y, M, typical, parts)):
-        X = _anneal(Y, M, first, basis.weighting, parts)
-        codes.append(_settle_all(Y, M, X, basis.weighting, parts, max_iter, tol))
-    sceptical, following = (_losses(Y, M, X, basis, xp) for X in codes)
-    return xp.where((following < sceptical)[:, None], codes[1], codes[0])
+    typical = _start(Y, M, basis=basis, engine=engine, xp=xp)
+    attempts = [_anneal(Y, M, first, basis.weighting, parts) for first in (typical, _follow(Y, M, typical, parts))]
+    sceptical, following = (_losses(Y, M, X, basis, xp) for X in attempts)
+    X = xp.where((following < sceptical)[:, None], attempts[1], attempts[0])
+    return _settle_all(Y, M, X, basis.weighting, parts, max_iter, tol)
 
 
 def _follow(Y: Array, M: Array | None, X: Array, parts: dict[str, Any]) -> Array:
     """Return codes after a few steps with Huber's loss, which lets every entry pull: for samples unlike the typical."""
     xp = parts["xp"]
     for _ in range(FOLLOWING_STEPS):
-        median = row_medians(xp.abs(Y - X @ parts["A"].T), M, xp)[:, None]
+        median = row_medians(xp.abs(Y - X @ parts["A"].T), M, parts["engine"])[:, None]
         X = half_step(Y, M, X, weighting=Weighting(Huber(), xp.where(median > 0, median, 1)), **parts)
     return X
 
@@ -134,7 +132,7 @@ def _follow(Y: Array, M: Array | None, X: Array, parts: dict[str, Any]) -> Array
 def _anneal(Y: Array, M: Array | None, X: Array, weighting: Weighting, parts: dict[str, Any]) -> Array:
     """Return codes after steps in which the scale falls from the level of the first residuals to its own."""
     xp, scale = parts["xp"], weighting.scale
-    first = row_medians(xp.abs(Y - X @ parts["A"].T), M, xp)
+    first = row_medians(xp.abs(Y - X @ parts["A"].T), M, parts["engine"])
     excess = xp.where(first > scale, first / scale, 1)[:, None]
     for i in range(ANNEALING_STEPS):
         falling = xp.astype(scale * excess ** (1 - i / ANNEALING_STEPS), Y.dtype)
@@ -197,23 +195,25 @@ def _describe(Y: Array, M: Array | None, X: Array, *, basis: Basis, xp: Namespac
     )
 
 
-def _start(Y: Array, M: Array | None, *, basis: Basis, xp: Namespace) -> Array:
+def _start(Y: Array, M: Array | None, *, basis: Basis, engine: Engine, xp: Namespace) -> Array:
     """Return the typical code times each sample's size, the median ratio to the typical sample, (B, r)."""
     typical = basis.W @ basis.code
     bright = typical > 0.05 * xp.max(typical)  # ratios to a dark feature are mostly noise
     if not xp.any(bright):
         return xp.zeros((Y.shape[0], basis.W.shape[1]), dtype=Y.dtype)
-    size = row_medians(Y[:, bright] / typical[bright], None if M is None else M[:, bright], xp)
+    size = row_medians(Y[:, bright] / typical[bright], None if M is None else M[:, bright], engine)
     return xp.astype(size[:, None] * basis.code, Y.dtype)
 
 
-def row_medians(A: Array, M: Array | None, xp: Namespace) -> Array:
+def row_medians(A: Array, M: Array | None, engine: Engine) -> Array:
     """Return the median of the observed entries of each row, 0 where there is none, (B,).
 
     The weights in M decide only which entries count: a start need not be exact.
     """
+    xp = engine.xp
     if M is None:
-        return xp.sort(A, axis=1)[:, (A.shape[1] - 1) // 2]
+        kernel = engine.kernel("row_medians")
+        return xp.sort(A, axis=1)[:, (A.shape[1] - 1) // 2] if kernel is None else kernel(A)
     observed = M > 0
     ordered = xp.sort(xp.where(observed, A, np.inf), axis=1)
     count = xp.sum(xp.astype(observed, xp.int64), axis=1)

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 from robustnmf.arrays import Array, Blocks, Namespace
 from robustnmf.engines.protocol import Engine
+from robustnmf.heldout import without
 from robustnmf.losses import Loss, Squared
 from robustnmf.outliers import OutlierRule
 from robustnmf.scales import ScaleRule
-from robustnmf.solvers import LossSolver, Problem, Solver
+from robustnmf.solvers import LossSolver, Problem, SharedGram, Solver, one_pass
 from robustnmf.weighting import Weighting
 
 
@@ -120,9 +121,16 @@ def step(V: Blocks, M: Blocks | None, state: State, method: Method, engine: Engi
 
 
 def sweep(
-    V: Blocks, M: Blocks | None, W: Array, Ht: Blocks, weighting: Weighting, method: Method, engine: Engine
+    V: Blocks,
+    M: Blocks | None,
+    W: Array,
+    Ht: Blocks,
+    weighting: Weighting,
+    method: Method,
+    engine: Engine,
+    hidden: Blocks | None = None,
 ) -> tuple[Array, Blocks]:
-    """Return W and the codes after one iteration of Algorithm 2.
+    """Return W and the codes after one iteration of Algorithm 2, which does not see `hidden` positions (k, 2).
 
     Lines 2 and 3 of the paper leave open which scale the weights use; it is the one of the current residuals.
     Line 7 does not repeat the truncation; here weights are always truncated, as eq. (3-5) says.
@@ -132,6 +140,10 @@ def sweep(
     if weighting.is_spatial:  # found once for both half-steps: it takes whole samples, and time
         kept = engine.map(_kept, V, M, Ht, W=W, weighting=weighting)
         weighting = weighting.without_rule()
+    if isinstance(method.solver, SharedGram):
+        return one_pass.sweep(V, kept, hidden, W, Ht, weighting=weighting, **parts)
+    if hidden is not None:
+        kept = engine.map(without, V, kept, hidden)
     Ht = engine.map(half_step, V, kept, Ht, A=W, weighting=weighting, **parts)  # lines 2 to 6
     if weighting.loss.group == "sample":  # the weights of features depend on whole samples
         Q = engine.map(_sample_weights, V, kept, Ht, W=W, weighting=weighting)
@@ -164,9 +176,11 @@ def half_step(
         if weighting.cut is not None:  # what is cut now stays cut, or the losses of two points could not be compared
             M, weighting = weighting.kept(Y - X @ A.T, M, xp), weighting.without_rule()
         return solver.improve(Y, M, X, A, weighting, engine)
+    linear = penalty * xp.sum(A, axis=0) if penalty else None
+    if isinstance(solver, SharedGram):
+        return one_pass.improve(Y, M, X, A, linear, weighting=weighting, solver=solver, engine=engine)
     residual = Y - X @ A.T
     Q = weighting.weights(residual, M, xp)
-    linear = penalty * xp.sum(A, axis=0) if penalty else None
     return solver.solve(Problem(A, Y, Q, xp, linear, residual), X, engine)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.arrays import Array, Blocks, Namespace
-from robustnmf.engines.protocol import Engine
+from robustnmf.engines.protocol import Engine, light
 from robustnmf.losses import Cauchy, squared_ratio
 from robustnmf.mixture import Mixture, fit_mixture, median, mixture_of_width
 
@@ -27,7 +27,7 @@ SUBSTANTIAL = 0.5
 # Iterations over which the change of the loss is averaged.
 SMOOTHED = 10
 # A point is kept if it is worse than the best by less than this part of what has been gained, or one standard error.
-SLIGHT = 0.01
+SLIGHT = 0.05
 
 
 class Point(NamedTuple):
@@ -44,8 +44,8 @@ class HeldOut:
     """Entries that the fit does not see, drawn by their position alone: no seed and no cut into blocks moves them."""
 
     V: Blocks
-    M: Blocks | None
-    """Weights of the entries for the fit, 0 for those held out."""
+    observed: Blocks | None
+    """Weights of all entries."""
     positions: Blocks
     """Sample (within its block) and feature of each, (k, 2) in all."""
     values: Vector
@@ -76,12 +76,16 @@ class HeldOut:
         values, weights = (
             np.asarray(engine.join(part), dtype=np.float64) for part in engine.map(_take, V, M, positions)
         )
-        seen = engine.map(_without, V, M, positions) if hidden else M
-        return cls(V, seen, positions, values, weights, hidden, engine)
+        return cls(V, M, positions, values, weights, hidden, engine)
+
+    @cached_property
+    def M(self) -> Blocks | None:
+        """Weights of the entries for the fit, 0 for those held out."""
+        return self.engine.map(without, self.V, self.observed, self.positions) if self.hidden else self.observed
 
     def point(self, W: Array, Ht: Blocks) -> Point:
         """Return the factors with their predictions of these entries."""
-        predictions = self.engine.join(self.engine.map(_predict, Ht, self.positions, W=W))
+        predictions = self.engine.join(self.engine.map(_predict, Ht, self.positions, W=W, engine=self.engine))
         return Point(W, Ht, np.asarray(predictions, dtype=np.float64))
 
     def magnitudes(self, point: Point) -> Vector:
@@ -115,16 +119,28 @@ class Judge:
     """Tells by held-out entries which point to keep, and when to stop.
 
     A point's loss is Cauchy's, at a fixed scale. Kept is the latest point that is no worse than the best by more than
-    one standard error or a hundredth of what has been gained. The error is that of the difference, entry by entry, so
+    one standard error or a twentieth of what has been gained. The error is that of the difference, entry by entry, so
     that what both miss alike does not count.
+
+    Parameters
+    ----------
+    scale : float
+        Scale of the loss.
+    start : Point
+        The first to be judged.
+    origin : Point or None
+        Where the fit began, if it was before: changes of the loss are measured by its fall since then.
     """
 
-    def __init__(self, held: HeldOut, scale: float, start: Point) -> None:
+    def __init__(self, held: HeldOut, scale: float, start: Point, origin: Point | None = None) -> None:
         self.held, self.scale = held, scale
         self.best = self._losses(start)
         self.kept = start
+        self.origin = self.loss(self._losses(start if origin is None else origin))
         self.path = [self.loss(self.best)]
         """Mean loss of each point."""
+        self.lowest = list(self.path)
+        """Lowest mean loss up to each point."""
         self.unimproved = 0
         """Points since the best."""
 
@@ -138,17 +154,19 @@ class Judge:
             self.best, self.kept, self.unimproved = losses, point, 0
         elif not self.held.hidden or self.loss(excess) <= self._slight(excess):
             self.kept = point
+        self.lowest.append(min(self.lowest[-1], self.path[-1]))
 
     @property
     def change(self) -> float:
-        """Change of the loss per iteration, as a share of its change since the first, over a few iterations.
+        """Fall of the lowest loss per iteration, as a share of its fall since the origin, over a few iterations.
 
-        It is the left side of the stopping rule (3-9); momentum makes single changes uneven.
+        It is the left side of the stopping rule (3-9); momentum makes single changes uneven. Infinite while it is not
+        known: at first, and where the loss has been rising, which may be noise that is followed, or may pass.
         """
-        if len(self.path) <= SMOOTHED:
+        if len(self.lowest) <= SMOOTHED or self.unimproved >= SMOOTHED:
             return inf
-        fall = abs(self.path[0] - self.path[-1])
-        change = abs(self.path[-1 - SMOOTHED] - self.path[-1]) / SMOOTHED
+        change = (self.lowest[-1 - SMOOTHED] - self.lowest[-1]) / SMOOTHED
+        fall = self.origin - self.lowest[-1]
         return change / fall if fall > 0 else (0.0 if change == 0 else inf)
 
     def _slight(self, excess: Vector) -> float:
@@ -206,13 +224,17 @@ def _take(Y: Array, M: Array | None, positions: Array, *, xp: Namespace) -> tupl
     return values, xp.ones_like(values) if M is None else M[rows, columns]
 
 
-def _without(Y: Array, M: Array | None, positions: Array, *, xp: Namespace) -> Array:
-    """Return the weights of a block with those of some entries set to zero."""
+def without(Y: Array, M: Array | None, positions: Array, *, xp: Namespace) -> Array:
+    """Return the weights of a block with those at some positions set to zero."""
     weights = xp.ones_like(Y) if M is None else xp.asarray(M, copy=True)
     weights[positions[:, 0], positions[:, 1]] = 0
     return weights
 
 
-def _predict(X: Array, positions: Array, *, W: Array, xp: Namespace) -> Array:
+@light
+def _predict(X: Array, positions: Array, *, W: Array, engine: Engine, xp: Namespace) -> Array:
     """Return entries of X W'."""
+    kernel = engine.kernel("predict")
+    if kernel is not None:
+        return kernel(X, positions, W)
     return xp.sum(X[positions[:, 0]] * W[positions[:, 1]], axis=1)

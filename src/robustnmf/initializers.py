@@ -129,6 +129,11 @@ def _median_rank_one(V: Matrix, n_iter: int) -> tuple[Matrix, Matrix]:
 
 def _median(V: Matrix, axis: int) -> Matrix:
     """Return medians along an axis, ignoring NaN; 0 where nothing is observed."""
-    V = V.astype(np.float64)
-    empty = np.isnan(V).all(axis=axis, keepdims=True)
-    return np.asarray(np.nanmedian(np.where(empty, 0.0, V), axis=axis))
+    rows = np.array(V.T if axis == 0 else V, dtype=np.float64, order="C")
+    missing = np.isnan(rows)
+    if missing.any():
+        rows[missing.all(axis=1)] = 0.0
+        return np.asarray(np.nanmedian(rows, axis=1))
+    middle = (rows.shape[1] - 1) // 2
+    rows.partition(middle, axis=1)
+    return rows[:, middle]

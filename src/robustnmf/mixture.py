@@ -104,41 +104,26 @@ def _observed(A: Array, M: Array | None, *, xp: Namespace) -> tuple[Array, Array
 
 
 def _maximise(magnitudes: Vector, weights: Vector, reach: float, width: float, *, fixed: bool) -> Mixture:
-    """Return the mixture on [0, reach] of highest likelihood, by expectation-maximisation; the width may be fixed."""
-    counts, edges = np.histogram(magnitudes, BINS, (0.0, reach), weights=weights)
-    centres = 0.5 * (edges[1:] + edges[:-1])
+    """Return the mixture on [0, reach] of highest likelihood; the width may be fixed."""
+    from robustnmf.engines import kernels  # imported late: Numba costs a third of a second
+
+    counts = kernels.histogram(magnitudes, weights, reach, BINS)
     inside = counts.sum()
     if inside == 0:
         return Mixture(width, SMALLEST_SHARE)
-    share = 0.8
-    for _ in range(MAX_STEPS):
-        peak = share * np.exp(-centres / width) / (width * -np.expm1(-reach / width))
-        belong = counts * peak / (peak + (1 - share) / reach)
-        last, share = share, belong.sum() / inside
-        if not fixed:
-            width = _width_of_mean((belong * centres).sum() / belong.sum(), reach, width)
-        if abs(share - last) <= TOLERANCE:
-            break
+    width, share = kernels.peak_and_plain(counts, reach, width, fixed, WIDEST * reach, TOLERANCE, MAX_STEPS)
     within = inside / weights.sum()
     clean = min(share * within / -np.expm1(-reach / width), 1.0)
     return Mixture(width, max(float(clean), SMALLEST_SHARE), float((1 - share) * within / reach))
-
-
-def _width_of_mean(mean: float, reach: float, width: float) -> float:
-    """Return the width of a Laplace distribution whose magnitudes on [0, reach] have this mean.
-
-    The mean is width - reach / (exp(reach / width) - 1), solved by iteration from the last width; it approaches half of
-    `reach` as the width grows, and a mean beyond that of a tenfold width is taken for it.
-    """
-    for _ in range(5):
-        width = min(mean + reach / np.expm1(min(reach / width, 50.0)), WIDEST * reach)
-    return float(width)
 
 
 def median(values: Vector, weights: Vector) -> float:
     """Return a weighted median, 0 of nothing."""
     if values.size == 0:
         return 0.0
+    if (weights == weights[0]).all():
+        middle = (values.size - 1) // 2
+        return float(np.partition(values, middle)[middle])
     order = np.argsort(values)
     cumulated = np.cumsum(weights[order])
     half = (0.5 - ROUNDING) * cumulated[-1]  # a sum of weights such as 1/3 that reaches the half but for rounding, does

@@ -7,8 +7,8 @@ entries, and on when it stops. `Staged` answers all three by measurement, on a f
    follows each, and the one that leaves the typical sample with the smaller residuals goes on.
 2. The main stage lowers the loss of the model, with scale and cut taken from the entries held out: the fit has not seen
    them, so their residuals are those of new data. It ends when they are no longer predicted better.
-3. A fit that began trusting may turn out to have been too strict: scale and cut are doubled if that predicts the
-   held-out entries better.
+3. The fit may turn out to have been too strict: scale and cut are doubled if that predicts the held-out entries
+   clearly better.
 4. The entries held out are given back for a few last iterations.
 
 If the fit had begun to follow the noise, the best iterate stays as it is instead, and the codes of samples are stopped
@@ -24,14 +24,14 @@ import numpy as np
 
 from robustnmf.arrays import Array, Blocks, Namespace
 from robustnmf.encoding import Basis, typical_code
-from robustnmf.engines.protocol import Engine
+from robustnmf.engines.protocol import Engine, light
 from robustnmf.halfquadratic import Callback, Iteration, Method, Result, State, assess, sweep
 from robustnmf.heldout import HeldOut, Judge, Point, Vector
 from robustnmf.losses import Absolute, Huber, Loss
 from robustnmf.mixture import Mixture, median
 from robustnmf.outliers import MixtureRule, NoRejection
 from robustnmf.scales import FixedScale, MixtureScale
-from robustnmf.solvers import HALS
+from robustnmf.solvers import SharedGram
 from robustnmf.weighting import Weighting
 
 # Residuals below this part of the typical entry are a fit that still converges, not noise.
@@ -45,6 +45,10 @@ OPENING_JUDGED_AT = 0.3
 WARY_AT_A_PRICE = 0.05
 # How much wider scale and cut become where the tails of the residuals can be explained.
 RELAXED = 2.0
+# They become so at most so often,
+MOST_RELAXATIONS = 2
+# and only if squared residuals fall below this part of what they were. Where the tails are errors, they do not fall.
+CLEARLY_BETTER = 0.99
 # Sweeps over the codes that are tried, after a fit that had to be stopped.
 MOST_CODE_SWEEPS = 12
 # A fit has learnt something if the median residual of held-out entries fell below this part of that at the start.
@@ -87,8 +91,8 @@ class Staged:
     """
 
     openings: tuple[Opening, ...] = (TRUSTING, WARY)
-    opening_iter: int = 15
-    trial_iter: int = 5
+    opening_iter: int = 12
+    trial_iter: int = 4
     last_iter: int = 10
     momentum: float = 0.5
     patience: int = 20
@@ -181,38 +185,39 @@ class _Walk:
         judge = Judge(self.held, OPENING_JUDGED_AT * self._median(start), start)
         if not self.log.history:
             self.log.add(self.weigh(start, self._mixture(start)), self.held.magnitudes(start), judge.path[0], inf)
-        method = Method(opening.loss, self.method.scale, NoRejection(), HALS(max_iter=1))
+        method = Method(opening.loss, self.method.scale, NoRejection(), SharedGram(max_iter=1))
         point = start
         for _ in range(min(self.plan.opening_iter, self.max_iter // 8)):
             if not self.log.stopped:
                 scale = self._median(point)
                 cut = None if opening.cut is None else self._per_feature(opening.cut * scale)
-                point = self._advance(point, point, Weighting(opening.loss, scale, cut), method, self.held.M, judge)
+                point = self._advance(point, point, Weighting(opening.loss, scale, cut), method, judge)
         last, mixture, best = point, self._mixture(point), judge.kept
         for _ in range(min(self.plan.trial_iter, self.max_iter // 20)):
             if not self.log.stopped:
                 weighting = self.weigh(point, mixture)
-                last, point = point, self._advance(point, last, weighting, self.method, self.held.M, judge)
+                last, point = point, self._advance(point, last, weighting, self.method, judge)
                 mixture = self._mixture(point, mixture)
-        misfit, n_samples = self.engine.sum(_log_medians, self.V, self.held.M, point.Ht, W=point.W, floor=self.floor)
+        misfit, n_samples = self.engine.sum(_log_medians, self.V, self.M, point.Ht, W=point.W, floor=self.floor)
         return _Path(opening, start, point, last, best, mixture, misfit / n_samples if n_samples else 0.0)
 
     def finish(self, path: _Path) -> Result:
         """Go on with the main stage, and end as the held-out entries say."""
         rule = self.method.scale  # who fixes the scale says by which loss to judge
         scale = rule.value if isinstance(rule, FixedScale) else JUDGED_AT * path.mixture.width
-        judge = Judge(self.held, scale, path.best)
+        judge = Judge(self.held, scale, path.best, path.start)
         judge.offer(path.point)
         point, last, mixture, converged = path.point, path.last, path.mixture, False
         while not (converged or self.log.stopped) and self.log.n_iter < self.max_iter - 2 * self.last_iter:
             weighting = self.weigh(point, mixture)
-            last, point = point, self._advance(point, last, weighting, self.method, self.held.M, judge)
+            last, point = point, self._advance(point, last, weighting, self.method, judge)
             mixture = self._mixture(point, mixture)
-            converged = judge.change <= self.tol or judge.unimproved > self.plan.patience
+            at_rest = judge.change <= self.tol and judge.kept is point
+            converged = at_rest or judge.unimproved > self.plan.patience
         warning = None if self.log.stopped else self._warning(path.start, judge.kept)
         code_sweeps = None
         if judge.kept is point:
-            point, weighting = self._complete(point, mixture, path.opening, judge)
+            point, weighting = self._complete(point, mixture, judge)
         else:  # it began to follow the noise
             point, converged = judge.kept, not self.log.stopped
             mixture = self._mixture(point)
@@ -222,19 +227,20 @@ class _Walk:
         state = State(point.W, point.Ht, weighting, end.objective, float(weighting.scale), end.outlier_share)
         return Result(state, self.log.history, converged, self.log.stopped and not converged, code_sweeps, warning)
 
-    def _complete(self, point: Point, mixture: Mixture, opening: Opening, judge: Judge) -> tuple[Point, Weighting]:
+    def _complete(self, point: Point, mixture: Mixture, judge: Judge) -> tuple[Point, Weighting]:
         """Return the fit after its last iterations, with the scale and cut that are to be used from then on."""
         weighting = self.weigh(point, mixture)
-        if opening.cut is None:  # a fit that began wary stays so: what is far off it could explain all too well
-            relaxed, weighting = self._relax(point, weighting, judge)
-            if relaxed is not point:
-                point, mixture = relaxed, mixture._replace(width=RELAXED * mixture.width)
+        for _ in range(MOST_RELAXATIONS):
+            relaxed, wider = self._relax(point, weighting, judge)
+            if relaxed is point:
+                break
+            point, weighting, mixture = relaxed, wider, mixture._replace(width=RELAXED * mixture.width)
         if self.held.hidden:
-            point = self._settle(point, weighting, self.M, judge)
+            point = self._settle(point, weighting, judge, see_all=True)
         return point, self._decide(weighting, mixture)
 
     def _relax(self, point: Point, weighting: Weighting, judge: Judge) -> tuple[Point, Weighting]:
-        """Return the fit with scale and cut twice as wide, if that predicts held-out entries better.
+        """Return the fit with scale and cut twice as wide, if that predicts held-out entries clearly better.
 
         Tails of the residuals that are heavier than Laplace's may be errors, or something that the components explain
         as soon as they are allowed to. Squares tell, up to twice the cut: beyond it are errors in any case.
@@ -244,9 +250,9 @@ class _Walk:
             return point, weighting
         limit = RELAXED * float(np.median(np.asarray(weighting.cut)))
         wider = replace(weighting, scale=RELAXED * weighting.scale, cut=RELAXED * weighting.cut)
-        relaxed = self._settle(point, wider, self.held.M, judge)
-        losses = [np.minimum(self.held.magnitudes(p), limit) ** 2 for p in (relaxed, point)]
-        return (relaxed, wider) if judge.loss(losses[0]) < judge.loss(losses[1]) else (point, weighting)
+        relaxed = self._settle(point, wider, judge)
+        before, after = (judge.loss(np.minimum(self.held.magnitudes(p), limit) ** 2) for p in (point, relaxed))
+        return (relaxed, wider) if after < CLEARLY_BETTER * before else (point, weighting)
 
     def _decide(self, weighting: Weighting, mixture: Mixture) -> Weighting:
         """Return the weighting that cuts what is rather wrong than clean.
@@ -258,12 +264,12 @@ class _Walk:
             return weighting
         return replace(weighting, cut=self._per_feature(min(float(weighting.cut[0]), mixture.verdict)))
 
-    def _settle(self, point: Point, weighting: Weighting, M: Blocks | None, judge: Judge) -> Point:
+    def _settle(self, point: Point, weighting: Weighting, judge: Judge, *, see_all: bool = False) -> Point:
         """Return the point after a few iterations with fixed scale and cut."""
         last = point
         for _ in range(min(self.last_iter, self.max_iter - self.log.n_iter)):
             if not self.log.stopped:
-                last, point = point, self._advance(point, last, weighting, self.method, M, judge)
+                last, point = point, self._advance(point, last, weighting, self.method, judge, see_all=see_all)
         return point
 
     def weigh(self, point: Point, mixture: Mixture) -> Weighting:
@@ -301,14 +307,22 @@ class _Walk:
         return xp.broadcast_to(xp.asarray(cut, dtype=self.V[0].dtype), (n_features,))
 
     def _advance(
-        self, point: Point, last: Point, weighting: Weighting, method: Method, M: Blocks | None, judge: Judge
+        self,
+        point: Point,
+        last: Point,
+        weighting: Weighting,
+        method: Method,
+        judge: Judge,
+        *,
+        see_all: bool = False,
     ) -> Point:
         """Return the point after one iteration, with momentum from the last one."""
         W, Ht = point.W, point.Ht
         if last is not point:
             W = _onward(W, last.W, momentum=self.plan.momentum, xp=self.engine.xp)
             Ht = self.engine.map(_onward, Ht, last.Ht, momentum=self.plan.momentum)
-        point = self.held.point(*sweep(self.V, M, W, Ht, weighting, method, self.engine))
+        hidden = self.held.positions if self.held.hidden and not see_all else None
+        point = self.held.point(*sweep(self.V, self.M, W, Ht, weighting, method, self.engine, hidden))
         judge.offer(point)
         self.log.add(weighting, self.held.magnitudes(point), judge.path[-1], judge.change)
         return point
@@ -341,6 +355,7 @@ class _Walk:
         )
 
 
+@light
 def _onward(new: Array, last: Array, *, momentum: float, xp: Namespace) -> Array:
     """Return a factor moved on by a share of its last move, non-negative."""
     moved = new + momentum * (new - last)

@@ -4,15 +4,42 @@ They release the interpreter lock and run in one thread; the engine gives each t
 Reductions may be reordered (so that they vectorise), but infinities and NaN keep their meaning.
 """
 
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from threading import local
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
-_FASTMATH = {"reassoc", "contract", "arcp", "nsz"}
+from robustnmf.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface, Squared, Truncated
+
+# Rows are worked on by tiles whose residuals and weights stay in the cache.
+TILE_ENTRIES = 2**15
+# What a few tiles say of the basis is summed up in one matrix product.
+PANEL_ENTRIES = 2**17
+# A matrix product with fewer rows is no faster.
+SMALLEST_TILE = 32
+
+_FAST: dict[str, Any] = {
+    "cache": True,
+    "nogil": True,
+    "fastmath": {"reassoc", "contract", "arcp", "nsz"},
+    "error_model": "numpy",
+}
 
 
-@njit(cache=True, nogil=True, fastmath=_FASTMATH, error_model="numpy")
+def _contiguous(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a kernel contiguous copies of arrays that are not: it is compiled for one layout only."""
+
+    @wraps(kernel)
+    def call(*arguments: Any) -> Any:
+        return kernel(*(np.ascontiguousarray(a) if isinstance(a, np.ndarray) else a for a in arguments))
+
+    return call
+
+
+@njit(**_FAST)
 def hals(At: Any, Y: Any, Q: Any, linear: Any, X: Any, max_iter: int, tol: float) -> Any:
     """Weighted coordinate descent in residual form; twin of ``robustnmf.solvers.hals``.
 
@@ -66,28 +93,377 @@ def hals(At: Any, Y: Any, Q: Any, linear: Any, X: Any, max_iter: int, tol: float
     return sweeps
 
 
-@njit(cache=True, nogil=True, fastmath=_FASTMATH, error_model="numpy")
-def gram_descent(G: Any, descent: Any, Z: Any, max_iter: int) -> None:
-    """Coordinate descent with one Gram matrix for all rows; twin of ``robustnmf.solvers.shared_gram``.
+@njit(**_FAST)
+def _propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int) -> Any:
+    """Coordinate descent with one Gram matrix for all rows; twin of ``robustnmf.solvers.shared_gram.propose``.
+
+    Every step waits for the one before. Four rows are worked on side by side, so that the processor need not.
+    """
+    n_problems, r = X.shape
+    zero, one = X.dtype.type(0), X.dtype.type(1)
+    move = np.empty_like(X)
+    g, s = np.empty((4, r), dtype=X.dtype), np.empty((4, r), dtype=X.dtype)
+    z, step = np.empty((4, r), dtype=X.dtype), np.empty((4, r), dtype=X.dtype)
+    for first in range(0, n_problems, 4):
+        for lane in range(4):
+            b = min(first + lane, n_problems - 1)
+            for k in range(r):
+                seen = curvature[b, k] > 0 and G[k, k] > 0
+                s[lane, k] = np.sqrt(curvature[b, k] / G[k, k]) if seen else one
+                step[lane, k] = one / G[k, k] if seen else zero
+                g[lane, k] = descent[b, k] / s[lane, k]
+                z[lane, k] = X[b, k] * s[lane, k]
+        for _ in range(max_iter):
+            for k in range(r):
+                new0, new1 = max(z[0, k] + g[0, k] * step[0, k], zero), max(z[1, k] + g[1, k] * step[1, k], zero)
+                new2, new3 = max(z[2, k] + g[2, k] * step[2, k], zero), max(z[3, k] + g[3, k] * step[3, k], zero)
+                change0, change1, change2, change3 = new0 - z[0, k], new1 - z[1, k], new2 - z[2, k], new3 - z[3, k]
+                z[0, k], z[1, k], z[2, k], z[3, k] = new0, new1, new2, new3
+                for i in range(r):
+                    g[0, i] -= change0 * G[k, i]
+                    g[1, i] -= change1 * G[k, i]
+                    g[2, i] -= change2 * G[k, i]
+                    g[3, i] -= change3 * G[k, i]
+        for lane in range(min(4, n_problems - first)):
+            for k in range(r):
+                move[first + lane, k] = z[lane, k] / s[lane, k] - X[first + lane, k]
+    return move
+
+
+propose = _contiguous(_propose)
+
+
+# How `_reweight` computes the weight of a squared ratio; `robustnmf.losses` has the formulas.
+SQUARED, CAUCHY, HUBER, ROUNDED, CORRENTROPY = range(5)
+
+
+class Rule(NamedTuple):
+    """How residuals become weights."""
+
+    form: int
+    constant: float
+    scale: Any
+    """(B,)."""
+    cut: Any
+    """(p,)."""
+
+
+class Shared(NamedTuple):
+    """What all rows of Y ~ X A' have in common."""
+
+    A: Any
+    """(p, r)."""
+    At: Any
+    """A', (r, p)."""
+    squares: Any
+    """A * A, (p, r)."""
+    G: Any
+    """A' A, (r, r)."""
+    linear: Any
+    """Penalty, (r,)."""
+
+
+def row_medians(A: Any) -> Any:
+    """Return the lower median of each row; twin of ``robustnmf.encoding.row_medians``."""
+    middle = (A.shape[1] - 1) // 2
+    return np.partition(A, middle, axis=1)[:, middle]
+
+
+def rule_of(loss: Any, scale: Any, cut: Any, Y: Any) -> Rule | None:
+    """Return the rule of a weighting for data Y (B, p), or None if it has none.
 
     Parameters
     ----------
-    G : (r, r); descent : (B, r), the negative gradient at Z; Z : (B, r), overwritten; C-contiguous.
+    scale : a number, or one per row (B, 1).
+    cut : None, or thresholds (p,).
     """
-    n_problems, r = Z.shape
-    g = np.empty(r, dtype=Z.dtype)
-    for b in range(n_problems):
-        z = Z[b]
-        g[:] = descent[b]
-        for _ in range(max_iter):
-            for k in range(r):
-                if G[k, k] > 0:
-                    new = max(z[k] + g[k] / G[k, k], Z.dtype.type(0))
-                    change = new - z[k]
-                    if change != 0:
-                        for i in range(r):
-                            g[i] -= change * G[k, i]
-                        z[k] = new
+    n_rows, p = Y.shape
+    if isinstance(loss, Truncated):
+        if np.ndim(scale):
+            return None
+        loss, limit = loss.loss, scale * loss.cap**0.5
+        cut = limit if cut is None else np.minimum(cut, limit)
+    if type(loss) not in _FORMS or np.ndim(cut) > 1:
+        return None
+    form, constant = _FORMS[type(loss)](loss)
+    cut = np.inf if cut is None else cut
+    return Rule(form, constant, _spread(np.ravel(scale), n_rows, Y.dtype), _spread(cut, p, Y.dtype))
+
+
+_FORMS: dict[type, Callable[[Any], tuple[int, float]]] = {
+    Squared: lambda loss: (SQUARED, 0.0),
+    Cauchy: lambda loss: (CAUCHY, 0.0),
+    Huber: lambda loss: (HUBER, 0.0),
+    Absolute: lambda loss: (ROUNDED, loss.floor**2),
+    Hypersurface: lambda loss: (ROUNDED, 1.0),
+    Correntropy: lambda loss: (CORRENTROPY, 0.0),
+}
+
+
+def _spread(values: Any, n: int, dtype: Any) -> Any:
+    spread = np.empty(n, dtype=dtype)
+    spread[:] = values
+    return spread
+
+
+@njit(**_FAST)
+def _reweight(R: Any, M: Any, rule: Any, hidden: Any, offset: int, Q: Any, S: Any) -> None:
+    """Write the weights of residuals R to Q and their products to S, all (B, p); hidden entries have none."""
+    n_rows, p = R.shape
+    number = R.dtype.type
+    zero, half, one, c = number(0), number(0.5), number(1), number(rule.constant)
+    for b in range(n_rows):
+        inverse = one / rule.scale[offset + b]
+        r, q, s = R[b], Q[b], S[b]
+        if rule.form == CAUCHY:
+            for i in range(p):
+                ratio = r[i] * inverse
+                q[i] = one / (one + ratio * ratio)
+        elif rule.form == HUBER:
+            for i in range(p):
+                q[i] = one / max(abs(r[i] * inverse), one)
+        elif rule.form == ROUNDED:
+            for i in range(p):
+                ratio = r[i] * inverse
+                q[i] = half / np.sqrt(ratio * ratio + c)
+        elif rule.form == CORRENTROPY:
+            for i in range(p):
+                ratio = r[i] * inverse
+                q[i] = half * np.exp(-half * ratio * ratio)
+        else:
+            for i in range(p):
+                q[i] = one
+        for i in range(p):
+            weight = q[i] if abs(r[i]) <= rule.cut[i] else zero
+            if M is not None:
+                weight *= M[b, i]
+            q[i] = weight
+            s[i] = weight * r[i]
+    for h in range(hidden.shape[0]):
+        Q[hidden[h, 0] - offset, hidden[h, 1]] = zero
+        S[hidden[h, 0] - offset, hidden[h, 1]] = zero
+
+
+@njit(**_FAST)
+def _step(
+    Y: Any,
+    M: Any,
+    X: Any,
+    shared: Any,
+    rule: Any,
+    hidden: Any,
+    offset: int,
+    sweeps: int,
+    R: Any,
+    Q: Any,
+    S: Any,
+    new: Any,
+) -> None:
+    """Write X improved in Y ~ X A' to `new`, and the residuals it leaves to R; Q and S are work space.
+
+    The rows are a tile of the problem: `offset` is the number of the first.
+    """
+    n_rows, p = Y.shape
+    r = X.shape[1]
+    number = Y.dtype.type
+    np.dot(X, shared.At, R)
+    for b in range(n_rows):
+        for i in range(p):
+            R[b, i] = Y[b, i] - R[b, i]
+    _reweight(R, M, rule, hidden, offset, Q, S)
+    descent = np.dot(S, shared.A)
+    for b in range(n_rows):
+        for k in range(r):
+            descent[b, k] -= shared.linear[k]
+    move = _propose(shared.G, descent, np.dot(Q, shared.squares), X, sweeps)
+    np.dot(move, shared.At, S)
+    for b in range(n_rows):
+        slope = number(0)
+        for k in range(r):
+            slope += descent[b, k] * move[b, k]
+        bend = number(0)
+        for i in range(p):
+            bend += Q[b, i] * S[b, i] * S[b, i]
+        length = number(1)
+        if bend > 0 and slope < number(0.5) * bend:
+            length = max(slope / bend, number(0))
+        for i in range(p):
+            R[b, i] -= length * S[b, i]
+        for k in range(r):
+            new[b, k] = max(X[b, k] + length * move[b, k], number(0))
+
+
+@njit(**_FAST)
+def _square(A: Any, squares: Any) -> None:
+    """Write A * A. As in `_add`, a loop takes a fraction of the time to compile that an expression of arrays does."""
+    for i in range(A.shape[0]):
+        for k in range(A.shape[1]):
+            squares[i, k] = A[i, k] * A[i, k]
+
+
+@njit(**_FAST)
+def _add(part: Any, total: Any) -> None:
+    for i in range(part.shape[0]):
+        for k in range(part.shape[1]):
+            total[i, k] += part[i, k]
+
+
+def _work_space(Y: Any) -> tuple[Any, Any, Any]:
+    """Return arrays for the residuals of a tile, and for weights and their products in a panel of tiles.
+
+    Every thread keeps its own from one call to the next: fresh memory of this size costs more than the work.
+    """
+    n_rows, p = Y.shape
+    tile = min(n_rows, max(SMALLEST_TILE, TILE_ENTRIES // p))
+    panel = min(n_rows, tile * max(1, PANEL_ENTRIES // (tile * p)))
+    needed = (tile + 2 * panel) * p
+    memory = getattr(_THREAD, "memory", None)
+    if memory is None or memory.dtype != Y.dtype or memory.size < needed:
+        memory = _THREAD.memory = np.empty(needed, dtype=Y.dtype)
+    R, Q, S = np.split(memory[:needed], [tile * p, (tile + panel) * p])
+    return R.reshape(tile, p), Q.reshape(panel, p), S.reshape(panel, p)
+
+
+_THREAD = local()
+
+
+@_contiguous
+def improve(Y: Any, M: Any, X: Any, A: Any, linear: Any, rule: Rule, sweeps: int) -> Any:
+    """Reweight and improve X in Y ~ X A'; twin of ``robustnmf.solvers.one_pass.improve``.
+
+    Parameters
+    ----------
+    Y, M : (B, p), M may be None; X : (B, r); A : (p, r); linear : (r,).
+    """
+    return _visit(Y, M, _NOTHING_HIDDEN, X, A, linear, rule, sweeps, _NO_JUDGES, Y[:0], False, *_work_space(Y))[0]
+
+
+@_contiguous
+def visit(
+    Y: Any, M: Any, hidden: Any, X: Any, judges: Any, A: Any, linear: Any, rule: Rule, sweeps: int
+) -> tuple[Any, Any, Any, Any]:
+    """Improve the codes of a block and sum up what it says of the basis; twin of ``robustnmf.solvers.one_pass._visit``.
+
+    Parameters
+    ----------
+    As in `improve`, and hidden : (k, 2), row and column of entries that do not count, in the order of rows, or None;
+    judges : (B,), the rows whose weights to return.
+
+    Returns
+    -------
+    Codes (B, r); weights of the judges; descent and curvature of the basis, (p, r).
+    """
+    hidden, judges = _NOTHING_HIDDEN if hidden is None else hidden, np.flatnonzero(judges)
+    kept = np.empty((judges.size, Y.shape[1]), dtype=Y.dtype)
+    new, descent, curvature = _visit(Y, M, hidden, X, A, linear, rule, sweeps, judges, kept, True, *_work_space(Y))
+    return new, kept, descent, curvature
+
+
+_NOTHING_HIDDEN = np.empty((0, 2), dtype=np.int64)
+_NO_JUDGES = np.empty(0, dtype=np.int64)
+
+
+@njit(**_FAST)
+def _visit(
+    Y: Any,
+    M: Any,
+    hidden: Any,
+    X: Any,
+    A: Any,
+    linear: Any,
+    rule: Any,
+    sweeps: int,
+    judges: Any,
+    kept: Any,
+    with_basis: bool,
+    R: Any,
+    Q: Any,
+    S: Any,
+) -> Any:
+    """Improve X; if wanted, sum up what it says of the basis and keep the weights of some rows.
+
+    Rows are worked on by tiles, as many as R has; a panel of tiles, as Q and S, is summed up at a time.
+    """
+    shared = Shared(A, np.ascontiguousarray(A.T), np.empty_like(A), np.dot(A.T, A), linear)
+    _square(A, shared.squares)
+    new, squares = np.empty_like(X), np.empty_like(X)
+    descent, curvature, part = np.zeros_like(A), np.zeros_like(A), np.empty_like(A)
+    n_kept = first = last = 0
+    for start in range(0, len(Y), len(Q)):
+        end = min(start + len(Q), len(Y))
+        for a in range(start, end, len(R)):
+            b = min(a + len(R), end)
+            while last < len(hidden) and hidden[last, 0] < b:
+                last += 1
+            m = None if M is None else M[a:b]
+            r, q, s = R[: b - a], Q[a - start : b - start], S[a - start : b - start]
+            _step(Y[a:b], m, X[a:b], shared, rule, hidden[first:last], a, sweeps, r, q, s, new[a:b])
+            if with_basis:
+                _reweight(r, m, rule, hidden[first:last], a, q, s)
+            first = last
+        if with_basis:
+            _square(new[start:end], squares[start:end])
+            np.dot(S[: end - start].T, new[start:end], part)
+            _add(part, descent)
+            np.dot(Q[: end - start].T, squares[start:end], part)
+            _add(part, curvature)
+        while n_kept < len(judges) and judges[n_kept] < end:
+            for i in range(Q.shape[1]):
+                kept[n_kept, i] = Q[judges[n_kept] - start, i]
+            n_kept += 1
+    return new, descent, curvature
+
+
+@_contiguous
+@njit(**_FAST)
+def predict(X: Any, positions: Any, W: Any) -> Any:
+    """Return entries of X W'; positions : (k, 2)."""
+    values = np.empty(len(positions), X.dtype)
+    for i in range(len(positions)):
+        values[i] = np.dot(X[positions[i, 0]], W[positions[i, 1]])
+    return values
+
+
+@njit(**_FAST)
+def histogram(values: Any, weights: Any, reach: float, bins: int) -> Any:
+    """Return the weights of values (k,) in bins of equal size on [0, reach], (bins,)."""
+    counts = np.zeros(bins)
+    for i in range(len(values)):
+        if values[i] <= reach:
+            counts[min(int(values[i] / reach * bins), bins - 1)] += weights[i]
+    return counts
+
+
+@njit(**_FAST)
+def peak_and_plain(
+    counts: Any, reach: float, width: float, fixed: bool, widest: float, tolerance: float, max_steps: int
+) -> tuple[float, float]:
+    """Return width and share of the peak in a histogram on [0, reach], by expectation-maximisation.
+
+    See `robustnmf.mixture`. The mean of the peak is width - reach / (exp(reach / width) - 1), which is solved for the
+    width by iteration; it approaches half of `reach` as the width grows, and a mean beyond that of the widest peak is
+    taken for it.
+    """
+    bins = len(counts)
+    inside = counts.sum()
+    share = 0.8
+    for _ in range(max_steps):
+        height = share / (width * -np.expm1(-reach / width))
+        plain = (1 - share) / reach
+        belong, moment = 0.0, 0.0
+        for i in range(bins):
+            centre = (i + 0.5) * reach / bins
+            peak = height * np.exp(-centre / width)
+            part = counts[i] * peak / (peak + plain)
+            belong += part
+            moment += part * centre
+        last, share = share, belong / inside
+        if not fixed:
+            for _ in range(5):
+                width = min(moment / belong + reach / np.expm1(min(reach / width, 50.0)), widest)
+        if abs(share - last) <= tolerance:
+            break
+    return width, share
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

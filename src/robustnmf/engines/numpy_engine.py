@@ -6,11 +6,11 @@ a single bit of the answer.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cached_property, reduce
 from math import ceil
-from threading import Lock
+from threading import Event, Lock
 from typing import Any, Literal
 
 import array_api_compat.numpy as xp
@@ -21,6 +21,8 @@ from robustnmf.arrays import Array, Blocks, Namespace
 
 # Entries of X in a block: 2 MiB in float64, so that a block's residuals and weights stay in the cache.
 BLOCK_ENTRIES = 2**18
+# Partial sums over blocks that exist at a time.
+MOST_SUMS = 32
 
 
 class NumPyEngine:
@@ -43,7 +45,7 @@ class NumPyEngine:
     @contextmanager
     def running(self) -> Iterator["NumPyEngine"]:
         """Hold a pool of threads and single-threaded BLAS for the length of a fit."""
-        with _single_threaded_blas, ThreadPoolExecutor(self.n_threads, "robustnmf") as self._pool:
+        with _single_threaded_blas, ThreadPoolExecutor(max(self.n_threads - 1, 1), "robustnmf") as self._pool:
             try:
                 yield self
             finally:
@@ -60,10 +62,12 @@ class NumPyEngine:
         """Return the blocks as one array."""
         return blocks[0] if len(blocks) == 1 else np.concatenate(list(blocks))
 
-    def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Blocks:
+    def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
         """Apply the function to every block."""
-        results = self._each(lambda *block: function(*block, **shared, xp=xp), _zip_blocks(blocks))
-        return tuple(zip(*results, strict=True)) if isinstance(results[0], tuple) else results
+        arguments = _zip_blocks(blocks)
+        if getattr(function, "is_light", False):
+            return _transposed([function(*block, **shared, xp=xp) for block in arguments])
+        return _transposed(self._each(lambda *block: function(*block, **shared, xp=xp), arguments))
 
     def map_features(
         self, function: Callable[..., Any], V: Blocks, M: Blocks | None, *rows: Array | None, **shared: Any
@@ -80,10 +84,29 @@ class NumPyEngine:
 
     def sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
         """Apply the function to every block and add up, in the order of the blocks."""
-        results = self._each(lambda *block: function(*block, **shared, xp=xp), _zip_blocks(blocks))
-        if isinstance(results[0], tuple):
-            return tuple(reduce(np.add, parts) for parts in zip(*results, strict=True))
-        return reduce(np.add, results)
+        return self.map_and_sum(lambda *block, **kwargs: (None, function(*block, **kwargs)), *blocks, **shared)[1]
+
+    def map_and_sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> tuple[Any, Any]:
+        """Apply the function to every block, keep the first of its results and add up the second.
+
+        Sums are taken over a few runs of consecutive blocks, then over the runs: no more of them exist at a time.
+        """
+        arguments = _zip_blocks(blocks)
+
+        def run(start: int, end: int) -> tuple[list[Any], Any]:
+            mapped, total = [], None
+            for i in range(start, end):
+                kept, part = function(*arguments[i], **shared, xp=xp)
+                mapped.append(kept)
+                total = part if total is None else _add(total, part)
+            return mapped, total
+
+        n_runs = min(len(arguments), MOST_SUMS)
+        ends = [len(arguments) * (i + 1) // n_runs for i in range(n_runs)]
+        results = self._each(run, list(zip([0, *ends[:-1]], ends, strict=True)))
+        return _transposed([kept for mapped, _ in results for kept in mapped]), reduce(
+            _add, [part for _, part in results]
+        )
 
     def quantile(self, A: Blocks, M: Blocks | None, q: float, *, axis: Literal["feature"] | None = None) -> Array:
         """Return an exact weighted quantile, by partial sorting where the weights are 0 and 1."""
@@ -110,10 +133,30 @@ class NumPyEngine:
         return [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
     def _each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Apply a function to every tuple of arguments, on the pool if there is one."""
-        if self._pool is None or len(arguments) == 1:
-            return [function(*args) for args in arguments]
-        return list(self._pool.map(lambda args: function(*args), arguments))
+        """Return the results for every tuple of arguments; this thread works on them and the pool, if any, helps."""
+        results: list[Any] = [None] * len(arguments)
+        waiting = iter(range(len(arguments)))  # `next` on it is atomic: every index goes to one thread
+        failed = Event()
+
+        def work() -> None:
+            try:
+                for i in waiting:
+                    if failed.is_set():
+                        break
+                    results[i] = function(*arguments[i])
+            except BaseException:
+                failed.set()
+                raise
+
+        n_helpers = 0 if self._pool is None else min(self.n_threads, len(arguments)) - 1
+        helpers = [self._pool.submit(work) for _ in range(n_helpers)] if self._pool is not None else []
+        try:
+            work()
+        finally:
+            wait(helpers)  # an array that is still worked on must not be left behind
+        for helper in helpers:
+            helper.result()
+        return results
 
 
 def _default_threads() -> int:
@@ -154,6 +197,16 @@ class _SingleThreadedBlas:
 
 
 _single_threaded_blas = _SingleThreadedBlas()
+
+
+def _add(total: Any, part: Any) -> Any:
+    """Return the sum of two numbers, arrays, or tuples of them."""
+    return tuple(map(np.add, total, part)) if isinstance(total, tuple) else np.add(total, part)
+
+
+def _transposed(results: list[Any]) -> Any:
+    """Return a list of results; for a list of tuples, the tuple of lists."""
+    return tuple(map(list, zip(*results, strict=True))) if isinstance(results[0], tuple) else results
 
 
 def _zip_blocks(blocks: Sequence[Blocks | None]) -> list[tuple[Any, ...]]:

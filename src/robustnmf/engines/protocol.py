@@ -12,6 +12,12 @@ from typing import Any, Literal, Protocol
 from robustnmf.arrays import Array, Blocks, Namespace
 
 
+def light(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a function as too quick to be worth handing over to a thread."""
+    function.is_light = True  # type: ignore[attr-defined]
+    return function
+
+
 class Engine(Protocol):
     """Places arrays, maps functions over blocks, and reduces."""
 
@@ -25,10 +31,11 @@ class Engine(Protocol):
         """Undo `split`."""
         ...
 
-    def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Blocks:
+    def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
         """Apply `function(*block, **shared, xp=xp)` to every block; None reaches every block as None.
 
-        A function that returns a tuple of arrays gives a tuple of blocks.
+        A function that returns a tuple of arrays gives a tuple of blocks. One that is marked `light` is over before
+        another thread could have begun.
         """
         ...
 
@@ -44,6 +51,10 @@ class Engine(Protocol):
 
     def sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
         """Apply a function to every block and add up the numbers, arrays, or tuples of them it returns."""
+        ...
+
+    def map_and_sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> tuple[Any, Any]:
+        """Apply a function that returns a pair to every block: `map` of the first results and `sum` of the second."""
         ...
 
     def quantile(self, A: Blocks, M: Blocks | None, q: float, *, axis: Literal["feature"] | None = None) -> Array:

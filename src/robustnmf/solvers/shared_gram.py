@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from robustnmf.arrays import Array
+from robustnmf.arrays import Array, Namespace
 from robustnmf.engines.protocol import Engine
 from robustnmf.solvers.problem import Problem
 
@@ -18,15 +18,17 @@ class SharedGram:
     on clean entries: sweep for sweep it is as good as `HALS`, whose sweeps read the data each time, while here they
     work on r numbers. A step that would raise the objective is shortened.
 
+    Gradient and curvature of the basis are sums over samples, so that one pass over the data serves both factors: see
+    `robustnmf.solvers.one_pass`.
+
     Parameters
     ----------
     max_iter : int
-        Sweeps over the coordinates of the model. They are cheap, and four or eight need fewer iterations; but weights
-        that are about to change should not be followed too far: with two, errors that cover half of a sample are
-        kept out more often.
+        Sweeps over the coordinates of the model. They are cheap beside reading the data, and more of them need fewer
+        iterations; but while the weights still change a lot, they should not be followed too far.
     """
 
-    max_iter: int = 2
+    max_iter: int = 8
 
     name: ClassVar[str] = "shared-gram"
 
@@ -38,39 +40,51 @@ class SharedGram:
         if problem.linear is not None:
             descent = descent - problem.linear
         G = A.T @ A
-        curvature = xp.linalg.diagonal(G)
-        # In the variables x * s every coordinate has the curvature of A' A.
-        s = xp.ones_like(X0) * xp.astype(curvature > 0, X0.dtype)
-        if Q is not None:
-            s = xp.sqrt(Q @ (A * A) / xp.where(curvature > 0, curvature, 1))
-        unseen = s == 0  # coordinates that no entry of positive weight depends on stay where they are
-        s1 = xp.where(unseen, 1, s)
-        kernel = engine.kernel("gram_descent") or _gram_descent
-        Z = xp.asarray(X0 * s, copy=True)
-        kernel(xp.asarray(G, order="C"), xp.where(unseen, 0, descent / s1), Z, self.max_iter)
-        move = xp.where(unseen, 0, Z / s1 - X0)
-        new = X0 + self._length(problem, descent, move, engine)[:, None] * move
-        return xp.where(new > 0, new, 0)
-
-    def _length(self, problem: Problem, descent: Array, move: Array, engine: Engine) -> Array:
-        """Return 1 for each problem, or where the whole move would raise its objective, how far the lowest is, (B,)."""
-        xp = engine.xp
-        if problem.Q is None:
-            return xp.ones(move.shape[0], dtype=move.dtype)
-        along = move @ problem.A.T
-        curvature = xp.sum(problem.Q * along * along, axis=1)
-        slope = xp.sum(descent * move, axis=1)
-        length = slope / xp.where(curvature > 0, curvature, 1)
-        return xp.where((curvature > 0) & (length < 0.5), xp.where(length > 0, length, 0), 1)
+        curvature = xp.ones_like(X0) * xp.linalg.diagonal(G) if Q is None else Q @ (A * A)
+        move = propose(G, descent, curvature, X0, self.max_iter, engine)
+        along = move @ A.T
+        bend = xp.sum(along * along if Q is None else Q * along * along, axis=1)
+        return advance(X0, move, descent, bend, xp)
 
 
-def _gram_descent(G: Array, descent: Array, Z: Array, max_iter: int) -> None:
-    """Sweep over the coordinates of min_z>=0 1/2 (z - z0)' G (z - z0) - descent' (z - z0), in place, for every row."""
-    descent = descent + 0
+def propose(G: Array, descent: Array, curvature: Array, X0: Array, max_iter: int, engine: Engine) -> Array:
+    """Return the move from X0 that sweeps over the coordinates of the model make, (B, r).
+
+    Parameters
+    ----------
+    G : (r, r), A' A.
+    descent, curvature : (B, r), the negative gradient and the curvature of each coordinate at X0.
+    """
+    xp, kernel = engine.xp, engine.kernel("propose")
+    if kernel is not None:
+        return kernel(G, descent, curvature, X0, max_iter)
+    diagonal = xp.linalg.diagonal(G)
+    # In the variables z = s * x every coordinate has the curvature of A' A.
+    steepness = xp.where(diagonal > 0, diagonal, 1)
+    s = xp.sqrt(curvature / steepness)
+    unseen = (s == 0) | (diagonal <= 0)  # coordinates that no entry of positive weight depends on stay
+    s = xp.where(unseen, 1, s)
+    Z = xp.asarray(X0 * s, copy=True)
+    descent = xp.where(unseen, 0, descent / s)
     for _ in range(max_iter):
         for k in range(Z.shape[1]):
-            if G[k, k] > 0:
-                new = Z[:, k] + descent[:, k] / G[k, k]
-                new = (new > 0) * new
-                descent = descent - (new - Z[:, k])[:, None] * G[k]
-                Z[:, k] = new
+            new = Z[:, k] + descent[:, k] / steepness[k]
+            new = xp.where(unseen[:, k], Z[:, k], xp.where(new > 0, new, 0))
+            descent = descent - (new - Z[:, k])[:, None] * G[k]
+            Z[:, k] = new
+    return xp.where(unseen, 0, Z / s - X0)
+
+
+def advance(X0: Array, move: Array, descent: Array, bend: Array, xp: Namespace) -> Array:
+    """Return X0 + move, with moves that would raise the objective shortened to where it is lowest.
+
+    Parameters
+    ----------
+    X0, move, descent : (B, r)
+    bend : (B,), curvature of the objective along the move.
+    """
+    slope = xp.sum(descent * move, axis=1)
+    length = slope / xp.where(bend > 0, bend, 1)
+    length = xp.where((bend > 0) & (length < 0.5), xp.where(length > 0, length, 0), 1)
+    new = X0 + length[:, None] * move
+    return xp.where(new > 0, new, 0)

@@ -1,0 +1,160 @@
+"""Both half-steps of `SharedGram` in one pass over the data.
+
+Gradient and curvature of the basis are sums over samples. So a block of samples is visited once in an iteration: its
+codes are improved, and what it then says of the basis is added up while its residuals and weights are at hand. They
+are never kept for more than a block.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from robustnmf.arrays import Array, Blocks, Namespace
+from robustnmf.engines.protocol import Engine
+from robustnmf.heldout import without
+from robustnmf.solvers.problem import Problem
+from robustnmf.solvers.shared_gram import SharedGram, advance, propose
+from robustnmf.weighting import Weighting
+
+# Whether a step of the basis has to be shortened is judged by all samples, or by so many that are evenly spread.
+MOST_JUDGES = 256
+# Features of the basis that a thread works on at a time.
+FEATURES = 256
+
+
+def sweep(
+    V: Blocks,
+    M: Blocks | None,
+    hidden: Blocks | None,
+    W: Array,
+    Ht: Blocks,
+    *,
+    weighting: Weighting,
+    solver: SharedGram,
+    penalty: float,
+    engine: Engine,
+) -> tuple[Array, Blocks]:
+    """Return W and the codes after one iteration of Algorithm 2.
+
+    Parameters
+    ----------
+    hidden : blocks of positions, (k, 2) in all, or None
+        Sample (within its block) and feature of entries that do not count, in the order of samples.
+    penalty : float
+        Weight of the sum of the entries of WH.
+    """
+    xp = engine.xp
+    judges = engine.split(_judges(sum(len(block) for block in V)), like=V)
+    linear = penalty * xp.sum(W, axis=0)
+    (Ht, weights), sums = engine.map_and_sum(
+        _visit, V, M, hidden, Ht, judges, W=W, linear=linear, weighting=weighting, solver=solver, engine=engine
+    )
+    descent, curvature, gram, total = sums
+    codes = [X[of_judges] for X, of_judges in zip(Ht, judges, strict=True)]
+    features = np.array_split(np.arange(len(W)), range(FEATURES, len(W), FEATURES))
+    parts = (engine.split(array, like=features) for array in (W, descent - penalty * total, curvature))
+    shared = {"gram": gram, "weights": weights, "codes": codes, "max_iter": solver.max_iter, "engine": engine}
+    return engine.join(engine.map(_improve_basis, features, *parts, **shared)), Ht
+
+
+def improve(
+    Y: Array,
+    M: Array | None,
+    X: Array,
+    A: Array,
+    linear: Array | None,
+    *,
+    weighting: Weighting,
+    solver: SharedGram,
+    engine: Engine,
+) -> Array:
+    """Reweight by the current residuals and improve X in Y ~ X A', row by row."""
+    xp = engine.xp
+    rule, kernel = _rule(weighting, Y, engine), engine.kernel("improve")
+    if rule is not None and kernel is not None:
+        linear = xp.zeros(X.shape[1], dtype=X.dtype) if linear is None else linear
+        return kernel(Y, M, X, A, linear, rule, solver.max_iter)
+    residual = Y - X @ A.T
+    return solver.solve(Problem(A, Y, weighting.weights(residual, M, xp), xp, linear, residual), X, engine)
+
+
+def _visit(
+    Y: Array,
+    M: Array | None,
+    hidden: Array | None,
+    X: Array,
+    judges: Array,
+    *,
+    W: Array,
+    linear: Array,
+    weighting: Weighting,
+    solver: SharedGram,
+    engine: Engine,
+    xp: Namespace,
+) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
+    """Improve the codes of a block.
+
+    Returns
+    -------
+    Codes (B, r) and the weights of those samples that judge, (judges, m); what is to be summed over the blocks: descent
+    and curvature of the basis (m, r), X' X (r, r), and the sum of the codes (r,).
+    """
+    rule, kernel = _rule(weighting, Y, engine), engine.kernel("visit")
+    if rule is not None and kernel is not None:
+        X, weights, descent, curvature = kernel(Y, M, hidden, X, judges, W, linear, rule, solver.max_iter)
+    else:
+        M = M if hidden is None else without(Y, M, hidden, xp=xp)
+        X = improve(Y, M, X, W, linear, weighting=weighting, solver=solver, engine=engine)
+        residual = Y - X @ W.T
+        Q = weighting.weights(residual, M, xp)
+        Q = xp.ones_like(Y) if Q is None else Q
+        weights, descent, curvature = Q[judges], (Q * residual).T @ X, Q.T @ (X * X)
+    return (X, weights), (descent, curvature, X.T @ X, xp.sum(X, axis=0))
+
+
+def _improve_basis(
+    features: Array,
+    W: Array,
+    descent: Array,
+    curvature: Array,
+    *,
+    gram: Array,
+    weights: Blocks,
+    codes: Blocks,
+    max_iter: int,
+    engine: Engine,
+    xp: Namespace,
+) -> Array:
+    """Return some rows of the basis after a step, whose length the judges decide: their weights and codes."""
+    move = propose(gram, descent, curvature, W, max_iter, engine)
+    first, last = int(features[0]), int(features[-1]) + 1
+    judged = [_bend(Q[:, first:last], X, move, xp) for Q, X in zip(weights, codes, strict=True)]
+    bend, seen = (sum(terms) for terms in zip(*judged, strict=True))
+    unseen_too = xp.sum(curvature, axis=1) / xp.where(seen > 0, seen, 1)  # the judges stand for all samples
+    return advance(W, move, descent, bend * unseen_too, xp)
+
+
+def _bend(Q: Array, X: Array, move: Array, xp: Namespace) -> tuple[Array, Array]:
+    """Return the curvature along the move of some features, and that of all their coordinates together, (f,).
+
+    Parameters
+    ----------
+    Q : (k, f), weights; X : (k, r), codes; move : (f, r).
+    """
+    along = X @ move.T
+    along *= along
+    along *= Q
+    return xp.sum(along, axis=0), xp.sum(X * X, axis=1) @ Q
+
+
+def _judges(n_samples: int) -> Any:
+    """Return which samples judge a step of the basis, (n,)."""
+    return np.arange(n_samples) % -(-n_samples // MOST_JUDGES) == 0
+
+
+def _rule(weighting: Weighting, Y: Array, engine: Engine) -> Any:
+    """Return the weighting in the form that kernels understand, or None if they do not."""
+    make = engine.kernel("rule_of")
+    if make is None or weighting.is_spatial or weighting.loss.group == "sample":
+        return None
+    return make(weighting.loss, weighting.scale, weighting.cut, Y)
