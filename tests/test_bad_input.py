@@ -429,7 +429,7 @@ def test_factor_of_the_data_is_a_factor_of_the_result(dtype, factor, method, pre
     assert_finite(results)
     # A power of two rounds nothing; another factor rounds the data, and a few iterations magnify that.
     exact = np.log2(factor).is_integer()
-    tolerance = 0 if exact else 1e-10 if dtype is np.float64 else 5e-3
+    tolerance = 0 if exact else 1e-10 if dtype is np.float64 else 1e-2
     assert results["n_iter_"] == expected["n_iter_"]
     for name in ("outliers_", "mask"):  # in single precision a residual may be rounded across the threshold
         assert np.mean(results[name] != expected[name]) <= tolerance, name
@@ -465,8 +465,8 @@ def test_single_entry_of_another_magnitude_works(dtype, value, setting, X):
 def test_size_of_a_gross_error_does_not_matter(value, X):
     """One entry in twenty is off; however far, it is found and the rest fitted as if it were near."""
     wrong = np.random.default_rng(1).random(X.shape) < 0.05
-    expected = make(max_iter=50).fit(changed(X, wrong, 1e3))
-    model = make(max_iter=50).fit(changed(X, wrong, value))
+    expected = make(max_iter=500, tol=1e-7).fit(changed(X, wrong, 1e3))
+    model = make(max_iter=500, tol=1e-7).fit(changed(X, wrong, value))
     assert model.outliers_[wrong].all()
     np.testing.assert_allclose(model.components_, expected.components_, rtol=0, atol=0.02)
 

@@ -71,7 +71,7 @@ class Basis:
             A sample is done when no coordinate of its code moves by more than `tol` times the largest.
         """
         if self.sweeps is None:
-            Ht: Blocks = engine.map(_encode, V, M, basis=self, engine=engine, max_iter=max_iter, tol=tol)
+            Ht: Blocks = engine.map(encode, V, M, basis=self, engine=engine, max_iter=max_iter, tol=tol)
             return Ht
         *_, Ht = self.path_of_codes(V, M, self.sweeps, engine)
         return Ht
@@ -106,7 +106,7 @@ def typical_code(W: Array, Ht: Array, importance: Array | None, xp: Namespace) -
     return share @ Ht
 
 
-def _encode(
+def encode(
     Y: Array, M: Array | None, *, basis: Basis, engine: Engine, max_iter: int, tol: float, xp: Namespace
 ) -> Array:
     """Encode one block, twice: sceptical of what is far from the typical sample, and following it; the better stays."""
@@ -115,7 +115,7 @@ def _encode(
     parts["penalty"] = basis.penalty * basis.weighting.scale
     typical = _start(Y, M, basis=basis, engine=engine, xp=xp)
     attempts = [_anneal(Y, M, first, basis.weighting, parts) for first in (typical, _follow(Y, M, typical, parts))]
-    sceptical, following = (_losses(Y, M, X, basis, xp) for X in attempts)
+    sceptical, following = (losses(Y, M, X, basis, xp) for X in attempts)
     X = xp.where((following < sceptical)[:, None], attempts[1], attempts[0])
     return _settle_all(Y, M, X, basis.weighting, parts, max_iter, tol)
 
@@ -152,7 +152,7 @@ def _settle_all(
     return X
 
 
-def _losses(Y: Array, M: Array | None, X: Array, basis: Basis, xp: Namespace) -> Array:
+def losses(Y: Array, M: Array | None, X: Array, basis: Basis, xp: Namespace) -> Array:
     """Return the loss of each sample, (B,)."""
     A = basis.weighting.magnitudes(Y - X @ basis.W.T, M, xp)
     rho = basis.weighting.losses(A, xp)

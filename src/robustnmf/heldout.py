@@ -128,15 +128,12 @@ class Judge:
         Scale of the loss.
     start : Point
         The first to be judged.
-    origin : Point or None
-        Where the fit began, if it was before: changes of the loss are measured by its fall since then.
     """
 
-    def __init__(self, held: HeldOut, scale: float, start: Point, origin: Point | None = None) -> None:
+    def __init__(self, held: HeldOut, scale: float, start: Point) -> None:
         self.held, self.scale = held, scale
         self.best = self._losses(start)
         self.kept = start
-        self.origin = self.loss(self._losses(start if origin is None else origin))
         self.path = [self.loss(self.best)]
         """Mean loss of each point."""
         self.lowest = list(self.path)
@@ -158,16 +155,15 @@ class Judge:
 
     @property
     def change(self) -> float:
-        """Fall of the lowest loss per iteration, as a share of its fall since the origin, over a few iterations.
+        """Fall of the lowest loss per iteration, as a share of itself, over a few iterations.
 
-        It is the left side of the stopping rule (3-9); momentum makes single changes uneven. Infinite while it is not
-        known: at first, and where the loss has been rising, which may be noise that is followed, or may pass.
+        Momentum makes single changes uneven. Infinite while it is not known: at first, and where the loss has been
+        rising, which may be noise that is followed, or may pass.
         """
         if len(self.lowest) <= SMOOTHED or self.unimproved >= SMOOTHED:
             return inf
-        change = (self.lowest[-1 - SMOOTHED] - self.lowest[-1]) / SMOOTHED
-        fall = self.origin - self.lowest[-1]
-        return change / fall if fall > 0 else (0.0 if change == 0 else inf)
+        fall = (self.lowest[-1 - SMOOTHED] - self.lowest[-1]) / SMOOTHED
+        return fall / self.lowest[-1] if fall > 0 else 0.0
 
     def _slight(self, excess: Vector) -> float:
         """Return the excess of the mean loss that does not count."""

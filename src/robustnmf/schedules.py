@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from robustnmf.arrays import Array, Blocks, Namespace
-from robustnmf.encoding import Basis, typical_code
+from robustnmf.encoding import Basis, encode, losses, typical_code
 from robustnmf.engines.protocol import Engine, light
 from robustnmf.halfquadratic import Callback, Iteration, Method, Result, State, assess, sweep
 from robustnmf.heldout import HeldOut, Judge, Point, Vector
@@ -41,14 +41,16 @@ RESOLUTION = 1e-3
 JUDGED_AT = 2.0
 # During the opening the width is not known yet; then it is so many medians of the residuals of the start.
 OPENING_JUDGED_AT = 0.3
-# A wary opening must leave residuals this much (in logarithms) smaller than a trusting one to be preferred.
-WARY_AT_A_PRICE = 0.05
+# Momentum grows by this factor in each iteration, up to a limit.
+MOMENTUM_GROWTH, MOST_MOMENTUM = 1.02, 0.9
 # How much wider scale and cut become where the tails of the residuals can be explained.
 RELAXED = 2.0
 # They become so at most so often,
 MOST_RELAXATIONS = 2
 # and only if squared residuals fall below this part of what they were. Where the tails are errors, they do not fall.
 CLEARLY_BETTER = 0.99
+# With so many samples per component, errors in some of them cannot mislead a feature.
+FEW_SAMPLES = 8
 # Sweeps over the codes that are tried, after a fit that had to be stopped.
 MOST_CODE_SWEEPS = 12
 # A fit has learnt something if the median residual of held-out entries fell below this part of that at the start.
@@ -84,8 +86,8 @@ class Staged:
     last_iter : int
         Iterations with all entries at the end.
     momentum : float
-        Share of the last move that is repeated before each iteration, to need fewer of them. The loss may rise, which
-        the judgement by held-out entries allows for.
+        Share of the last move that is repeated before each iteration, to need fewer of them. It grows while the loss of
+        held-out entries falls, up to `MOST_MOMENTUM`, and begins anew when that rises.
     patience : int
         Iterations without a better prediction of the held-out entries after which the main stage ends.
     """
@@ -116,7 +118,7 @@ class Staged:
         walk = _Walk(self, V, M, method, engine, held, _Log(callback), max_iter, tol, scale_floor)
         start = held.point(W, Ht)
         paths = [walk.open(start, opening) for opening in self.openings]
-        return walk.finish(min(paths, key=lambda path: path.misfit + WARY_AT_A_PRICE * (path.opening.cut is not None)))
+        return walk.finish(min(paths, key=lambda path: path.misfit))
 
 
 class _Log:
@@ -178,6 +180,7 @@ class _Walk:
         positive = self.held.values[self.held.values > 0]
         typical = median(positive, self.held.weights[self.held.values > 0])
         self.floor = max(RESOLUTION * typical, self.scale_floor)
+        self.momentum = self.plan.momentum
         self.last_iter = min(self.plan.last_iter, self.max_iter // 10)
 
     def open(self, start: Point, opening: Opening) -> _Path:
@@ -193,6 +196,7 @@ class _Walk:
                 cut = None if opening.cut is None else self._per_feature(opening.cut * scale)
                 point = self._advance(point, point, Weighting(opening.loss, scale, cut), method, judge)
         last, mixture, best = point, self._mixture(point), judge.kept
+        self.momentum = self.plan.momentum
         for _ in range(min(self.plan.trial_iter, self.max_iter // 20)):
             if not self.log.stopped:
                 weighting = self.weigh(point, mixture)
@@ -205,9 +209,10 @@ class _Walk:
         """Go on with the main stage, and end as the held-out entries say."""
         rule = self.method.scale  # who fixes the scale says by which loss to judge
         scale = rule.value if isinstance(rule, FixedScale) else JUDGED_AT * path.mixture.width
-        judge = Judge(self.held, scale, path.best, path.start)
+        judge = Judge(self.held, scale, path.best)
         judge.offer(path.point)
         point, last, mixture, converged = path.point, path.last, path.mixture, False
+        self.momentum = self.plan.momentum
         while not (converged or self.log.stopped) and self.log.n_iter < self.max_iter - 2 * self.last_iter:
             weighting = self.weigh(point, mixture)
             last, point = point, self._advance(point, last, weighting, self.method, judge)
@@ -235,8 +240,7 @@ class _Walk:
             if relaxed is point:
                 break
             point, weighting, mixture = relaxed, wider, mixture._replace(width=RELAXED * mixture.width)
-        if self.held.hidden:
-            point = self._settle(point, weighting, judge, see_all=True)
+        point = self._settle(self._look_again(point, weighting), weighting, judge, see_all=True)
         return point, self._decide(weighting, mixture)
 
     def _relax(self, point: Point, weighting: Weighting, judge: Judge) -> tuple[Point, Weighting]:
@@ -253,6 +257,21 @@ class _Walk:
         relaxed = self._settle(point, wider, judge)
         before, after = (judge.loss(np.minimum(self.held.magnitudes(p), limit) ** 2) for p in (point, relaxed))
         return (relaxed, wider) if after < CLEARLY_BETTER * before else (point, weighting)
+
+    def _look_again(self, point: Point, weighting: Weighting) -> Point:
+        """Return the point with its features encoded anew, where that gives a lower loss, if there are few samples.
+
+        With few samples an error may have pulled a feature to where another of its entries looks wrong instead, and there
+        it would stay. Samples are encoded anew in any case.
+        """
+        n_samples, rank = sum(len(block) for block in self.V), point.W.shape[1]
+        if n_samples > FEW_SAMPLES * rank or weighting.is_spatial:
+            return point
+        codes, xp = self.engine.join(point.Ht), self.engine.xp
+        weighting = replace(weighting, cut=None if weighting.cut is None else weighting.cut[:1])
+        basis = Basis(codes, typical_code(codes, point.W, None, xp), weighting)
+        W = self.engine.map_features(_encode_again, self.V, self.M, point.W, basis=basis, engine=self.engine)
+        return self.held.point(W, point.Ht)
 
     def _decide(self, weighting: Weighting, mixture: Mixture) -> Weighting:
         """Return the weighting that cuts what is rather wrong than clean.
@@ -319,11 +338,13 @@ class _Walk:
         """Return the point after one iteration, with momentum from the last one."""
         W, Ht = point.W, point.Ht
         if last is not point:
-            W = _onward(W, last.W, momentum=self.plan.momentum, xp=self.engine.xp)
-            Ht = self.engine.map(_onward, Ht, last.Ht, momentum=self.plan.momentum)
+            W = _onward(W, last.W, momentum=self.momentum, xp=self.engine.xp)
+            Ht = self.engine.map(_onward, Ht, last.Ht, momentum=self.momentum)
         hidden = self.held.positions if self.held.hidden and not see_all else None
         point = self.held.point(*sweep(self.V, self.M, W, Ht, weighting, method, self.engine, hidden))
         judge.offer(point)
+        falls = judge.path[-1] < judge.path[-2]
+        self.momentum = min(MOMENTUM_GROWTH * self.momentum, MOST_MOMENTUM) if falls else self.plan.momentum
         self.log.add(weighting, self.held.magnitudes(point), judge.path[-1], judge.change)
         return point
 
@@ -353,6 +374,13 @@ class _Walk:
             f"component does as well as {n_components}: either it is enough, or too much of the data is wrong or too "
             "noisy to tell more, and then the components mean nothing."
         )
+
+
+def _encode_again(Y: Array, M: Array | None, X: Array, *, basis: Basis, engine: Engine, xp: Namespace) -> Array:
+    """Return new codes of some rows where they have a lower loss, and X elsewhere."""
+    new = encode(Y, M, basis=basis, engine=engine, max_iter=50, tol=1e-3, xp=xp)
+    better = losses(Y, M, new, basis, xp) < losses(Y, M, X, basis, xp)
+    return xp.where(better[:, None], new, X)
 
 
 @light

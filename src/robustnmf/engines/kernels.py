@@ -6,6 +6,7 @@ Reductions may be reordered (so that they vectorise), but infinities and NaN kee
 
 from collections.abc import Callable
 from functools import wraps
+from math import inf, sqrt
 from threading import local
 from typing import Any, NamedTuple
 
@@ -145,7 +146,9 @@ class Rule(NamedTuple):
     scale: Any
     """(B,)."""
     cut: Any
-    """(p,)."""
+    """Magnitudes beyond which the weight is zero, (p,),"""
+    reach: float
+    """and ratios to the scale."""
 
 
 class Shared(NamedTuple):
@@ -177,17 +180,15 @@ def rule_of(loss: Any, scale: Any, cut: Any, Y: Any) -> Rule | None:
     scale : a number, or one per row (B, 1).
     cut : None, or thresholds (p,).
     """
-    n_rows, p = Y.shape
+    cap = inf
     if isinstance(loss, Truncated):
-        if np.ndim(scale):
-            return None
-        loss, limit = loss.loss, scale * loss.cap**0.5
-        cut = limit if cut is None else np.minimum(cut, limit)
+        loss, cap = loss.loss, loss.cap
     if type(loss) not in _FORMS or np.ndim(cut) > 1:
         return None
     form, constant = _FORMS[type(loss)](loss)
-    cut = np.inf if cut is None else cut
-    return Rule(form, constant, _spread(np.ravel(scale), n_rows, Y.dtype), _spread(cut, p, Y.dtype))
+    n_rows, p = Y.shape
+    cut = inf if cut is None else cut
+    return Rule(form, constant, _spread(np.ravel(scale), n_rows, Y.dtype), _spread(cut, p, Y.dtype), sqrt(cap))
 
 
 _FORMS: dict[type, Callable[[Any], tuple[int, float]]] = {
@@ -212,6 +213,7 @@ def _reweight(R: Any, M: Any, rule: Any, hidden: Any, offset: int, Q: Any, S: An
     n_rows, p = R.shape
     number = R.dtype.type
     zero, half, one, c = number(0), number(0.5), number(1), number(rule.constant)
+    reach = number(rule.reach)
     for b in range(n_rows):
         inverse = one / rule.scale[offset + b]
         r, q, s = R[b], Q[b], S[b]
@@ -234,7 +236,7 @@ def _reweight(R: Any, M: Any, rule: Any, hidden: Any, offset: int, Q: Any, S: An
             for i in range(p):
                 q[i] = one
         for i in range(p):
-            weight = q[i] if abs(r[i]) <= rule.cut[i] else zero
+            weight = q[i] if abs(r[i]) <= rule.cut[i] and abs(r[i] * inverse) <= reach else zero
             if M is not None:
                 weight *= M[b, i]
             q[i] = weight
