@@ -192,7 +192,7 @@ def test_gross_error_in_a_held_out_entry_is_found_and_moves_nothing():
 
 def test_width_is_that_of_positive_entries_and_share_that_of_all():
     values = np.repeat([0.0, 1.0], 2000)
-    held = HeldOut([], None, [], values, np.ones(4000), True, NumPyEngine())
+    held = HeldOut([], None, [], values, np.ones(4000), True, 4000, NumPyEngine())
     magnitudes = np.abs(np.random.default_rng(0).laplace(0, np.where(values > 0, 0.1, 1e-6)))
     magnitudes[:1000] = 50.0
     found = held.mixture(magnitudes)
@@ -207,7 +207,7 @@ def judge(residuals, scale=1.0, hidden=True, weights=None):
     """Return a judge that has seen points of these residuals, and the points."""
     values = np.zeros(len(residuals[0]))
     weights = np.ones_like(values) if weights is None else weights
-    held = HeldOut([], None, [], values, weights, hidden, NumPyEngine())
+    held = HeldOut([], None, [], values, weights, hidden, values.size, NumPyEngine())
     points = [Point(None, [], np.asarray(residual, dtype=float)) for residual in residuals]
     judge = Judge(held, scale, points[0])
     for point in points[1:]:

@@ -30,7 +30,7 @@ SPATIAL_ROUNDS = 5
 
 
 class Description(NamedTuple):
-    """What a fitted basis says of samples; arrays or blocks of them, samples in rows."""
+    """What a fitted basis says of samples."""
 
     weights: Array
     """Weight of each entry relative to that of a perfect fit, 0 for outliers and missing entries, (n, m)."""
@@ -86,9 +86,15 @@ class Basis:
             Ht = engine.map(half_step, V, M, Ht, weighting=self.weighting, penalty=penalty, **parts)
             yield Ht
 
-    def describe(self, V: Blocks, M: Blocks | None, Ht: Blocks, engine: Engine) -> Description:
-        """Return weights, outliers and losses of encoded samples."""
-        return Description(*engine.map(_describe, V, M, Ht, basis=self))
+    def describe(
+        self, V: Blocks, M: Blocks | None, Ht: Blocks, weights: Blocks, outliers: Blocks, engine: Engine
+    ) -> tuple[Blocks, Blocks, Blocks]:
+        """Write weights and outliers of encoded samples, see `Description`, and return its sums over each sample.
+
+        Both have the shape of V; the weights may take the place of V itself.
+        """
+        sums: tuple[Blocks, Blocks, Blocks] = engine.map(_describe, V, M, Ht, weights, outliers, basis=self)
+        return sums
 
 
 def typical_code(W: Array, Ht: Array, importance: Array | None, xp: Namespace) -> Array:
@@ -176,7 +182,9 @@ def _settle(
     return X
 
 
-def _describe(Y: Array, M: Array | None, X: Array, *, basis: Basis, xp: Namespace) -> tuple[Array, ...]:
+def _describe(
+    Y: Array, M: Array | None, X: Array, weights: Array, outliers: Array, *, basis: Basis, xp: Namespace
+) -> tuple[Array, ...]:
     """Describe one block of samples with codes X."""
     R = Y - X @ basis.W.T
     loss = basis.weighting.loss
@@ -184,11 +192,10 @@ def _describe(Y: Array, M: Array | None, X: Array, *, basis: Basis, xp: Namespac
     s = squared_ratio(A, basis.weighting.scale, xp)
     counts = xp.ones_like(A) if M is None else basis.weighting.counts(M, xp)
     observed = xp.ones(Y.shape, dtype=xp.bool) if M is None else M > 0
-    outlier = observed & basis.weighting.outliers(A, M, xp)
-    inlier = xp.astype(observed & ~outlier, Y.dtype)
+    outliers[...] = observed & basis.weighting.outliers(A, M, xp)
+    inlier = xp.astype(observed & ~outliers, Y.dtype)
+    weights[...] = inlier * (loss.weight(s, xp) / loss.weight(xp.zeros_like(s[:1, :1]), xp))
     return (
-        inlier * (loss.weight(s, xp) / loss.weight(xp.zeros_like(s[:1, :1]), xp)),
-        outlier,
         xp.sum(counts * loss.rho(s, xp), axis=1, dtype=xp.float64),
         xp.sum(counts, axis=1, dtype=xp.float64),
         xp.sum((inlier * R) ** 2, axis=1, dtype=xp.float64),

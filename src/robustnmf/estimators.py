@@ -28,6 +28,9 @@ from robustnmf.validation import Observations, check_observations, check_rank, c
 
 Matrix = NDArray[Any]
 
+# Entries from which the unit of the data is taken.
+UNIT_ENTRIES = 2**18
+
 
 class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Non-negative matrix factorisation of data that is partly wrong or missing.
@@ -188,13 +191,13 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             data = check_observations(self, X, weights, reset=True)
             rank = check_rank(self.n_components, data.X, type(self).__name__)
             unit = data_unit(data.X)
-            data = data.in_unit(unit, data.X.dtype)
+            given, data = data, data.in_unit(unit, data.X.dtype)
             result = self._run(data, rank, parts, unit, engine)
             importance = None if data.M is None else data.M.sum(axis=1, dtype=np.float64)
             components, code = _normalise(result.state.W, engine.join(result.state.Ht), importance)
             weighting = result.state.weighting
             basis = Basis(components.T, code, weighting, parts.penalty, result.code_sweeps)
-            Ht, about = self._describe(data, basis, engine)
+            Ht, about = self._describe(data, basis, engine, may_overwrite=data.X is not given.X)
             # All that can fail or be interrupted is done: an estimator is fitted in whole or not at all.
             self.parts_ = parts
             self.components_ = components
@@ -211,7 +214,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self.converged_ = result.converged
             codes: Matrix = Ht * unit
             if isinstance(parts.solver, SparseError):
-                self.sparse_errors_ = self._sparse_errors(data, codes, unit)
+                self.sparse_errors_ = self._sparse_errors(given, codes)
             elif hasattr(self, "sparse_errors_"):  # of an earlier fit with another method
                 del self.sparse_errors_
         if result.warning:
@@ -341,9 +344,9 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             )
         return result._replace(history=[in_units_of_X(iteration) for iteration in result.history])
 
-    def _sparse_errors(self, data: Observations, codes: Matrix, unit: float) -> Matrix:
+    def _sparse_errors(self, data: Observations, codes: Matrix) -> Matrix:
         """Return the error matrix S of RNMF-L1 in units of X, zero where the data is missing."""
-        S = sparse_error(data.X * unit - codes @ self.components_, self.scale_, np)
+        S = sparse_error(data.X - codes @ self.components_, self.scale_, np)
         return np.asarray(S if data.M is None else np.where(data.M > 0, S, 0))
 
     def _encoding_limits(self) -> dict[str, Any]:
@@ -364,15 +367,23 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _encode_and_describe(self, data: Observations) -> tuple[Matrix, Description]:
         """Return the codes of new samples, and what the fit says of their entries."""
         with NumPyEngine().running() as engine:
-            Ht, about = self._describe(data.in_unit(self._unit, self.components_.dtype), self._basis, engine)
+            scaled = data.in_unit(self._unit, self.components_.dtype)
+            Ht, about = self._describe(scaled, self._basis, engine, may_overwrite=scaled.X is not data.X)
             return Ht * self._unit, about
 
-    def _describe(self, data: Observations, basis: Basis, engine: NumPyEngine) -> tuple[Matrix, Description]:
-        """Return codes of data in its unit, (n, r), and what the basis says of the entries."""
+    def _describe(
+        self, data: Observations, basis: Basis, engine: NumPyEngine, *, may_overwrite: bool
+    ) -> tuple[Matrix, Description]:
+        """Return codes of data in its unit, (n, r), and what the basis says of the entries.
+
+        If the data `may_overwrite` itself, the weights take its place: it can be as large as memory allows.
+        """
         V, M = data.blocks(engine)
         Ht = basis.encode(V, M, engine, **self._encoding_limits())
-        about = basis.describe(V, M, Ht, engine)
-        return engine.join(Ht), Description(*(engine.join(blocks) for blocks in about))
+        weights = data.X if may_overwrite else np.empty_like(data.X)
+        outliers = np.empty(data.X.shape, dtype=bool)
+        sums = basis.describe(V, M, Ht, engine.split(weights, like=V), engine.split(outliers, like=V), engine)
+        return engine.join(Ht), Description(weights, outliers, *(engine.join(blocks) for blocks in sums))
 
     def _warn_of_convergence(self, last: Iteration) -> None:
         warnings.warn(
@@ -452,9 +463,12 @@ def data_unit(X: Matrix) -> float:
     """Return the largest power of two that is not above the median of the positive entries.
 
     Data is divided by it so that squares neither overflow nor vanish, whatever the unit of X. A power of two divides
-    without rounding; a median is not moved by a minority of outliers, however large.
+    without rounding; a median is not moved by a minority of outliers, however large. Of many entries some will do.
     """
-    positive = X[X > 0]
+    some = X.ravel()[:: max(1, X.size // UNIT_ENTRIES)]
+    positive = some[some > 0]
+    if not positive.size:
+        positive = X[X > 0]
     if not positive.size:
         return 1.0
     middle = (positive.size - 1) // 2

@@ -54,6 +54,8 @@ class HeldOut:
     """Their weights, (k,)."""
     hidden: bool
     """Whether the fit does not see them; there may be too few entries to hide any."""
+    n_observed: int
+    """Number of all observed entries."""
     engine: Engine
 
     @classmethod
@@ -76,7 +78,7 @@ class HeldOut:
         values, weights = (
             np.asarray(engine.join(part), dtype=np.float64) for part in engine.map(_take, V, M, positions)
         )
-        return cls(V, M, positions, values, weights, hidden, engine)
+        return cls(V, M, positions, values, weights, hidden, n_observed, engine)
 
     @cached_property
     def M(self) -> Blocks | None:

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 Matrix = NDArray[Any]
 
+# Entries that are copied at a time: 16 MiB.
+_COPIED_ENTRIES = 2**21
+
 
 @runtime_checkable
 class Initializer(Protocol):
@@ -79,17 +82,19 @@ class MedianStart:
         Relative width of the jitter that makes the columns differ, if there are several.
     n_iter : int
         Alternations of the medians.
+    enough : int
+        A median is taken over no more than about this many entries, evenly spread: a start need not be exact.
     """
 
     spread: float = 0.2
     n_iter: int = 3
+    enough: int = 2000
 
     name: ClassVar[str] = "median"
 
     def __call__(self, V: Matrix, M: Matrix | None, rank: int, rng: np.random.Generator) -> tuple[Matrix, Matrix]:
         """Return W = w (1 + jitter) and H = s (1 + jitter) / rank."""
-        observed = V if M is None else np.where(M > 0, V, np.nan)
-        w, s = _median_rank_one(observed, self.n_iter)
+        w, s = _median_rank_one(V, M, self.n_iter, self.enough)
         if not (np.any(w > 0) and np.any(s > 0)):  # more than half zeros in every feature: no picture to start from
             return RandomStart()(V, M, rank, rng)
         spread = self.spread if rank > 1 else 0.0  # one column need not differ from others
@@ -111,29 +116,46 @@ def _correntropy_update(V: Matrix, M: Matrix | None, W: Matrix, H: Matrix) -> Ma
     return np.where(positive, H * (W.T @ (Q * V)) / np.where(positive, denominator, 1), H)
 
 
-def _median_rank_one(V: Matrix, n_iter: int) -> tuple[Matrix, Matrix]:
-    """Return w (m,) and s (n,) such that V is about w s', by medians of ratios; V may hold NaN."""
-    w = _median(V, axis=1)
+def _median_rank_one(V: Matrix, M: Matrix | None, n_iter: int, enough: int) -> tuple[Matrix, Matrix]:
+    """Return w (m,) and s (n,) such that V is about w s', by medians of ratios over some rows or columns."""
+    columns = slice(None, None, max(1, V.shape[1] // enough))
+    some_samples = _observed(V[:, columns], None if M is None else M[:, columns])
+    w = _median(some_samples)
     s = np.ones(V.shape[1])
     for _ in range(n_iter):
-        bright = w > 0.05 * w.max()  # ratios to a dark feature are mostly noise
-        if not bright.any():
+        bright = np.flatnonzero(w > 0.05 * w.max())  # ratios to a dark feature are mostly noise
+        if not bright.size:
             break
-        s = _median(V[bright] / w[bright, None], axis=0)
-        lit = s > 0
+        bright = bright[:: max(1, bright.size // enough)]
+        s = _sizes(V, M, w, bright)
+        lit = s[columns] > 0
         if not lit.any():
             break
-        w = _median(V[:, lit] / s[lit], axis=1)
+        w = _median(some_samples[:, lit] / s[columns][lit])
     return w, s
 
 
-def _median(V: Matrix, axis: int) -> Matrix:
-    """Return medians along an axis, ignoring NaN; 0 where nothing is observed."""
-    rows = np.array(V.T if axis == 0 else V, dtype=np.float64, order="C")
+def _sizes(V: Matrix, M: Matrix | None, w: Matrix, bright: Matrix) -> Matrix:
+    """Return the median ratio of each sample to w, over bright features, (n,)."""
+    s = np.empty(V.shape[1])
+    size = max(1, _COPIED_ENTRIES // bright.size)
+    for samples in (slice(i, i + size) for i in range(0, s.size, size)):
+        rows = _observed(V.T[samples, bright], None if M is None else M.T[samples, bright])
+        s[samples] = _median(rows / w[bright])
+    return s
+
+
+def _observed(V: Matrix, M: Matrix | None) -> Matrix:
+    """Return a copy in which missing entries are NaN."""
+    return np.array(V, dtype=np.float64) if M is None else np.where(M > 0, V, np.nan)
+
+
+def _median(rows: Matrix) -> Matrix:
+    """Return the lower median of each row (destroyed), ignoring NaN; 0 where nothing is observed."""
+    rows = np.ascontiguousarray(rows)
     missing = np.isnan(rows)
     if missing.any():
         rows[missing.all(axis=1)] = 0.0
         return np.asarray(np.nanmedian(rows, axis=1))
     middle = (rows.shape[1] - 1) // 2
-    rows.partition(middle, axis=1)
-    return rows[:, middle]
+    return np.partition(rows, middle, axis=1)[:, middle]

@@ -9,7 +9,8 @@ entries, and on when it stops. `Staged` answers all three by measurement, on a f
    them, so their residuals are those of new data. It ends when they are no longer predicted better.
 3. The fit may turn out to have been too strict: scale and cut are doubled if that predicts the held-out entries
    clearly better.
-4. The entries held out are given back for a few last iterations.
+4. The entries held out are given back for a few last iterations. Of large data, all stages before work with some of
+   the samples, and all of them come in here.
 
 If the fit had begun to follow the noise, the best iterate stays as it is instead, and the codes of samples are stopped
 early as well.
@@ -18,7 +19,7 @@ early as well.
 from dataclasses import dataclass, replace
 from math import inf
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +35,8 @@ from robustnmf.scales import FixedScale, MixtureScale
 from robustnmf.solvers import SharedGram
 from robustnmf.weighting import Weighting
 
+# With more than twice as many entries, and samples per component, some samples are enough to find the components.
+ENOUGH_ENTRIES, ENOUGH_SAMPLES = 2**22, 50
 # Residuals below this part of the typical entry are a fit that still converges, not noise.
 RESOLUTION = 1e-3
 # The loss of held-out entries is Cauchy's, at so many widths of the clean residuals: it counts small improvements of
@@ -114,11 +117,40 @@ class Staged:
         callback: Callback | None = None,
     ) -> Result:
         """Fit by stages, at most `max_iter` iterations in all, openings included."""
+        whole = _Whole.of(V, M, W.shape[1], engine)
+        if whole is not None:
+            V, M, Ht = whole.part(V), whole.part(M), whole.part(Ht)
         held = HeldOut.draw(V, M, engine)
-        walk = _Walk(self, V, M, method, engine, held, _Log(callback), max_iter, tol, scale_floor)
+        walk = _Walk(self, V, M, method, engine, held, _Log(callback), max_iter, tol, scale_floor, whole)
         start = held.point(W, Ht)
         paths = [walk.open(start, opening) for opening in self.openings]
         return walk.finish(min(paths, key=lambda path: path.misfit))
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """Data with more samples than it takes to find the components; some are chosen, evenly spread."""
+
+    V: Blocks
+    M: Blocks | None
+    chosen: Blocks
+    """Whether a sample is, boolean (n,) in all."""
+    engine: Engine
+
+    @classmethod
+    def of(cls, V: Blocks, M: Blocks | None, rank: int, engine: Engine) -> "_Whole | None":
+        """Return the data with a choice of samples, or None if all are needed."""
+        n_samples, n_features = sum(len(block) for block in V), V[0].shape[1]
+        every = int(n_samples / max(ENOUGH_ENTRIES / n_features, ENOUGH_SAMPLES * rank))
+        return None if every < 2 else cls(V, M, engine.split(np.arange(n_samples) % every == 0, like=V), engine)
+
+    def part(self, blocks: Blocks | None) -> Any:
+        """Return the rows of the samples that were chosen, in blocks of the size that the data has."""
+        if blocks is None:
+            return None
+        rows = self.engine.join(self.engine.map(_choose, blocks, self.chosen))
+        per_block = max(len(block) for block in self.V)
+        return self.engine.split(rows, like=np.array_split(rows, range(per_block, len(rows), per_block)))
 
 
 class _Log:
@@ -173,6 +205,8 @@ class _Walk:
     max_iter: int
     tol: float
     scale_floor: float
+    whole: _Whole | None
+    """All samples, if V and M are some of them."""
     assessed: State | None = None
     """The last assessment by rules that look at all entries."""
 
@@ -228,6 +262,7 @@ class _Walk:
             mixture = self._mixture(point)
             weighting = self._decide(self.weigh(point, mixture), mixture)
             code_sweeps = self._code_sweeps(point, weighting, judge)
+            point = self._with_all_samples(point, weighting, code_sweeps)
         end = self.log.history[-1]
         state = State(point.W, point.Ht, weighting, end.objective, float(weighting.scale), end.outlier_share)
         return Result(state, self.log.history, converged, self.log.stopped and not converged, code_sweeps, warning)
@@ -240,7 +275,8 @@ class _Walk:
             if relaxed is point:
                 break
             point, weighting, mixture = relaxed, wider, mixture._replace(width=RELAXED * mixture.width)
-        point = self._settle(self._look_again(point, weighting), weighting, judge, see_all=True)
+        point = self._with_all_samples(self._look_again(point, weighting), weighting)
+        point = self._settle(point, weighting, judge, see_all=True)
         return point, self._decide(weighting, mixture)
 
     def _relax(self, point: Point, weighting: Weighting, judge: Judge) -> tuple[Point, Weighting]:
@@ -261,17 +297,27 @@ class _Walk:
     def _look_again(self, point: Point, weighting: Weighting) -> Point:
         """Return the point with its features encoded anew, where that gives a lower loss, if there are few samples.
 
-        With few samples an error may have pulled a feature to where another of its entries looks wrong instead, and there
-        it would stay. Samples are encoded anew in any case.
+        With few samples an error may have pulled a feature to where another of its entries looks wrong instead, and
+        there it would stay. Samples are encoded anew in any case.
         """
-        n_samples, rank = sum(len(block) for block in self.V), point.W.shape[1]
-        if n_samples > FEW_SAMPLES * rank or weighting.is_spatial:
+        n_features, rank = point.W.shape
+        n_entries = self.held.n_observed
+        if n_entries > FEW_SAMPLES * rank * n_features or weighting.is_spatial:
             return point
         codes, xp = self.engine.join(point.Ht), self.engine.xp
         weighting = replace(weighting, cut=None if weighting.cut is None else weighting.cut[:1])
         basis = Basis(codes, typical_code(codes, point.W, None, xp), weighting)
         W = self.engine.map_features(_encode_again, self.V, self.M, point.W, basis=basis, engine=self.engine)
         return self.held.point(W, point.Ht)
+
+    def _with_all_samples(self, point: Point, weighting: Weighting, code_sweeps: int | None = None) -> Point:
+        """Return the point with the codes of all samples, if it has those of some."""
+        if self.whole is None:
+            return point
+        code = typical_code(point.W, self.engine.join(point.Ht), None, self.engine.xp)
+        basis = Basis(point.W, code, weighting, self.method.penalty, code_sweeps)
+        Ht = basis.encode(self.whole.V, self.whole.M, self.engine, max_iter=0, tol=0.0)
+        return point._replace(Ht=Ht)
 
     def _decide(self, weighting: Weighting, mixture: Mixture) -> Weighting:
         """Return the weighting that cuts what is rather wrong than clean.
@@ -340,8 +386,12 @@ class _Walk:
         if last is not point:
             W = _onward(W, last.W, momentum=self.momentum, xp=self.engine.xp)
             Ht = self.engine.map(_onward, Ht, last.Ht, momentum=self.momentum)
-        hidden = self.held.positions if self.held.hidden and not see_all else None
-        point = self.held.point(*sweep(self.V, self.M, W, Ht, weighting, method, self.engine, hidden))
+        if see_all and self.whole is not None:
+            W, Ht = sweep(self.whole.V, self.whole.M, W, Ht, weighting, method, self.engine)
+            point = self.held.point(W, self.whole.part(Ht))._replace(Ht=Ht)
+        else:
+            hidden = self.held.positions if self.held.hidden and not see_all else None
+            point = self.held.point(*sweep(self.V, self.M, W, Ht, weighting, method, self.engine, hidden))
         judge.offer(point)
         falls = judge.path[-1] < judge.path[-2]
         self.momentum = min(MOMENTUM_GROWTH * self.momentum, MOST_MOMENTUM) if falls else self.plan.momentum
@@ -381,6 +431,12 @@ def _encode_again(Y: Array, M: Array | None, X: Array, *, basis: Basis, engine: 
     new = encode(Y, M, basis=basis, engine=engine, max_iter=50, tol=1e-3, xp=xp)
     better = losses(Y, M, new, basis, xp) < losses(Y, M, X, basis, xp)
     return xp.where(better[:, None], new, X)
+
+
+@light
+def _choose(rows: Array, chosen: Array, *, xp: Namespace) -> Array:
+    """Return some of the rows."""
+    return rows[chosen]
 
 
 @light
