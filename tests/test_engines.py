@@ -1,6 +1,7 @@
 """The contract of engines: blocks, reductions, threads."""
 
 from concurrent.futures import ThreadPoolExecutor
+from threading import get_ident
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from conftest import make_data
 from robustnmf import RobustNMF
 from robustnmf.engines import NumPyEngine, numpy_engine
+from robustnmf.engines.protocol import light
 
 X = make_data().X
 
@@ -88,3 +90,47 @@ def test_an_error_in_a_block_ends_the_fit_and_restores_blas():
     with pytest.raises(RuntimeError, match="broken rule"):
         fit(scale=broken)
     assert blas_threads() == before
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 5])
+def test_map_and_sum_keeps_the_first_and_adds_up_the_second(n_threads):
+    engine = NumPyEngine(n_threads=n_threads, block_entries=20)
+    with engine.running():
+        (doubled, rows), (total, count) = engine.map_and_sum(
+            lambda x, none, *, by, xp: ((x * by, x[:, 0]), (x.sum(axis=0), len(x))), engine.split(X), None, by=2
+        )
+    np.testing.assert_array_equal(engine.join(doubled), 2 * X)
+    np.testing.assert_array_equal(engine.join(rows), X[:, 0])
+    np.testing.assert_allclose(total, X.sum(axis=0))
+    assert count == len(X)
+
+
+@pytest.mark.parametrize("n_blocks", [1, 31, 32, 33, 100])
+def test_sums_do_not_depend_on_the_number_of_threads(n_blocks):
+    data = np.random.default_rng(0).random((200, 3))
+    totals = []
+    for n_threads in (1, 4):
+        engine = NumPyEngine(n_threads=n_threads)
+        with engine.running():
+            totals.append(engine.sum(lambda x, *, xp: x.sum(axis=0), np.array_split(data, n_blocks)))
+    np.testing.assert_array_equal(*totals)
+    np.testing.assert_allclose(totals[0], data.sum(axis=0))
+
+
+def test_error_in_any_block_is_raised_and_ends_the_work():
+    engine, begun = NumPyEngine(n_threads=3), []
+
+    def fail(x, *, xp):
+        begun.append(x)
+        raise RuntimeError("broken block")
+
+    with engine.running(), pytest.raises(RuntimeError, match="broken block"):
+        engine.map(fail, [np.ones(1)] * 50)
+    assert len(begun) <= 3
+
+
+def test_light_functions_stay_in_the_calling_thread():
+    engine = NumPyEngine(n_threads=3)
+    here = light(lambda x, *, xp: get_ident())
+    with engine.running():
+        assert set(engine.map(here, [X] * 20)) == {get_ident()}

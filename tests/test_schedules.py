@@ -8,7 +8,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from conftest import make_data
-from robustnmf import RobustNMF
+from robustnmf import RobustNMF, schedules
 from robustnmf.datasets.corruptions import block_occlusion
 from robustnmf.engines import NumPyEngine, numpy_engine
 from robustnmf.errors import DataQualityWarning, IncompatibleError
@@ -611,3 +611,60 @@ def test_unit_of_the_data_changes_no_bit(factor):
     expected, found = make(max_iter=60).fit(data.X), make(max_iter=60).fit(factor * data.X)
     np.testing.assert_array_equal(found.components_, expected.components_)
     assert found.scale_ == factor * expected.scale_
+
+
+# Large data: all but the last iterations work with some of the samples.
+
+
+@pytest.fixture
+def few_are_enough(monkeypatch):
+    monkeypatch.setattr(schedules, "ENOUGH_ENTRIES", 100 * M_FEATURES)
+    monkeypatch.setattr(schedules, "ENOUGH_SAMPLES", 5)
+
+
+LARGE = make_data(400, M_FEATURES, RANK, outliers=0.2, seed=3)
+
+
+def error_of_large(**weights):
+    model = make()
+    codes = model.fit_transform(LARGE.X, **weights)
+    assert codes.shape == (400, RANK)
+    return np.linalg.norm(codes @ model.components_ - LARGE.clean) / np.linalg.norm(LARGE.clean)
+
+
+def test_some_samples_are_enough_to_find_the_components(few_are_enough):
+    part_and_all = error_of_large()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schedules, "ENOUGH_ENTRIES", 10**9)
+        every_time_all = error_of_large()
+    assert part_and_all < 1.1 * every_time_all
+
+
+def test_last_iterations_have_all_samples(few_are_enough, monkeypatch):
+    seen = []
+    monkeypatch.setattr(schedules, "sweep", lambda V, *a: (seen.append(sum(map(len, V))), sweep(V, *a))[1])
+    make().fit(LARGE.X)
+    assert set(seen[:-10]) == {100}
+    assert seen[-10:] == [400] * 10
+
+
+def test_weights_and_gaps_of_large_data_count(few_are_enough):
+    weights = np.where(LARGE.outliers, 0.0, 1.0)
+    assert error_of_large(weights=weights) < error_of_large()
+
+
+def test_codes_of_large_data_stop_before_they_follow_the_noise(few_are_enough):
+    X = noise(400)
+    model = RobustNMF(RANK, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DataQualityWarning)
+        codes = model.fit_transform(X)
+    assert codes.shape == (400, RANK)
+    assert model._basis.sweeps is not None
+
+
+def test_cut_of_large_data_into_blocks_does_not_matter(few_are_enough, monkeypatch):
+    whole = make(max_iter=40).fit(LARGE.X)
+    monkeypatch.setattr(numpy_engine, "BLOCK_ENTRIES", 300)
+    cut = make(max_iter=40).fit(LARGE.X)
+    np.testing.assert_allclose(cut.components_, whole.components_, rtol=0, atol=1e-6)

@@ -1,0 +1,165 @@
+"""Both half-steps in one pass: against two half-steps, kernels against their reference, and what must not matter."""
+
+import numpy as np
+import pytest
+
+from robustnmf.engines import NumPyEngine
+from robustnmf.engines.kernels import histogram, rule_of
+from robustnmf.halfquadratic import Method, half_step, sweep
+from robustnmf.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface, SampleNorm, Squared, Truncated
+from robustnmf.outliers import NoRejection
+from robustnmf.scales import FixedScale
+from robustnmf.solvers import SharedGram, one_pass
+from robustnmf.weighting import Weighting
+
+LOSSES = [
+    Squared(),
+    Cauchy(),
+    Huber(),
+    Absolute(),
+    Hypersurface(),
+    Correntropy(),
+    Truncated(Cauchy(), 4.0),
+    Truncated(Squared(), 9.0),
+]
+each_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: getattr(loss, "name", str(loss)))
+
+
+class ReferenceEngine(NumPyEngine):
+    """An engine without kernels."""
+
+    def kernel(self, name):
+        return None
+
+
+class State:
+    """Random data and factors."""
+
+    def __init__(self, n=37, m=23, r=4, dtype=np.float64, missing=False, seed=0):
+        rng = np.random.default_rng(seed)
+        self.X = (rng.random((n, r)) @ rng.random((r, m)) + 0.1 * rng.random((n, m))).astype(dtype)
+        self.X[rng.random((n, m)) < 0.1] *= 20
+        self.M = rng.integers(0, 3, (n, m)).astype(dtype) / 2 if missing else None
+        self.W, self.Ht = rng.random((m, r)).astype(dtype), rng.random((n, r)).astype(dtype)
+        flat = np.sort(rng.choice(n * m, n * m // 20, replace=False))
+        self.hidden = np.stack(np.divmod(flat, m), axis=1)
+
+    def sweep(self, weighting, engine, *, hidden=None, penalty=0.0, solver=None, X=None):
+        """Return W and codes after one iteration."""
+        V = engine.split(self.X if X is None else X)
+        rows = np.cumsum([0, *(len(block) for block in V)])
+        if hidden is not None:
+            starts = np.searchsorted(hidden[:, 0], rows)
+            hidden = [hidden[a:b] - [row, 0] for a, b, row in zip(starts, starts[1:], rows, strict=False)]
+        M = None if self.M is None else engine.split(self.M, like=V)
+        method = Method(weighting.loss, FixedScale(1.0), NoRejection(), solver or SharedGram(3), penalty)
+        W, Ht = sweep(V, M, self.W, engine.split(self.Ht, like=V), weighting, method, engine, hidden)
+        return W, np.concatenate(Ht)
+
+
+def assert_close(found, expected, dtype=np.float64):
+    tolerance = 1e-10 if dtype == np.float64 else 1e-3
+    for a, b in zip(found, expected, strict=True):
+        assert a.dtype == dtype
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+@each_loss
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("missing", [False, True], ids=["complete", "weighted"])
+def test_kernels_agree_with_their_reference(loss, dtype, missing):
+    state = State(dtype=dtype, missing=missing)
+    cut = np.linspace(1.0, 3.0, 23, dtype=dtype)
+    for weighting in (Weighting(loss, 0.5), Weighting(loss, 0.5, cut)):
+        for hidden, penalty in ((None, 0.0), (state.hidden, 0.3)):
+            options = {"hidden": hidden, "penalty": penalty}
+            fast, slow = (state.sweep(weighting, engine, **options) for engine in (NumPyEngine(), ReferenceEngine()))
+            assert_close(fast, slow, dtype)
+
+
+@each_loss
+@pytest.mark.parametrize("missing", [False, True], ids=["complete", "weighted"])
+def test_one_pass_is_two_half_steps(loss, missing):
+    """The codes by their samples, then the basis by its features, each with weights of its own residuals."""
+    state, engine, weighting = State(missing=missing), NumPyEngine(), Weighting(loss, 0.5)
+    parts = {"weighting": weighting, "solver": SharedGram(3), "engine": engine, "xp": np}
+    Ht = half_step(state.X, state.M, state.Ht, A=state.W, **parts)
+    W = half_step(state.X.T, None if state.M is None else state.M.T, state.W, A=Ht, **parts)
+    assert_close(state.sweep(weighting, engine), (W, Ht))
+
+
+@pytest.mark.parametrize("block_entries", [1, 100, 400])
+def test_cut_into_blocks_does_not_matter(block_entries):
+    state, weighting = State(missing=True), Weighting(Cauchy(), 0.5, np.full(23, 2.0))
+    expected = state.sweep(weighting, NumPyEngine(), hidden=state.hidden)
+    assert_close(state.sweep(weighting, NumPyEngine(block_entries=block_entries), hidden=state.hidden), expected)
+
+
+@pytest.mark.parametrize("engine", [NumPyEngine(), ReferenceEngine()], ids=["kernels", "reference"])
+def test_hidden_entries_have_no_influence_at_all(engine):
+    state, weighting = State(), Weighting(Cauchy(), 0.5)
+    X = state.X.copy()
+    X[state.hidden[:, 0], state.hidden[:, 1]] = 1e3
+    expected = state.sweep(weighting, engine, hidden=state.hidden)
+    for a, b in zip(state.sweep(weighting, engine, hidden=state.hidden, X=X), expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("missing", [False, True], ids=["complete", "weighted"])
+@pytest.mark.parametrize("n", [40, 3 * one_pass.MOST_JUDGES])
+@each_loss
+def test_no_iteration_raises_the_objective(loss, n, missing):
+    state, weighting, engine = State(n=n, missing=missing), Weighting(loss, 0.2), NumPyEngine()
+    counts = 1 if state.M is None else state.M
+
+    def objective():
+        return np.sum(counts * weighting.losses(np.abs(state.X - state.Ht @ state.W.T), np))
+
+    path = [objective()]
+    for _ in range(30):
+        state.W, state.Ht = state.sweep(weighting, engine, solver=SharedGram(8))
+        path.append(objective())
+    assert np.all(np.diff(path) <= 1e-12 * path[0])
+    assert path[-1] < path[0]
+
+
+def test_codes_and_basis_stay_where_nothing_counts():
+    state = State(missing=True)
+    state.M[3] = state.M[:, 5] = 0
+    W, Ht = state.sweep(Weighting(Cauchy(), 0.5), NumPyEngine())
+    np.testing.assert_array_equal(Ht[3], state.Ht[3])
+    np.testing.assert_array_equal(W[5], state.W[5])
+
+
+def test_weights_that_kernels_do_not_know_go_the_slow_way():
+    class Own(Cauchy):
+        pass
+
+    assert rule_of(Own(), 1.0, None, np.ones((2, 3))) is None
+    assert rule_of(SampleNorm(), 1.0, None, np.ones((2, 3))) is None
+    assert rule_of(Cauchy(), 1.0, np.ones((2, 1)), np.ones((2, 3))) is None
+    state = State()
+    assert_close(*(state.sweep(Weighting(loss, 0.5), NumPyEngine()) for loss in (Own(), Cauchy())))
+
+
+def test_arrays_of_any_layout_give_the_same():
+    state, weighting = State(), Weighting(Cauchy(), 0.5)
+    expected = state.sweep(weighting, NumPyEngine())
+    state.X, state.W, state.Ht = (np.asfortranarray(a) for a in (state.X, state.W, state.Ht))
+    for a, b in zip(state.sweep(weighting, NumPyEngine()), expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_judges_are_evenly_spread_and_few():
+    for n in (1, 5, one_pass.MOST_JUDGES, one_pass.MOST_JUDGES + 1, 10_000):
+        judges = np.flatnonzero(one_pass._judges(n))
+        assert judges.size <= one_pass.MOST_JUDGES
+        assert judges.size > min(n, one_pass.MOST_JUDGES) // 2
+        assert len(set(np.diff(judges))) <= 1
+
+
+def test_histogram_is_that_of_numpy():
+    rng = np.random.default_rng(0)
+    values, weights = rng.exponential(size=1000), rng.random(1000)
+    expected, _ = np.histogram(values, 40, (0.0, 2.0), weights=weights)
+    np.testing.assert_allclose(histogram(values, weights, 2.0, 40), expected)
