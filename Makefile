@@ -5,13 +5,14 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
+BENCH_STAMP := $(VENV)/.stamp-bench
 
 # One BLAS thread per test process: WORKERS processes with a full thread pool each would fight for the cores.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 # Doctests of a module that needs an absent extra are skipped; every other example in a docstring must run.
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -q --doctest-modules --doctest-ignore-import-errors
 
-.PHONY: demo compare tables test test-all lint clean distclean
+.PHONY: demo compare tables bench test test-all lint clean distclean
 
 demo: $(STAMP)
 	$(BIN)/python -m robustnmf.demo
@@ -23,6 +24,10 @@ compare: $(STAMP)
 # What the default is worth, table by table (hours; `benchmarks/robust_default.py --help` for fewer).
 tables: $(STAMP)
 	$(BIN)/python benchmarks/robust_default.py
+
+# How fast it is, against other packages on the same machine (many minutes; `benchmarks/speed.py --help` for fewer).
+bench: $(BENCH_STAMP)
+	$(BIN)/python benchmarks/speed.py
 
 test: $(STAMP)
 	$(PYTEST) src tests
@@ -38,6 +43,11 @@ lint: $(STAMP)
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	touch $@
+
+# The rivals of the benchmark, torch among them: a large download.
+$(BENCH_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
 	touch $@
 
 # What the tools left behind, compiled kernels included; the environment stays.

@@ -429,7 +429,9 @@ def test_factor_of_the_data_is_a_factor_of_the_result(dtype, factor, method, pre
     assert_finite(results)
     # A power of two rounds nothing; another factor rounds the data, and a few iterations magnify that.
     exact = np.log2(factor).is_integer()
-    tolerance = 0 if exact else 1e-10 if dtype is np.float64 else 1e-2
+    # The default's scale comes from a histogram: an entry that is rounded into the next bin moves it.
+    single = 0.1 if preset == "default" and "cauchy" in method else 5e-3
+    tolerance = 0 if exact else 1e-10 if dtype is np.float64 else single
     assert results["n_iter_"] == expected["n_iter_"]
     for name in ("outliers_", "mask"):  # in single precision a residual may be rounded across the threshold
         assert np.mean(results[name] != expected[name]) <= tolerance, name

@@ -209,7 +209,8 @@ def test_clean_low_rank_is_fitted_like_by_ordinary_nmf(seed):
 def test_spread_between_starts_is_small():
     problem = simulated(outliers=0.2, values=extremes)
     errors = [error(problem, seed) for seed in range(5)]
-    assert max(errors) < 1.5 * min(errors)
+    assert np.median(errors) < 1.1 * min(errors)
+    assert max(errors) < 2 * min(errors)
 
 
 @pytest.mark.parametrize("seed", [0, 1])

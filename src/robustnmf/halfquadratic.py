@@ -14,8 +14,8 @@ from robustnmf.arrays import Array, Blocks, Namespace
 from robustnmf.engines.protocol import Engine
 from robustnmf.heldout import without
 from robustnmf.losses import Loss, Squared
-from robustnmf.outliers import OutlierRule
-from robustnmf.scales import ScaleRule
+from robustnmf.outliers import NoRejection, OutlierRule
+from robustnmf.scales import FixedScale, ScaleRule
 from robustnmf.solvers import LossSolver, Problem, SharedGram, Solver, one_pass
 from robustnmf.weighting import Weighting
 
@@ -195,30 +195,48 @@ def assess(
     scale_floor: float,
 ) -> State:
     """Measure the residuals of W and H: their scale (3-11), outliers (section 3.3) and objective (2-4)."""
-    unscaled = Weighting(method.loss, 1.0)
-    magnitudes = engine.map(_magnitudes, V, M, Ht, W=W, weighting=unscaled)
-    counts = None if M is None else engine.map(_counts, M, weighting=unscaled)
+    if isinstance(method.scale, FixedScale) and isinstance(method.outliers, NoRejection):
+        weighting = Weighting(method.loss, max(method.scale.value, scale_floor), None, method.outliers)
+        sums = engine.sum(_measure, V, M, Ht, W=W, weighting=weighting)  # no rule has to see all residuals at once
+    else:
+        unscaled = Weighting(method.loss, 1.0)
+        magnitudes = engine.map(_magnitudes, V, M, Ht, W=W, weighting=unscaled)
+        counts = None if M is None else engine.map(_counts, M, weighting=unscaled)
+        weighting = _apply_rules(magnitudes, counts, previous, method, engine, scale_floor)
+        sums = engine.sum(_summarise, magnitudes, counts, M, weighting=weighting)
+    losses, n_outliers, n_observed, weight = sums
+    scale = weighting.scale
+    first_scale = scale if previous is None else previous.first_scale
+    objective = comparable(losses, weight, method.loss, scale / first_scale)
+    if method.penalty:
+        objective += method.penalty / scale * float(engine.sum(_total, Ht, W=W))
+    return State(W, Ht, weighting, objective, first_scale, n_outliers / max(n_observed, 1))
+
+
+def _apply_rules(
+    magnitudes: Blocks,
+    counts: Blocks | None,
+    previous: State | None,
+    method: Method,
+    engine: Engine,
+    scale_floor: float,
+) -> Weighting:
+    """Return scale and cut that the rules of the method find for the magnitudes of the residuals."""
     scale = method.scale(magnitudes, counts, None if previous is None else previous.weighting.scale, engine)
     if not 0 <= scale < inf:
         raise ValueError(
             f"A scale rule must return a non-negative, finite number; {method.scale!r} returned {scale!r}."
         )
     scale = max(scale, scale_floor)
-    first_scale = scale if previous is None else previous.first_scale
     cut = method.outliers(magnitudes, counts, scale, engine)
     if cut is not None:
         n_magnitudes = magnitudes[0].shape[1]
-        cut = engine.xp.broadcast_to(engine.xp.asarray(cut, dtype=W.dtype), (n_magnitudes,))
+        cut = engine.xp.broadcast_to(engine.xp.asarray(cut, dtype=magnitudes[0].dtype), (n_magnitudes,))
         if not engine.xp.all(cut >= 0):
             raise ValueError(
                 f"An outlier rule must return non-negative thresholds; {method.outliers!r} returned {cut}."
             )
-    weighting = Weighting(method.loss, scale, cut, method.outliers)
-    losses, n_outliers, n_observed, weight = engine.sum(_summarise, magnitudes, counts, M, weighting=weighting)
-    objective = comparable(losses, weight, method.loss, scale / first_scale)
-    if method.penalty:
-        objective += method.penalty / scale * float(engine.sum(_total, Ht, W=W))
-    return State(W, Ht, weighting, objective, first_scale, n_outliers / max(n_observed, 1))
+    return Weighting(method.loss, scale, cut, method.outliers)
 
 
 def comparable(losses: float, weight: float, loss: Loss, ratio: float) -> float:
@@ -257,6 +275,14 @@ def _total(Ht: Array, *, W: Array, xp: Namespace) -> float:
     return float(xp.sum(Ht @ xp.sum(W, axis=0), dtype=xp.float64))
 
 
+def _measure(
+    Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace
+) -> tuple[float, int, int, float]:
+    """Return what `_summarise` does, from the data."""
+    A = weighting.magnitudes(Vt - Ht @ W.T, M, xp)
+    return _summarise(A, None if M is None else weighting.counts(M, xp), M, weighting=weighting, xp=xp)
+
+
 def _summarise(
     A: Array, counts: Array | None, M: Array | None, *, weighting: Weighting, xp: Namespace
 ) -> tuple[float, int, int, float]:
@@ -266,7 +292,8 @@ def _summarise(
     untruncated one stays comparable. Truncation at a fixed cap is part of the loss and so of the objective.
     """
     rho = weighting.losses(A, xp)
-    outlier = weighting.outliers(A, M, xp)
+    never = weighting.loss.is_quadratic and weighting.cut is None
+    outlier = xp.zeros(A.shape, dtype=xp.bool) if never else weighting.outliers(A, M, xp)
     if counts is None:
         return float(xp.sum(rho, dtype=xp.float64)), int(xp.count_nonzero(outlier)), A.size, float(A.size)
     observed = counts > 0

@@ -151,11 +151,11 @@ def _observed(V: Matrix, M: Matrix | None) -> Matrix:
 
 
 def _median(rows: Matrix) -> Matrix:
-    """Return the lower median of each row (destroyed), ignoring NaN; 0 where nothing is observed."""
+    """Return the median of each row (destroyed), ignoring NaN; 0 where nothing is observed."""
     rows = np.ascontiguousarray(rows)
     missing = np.isnan(rows)
     if missing.any():
         rows[missing.all(axis=1)] = 0.0
         return np.asarray(np.nanmedian(rows, axis=1))
-    middle = (rows.shape[1] - 1) // 2
-    return np.partition(rows, middle, axis=1)[:, middle]
+    middle = [(rows.shape[1] - 1) // 2, rows.shape[1] // 2]
+    return np.asarray(np.partition(rows, middle, axis=1)[:, middle].mean(axis=1))

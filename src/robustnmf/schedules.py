@@ -247,7 +247,8 @@ class _Walk:
         judge.offer(path.point)
         point, last, mixture, converged = path.point, path.last, path.mixture, False
         self.momentum = self.plan.momentum
-        while not (converged or self.log.stopped) and self.log.n_iter < self.max_iter - 2 * self.last_iter:
+        most = self.max_iter - (1 + MOST_RELAXATIONS) * self.last_iter
+        while not (converged or self.log.stopped) and self.log.n_iter < most:
             weighting = self.weigh(point, mixture)
             last, point = point, self._advance(point, last, weighting, self.method, judge)
             mixture = self._mixture(point, mixture)
