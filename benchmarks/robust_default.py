@@ -212,7 +212,7 @@ def other(method: str, rank: int, start: int, options: Options, max_iter: int) -
 
 def least_squares(rank: int, start: int, options: Options) -> RobustNMF:
     """Return weighted least squares: plain NMF, and with the weights of the clean entries an oracle."""
-    return RobustNMF(rank, method="l2", solver="hals", random_state=start, tol=1e-7, **options.limit(500))
+    return RobustNMF(rank, method="l2", random_state=start, tol=1e-7, **options.limit(500))
 
 
 def plain_nmf(rank: int, start: int, options: Options) -> NMF:

@@ -5,6 +5,7 @@ from threading import get_ident
 
 import numpy as np
 import pytest
+from numba import get_num_threads
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from conftest import make_data
@@ -134,3 +135,14 @@ def test_light_functions_stay_in_the_calling_thread():
     here = light(lambda x, *, xp: get_ident())
     with engine.running():
         assert set(engine.map(here, [X] * 20)) == {get_ident()}
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_threads_follow_threadpoolctl(limit):
+    with threadpool_limits(limits=limit, user_api="blas"):
+        assert NumPyEngine().n_threads == min(limit, get_num_threads())
+
+
+def test_fits_side_by_side_have_one_thread_each():
+    with threadpool_limits(limits=2, user_api="blas"), NumPyEngine().running():
+        assert NumPyEngine().n_threads == 1

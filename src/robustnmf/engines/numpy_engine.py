@@ -31,7 +31,7 @@ class NumPyEngine:
     Parameters
     ----------
     n_threads : int or None
-        Threads that work on the blocks; None takes Numba's setting (``NUMBA_NUM_THREADS``).
+        Threads that work on the blocks; None takes what Numba and BLAS are allowed.
     block_entries : int or None
         Entries of the data matrix in one block; None takes `BLOCK_ENTRIES`.
     """
@@ -160,10 +160,14 @@ class NumPyEngine:
 
 
 def _default_threads() -> int:
-    """Return Numba's number of threads, which follows NUMBA_NUM_THREADS and the cores at hand."""
+    """Return how many threads may be used: what Numba has (``NUMBA_NUM_THREADS``, the cores), but no more than BLAS.
+
+    So `threadpoolctl`, ``OMP_NUM_THREADS`` and joblib's workers limit a fit as they limit scikit-learn; and fits that
+    run side by side in threads, which find BLAS limited to one by the first, do not fight for the cores.
+    """
     from numba import get_num_threads
 
-    return int(get_num_threads())
+    return int(min([get_num_threads(), *_single_threaded_blas.limits()]))
 
 
 class _SingleThreadedBlas:
@@ -181,6 +185,11 @@ class _SingleThreadedBlas:
     @cached_property
     def _controller(self) -> Any:
         return ThreadpoolController()
+
+    def limits(self) -> list[int]:
+        """Return the number of threads of BLAS, if it tells; of several libraries the most."""
+        threads = [library["num_threads"] for library in self._controller.info() if library["user_api"] == "blas"]
+        return [max(threads)] if threads else []
 
     def __enter__(self) -> None:
         with self._lock:
