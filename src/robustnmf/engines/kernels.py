@@ -19,8 +19,8 @@ from robustnmf.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface,
 TILE_ENTRIES = 2**15
 # What a few tiles say of the basis is summed up in one matrix product.
 PANEL_ENTRIES = 2**17
-# A matrix product with fewer rows is no faster.
-SMALLEST_TILE = 32
+# A matrix product with fewer rows is no faster; but of very wide data even so many rows would not fit.
+SMALLEST_TILE, LARGEST_TILE_ENTRIES = 32, 2**20
 
 _FAST: dict[str, Any] = {
     "cache": True,
@@ -316,7 +316,7 @@ def _work_space(Y: Any) -> tuple[Any, Any, Any]:
     Every thread keeps its own from one call to the next: fresh memory of this size costs more than the work.
     """
     n_rows, p = Y.shape
-    tile = min(n_rows, max(SMALLEST_TILE, TILE_ENTRIES // p))
+    tile = min(n_rows, max(TILE_ENTRIES // p, min(SMALLEST_TILE, LARGEST_TILE_ENTRIES // p), 1))
     panel = min(n_rows, tile * max(1, PANEL_ENTRIES // (tile * p)))
     needed = (tile + 2 * panel) * p
     memory = getattr(_THREAD, "memory", None)
