@@ -1,10 +1,12 @@
 """The contract of engines: blocks, reductions, threads."""
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_all_start_methods, get_context
 from threading import get_ident
 
 import numpy as np
 import pytest
+from joblib import Parallel, delayed
 from numba import get_num_threads
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -146,3 +148,22 @@ def test_threads_follow_threadpoolctl(limit):
 def test_fits_side_by_side_have_one_thread_each():
     with threadpool_limits(limits=2, user_api="blas"), NumPyEngine().running():
         assert NumPyEngine().n_threads == 1
+
+
+def components_of(seed):
+    return RobustNMF(3, random_state=seed).fit(X).components_
+
+
+@pytest.mark.skipif("fork" not in get_all_start_methods(), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_fits_in_forked_processes_are_those_of_this_one():
+    expected = [components_of(seed) for seed in range(4)]
+    with ProcessPoolExecutor(2, mp_context=get_context("fork")) as pool:
+        for found, wanted in zip(pool.map(components_of, range(4)), expected, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_fits_in_workers_of_joblib_are_those_of_this_process():
+    found = Parallel(n_jobs=2)(delayed(components_of)(seed) for seed in range(4))
+    for seed, components in enumerate(found):
+        np.testing.assert_array_equal(components, components_of(seed))
