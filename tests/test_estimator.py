@@ -365,12 +365,19 @@ def test_results_have_the_dtype_of_the_data(dtype, X):
 
 
 @each_class
-def test_reaching_max_iter_warns_with_the_last_relative_change(cls, X):
+def test_reaching_max_iter_warns(cls, X):
     model = make(cls, max_iter=3, tol=1e-12)
     with pytest.warns(ConvergenceWarning, match=f"{cls.__name__} did not converge in 3 iterations") as caught:
         model.fit(X)
-    assert f"{model.history_['relative_change'][-1]:.1e}" in str(caught[0].message)
+    assert "tol is 1.0e-12" in str(caught[0].message)
     assert not model.converged_
+
+
+def test_warning_names_the_last_relative_change_that_is_known(X):
+    model = make(max_iter=3, tol=1e-12, schedule="plain")
+    with pytest.warns(ConvergenceWarning) as caught:
+        model.fit(X)
+    assert f"was still {model.history_['relative_change'][-1]:.1e}" in str(caught[0].message)
 
 
 def test_convergence_does_not_warn(X):

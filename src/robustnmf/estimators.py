@@ -69,7 +69,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Most iterations.
     tol : float
         Stop when the objective changes by less than `tol` times its fall so far, eq. (3-9). The objective of a staged
-        fit is the mean Cauchy loss of entries held out of it.
+        fit is the mean Cauchy loss of entries held out of it; it stops when that falls by less than `tol` times itself.
     random_state : int, RandomState, Generator or None
         Seed of the start.
     verbose : int
@@ -220,7 +220,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if result.warning:
             warnings.warn(f"{type(self).__name__}: {result.warning}", DataQualityWarning, stacklevel=3)
         if not (result.converged or result.stopped):
-            self._warn_of_convergence(result.history[-1])
+            self._warn_of_convergence(result.history)
         return codes
 
     def transform(self, X: Any, *, weights: Any = None) -> Matrix:
@@ -385,11 +385,12 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         sums = basis.describe(V, M, Ht, engine.split(weights, like=V), engine.split(outliers, like=V), engine)
         return engine.join(Ht), Description(weights, outliers, *(engine.join(blocks) for blocks in sums))
 
-    def _warn_of_convergence(self, last: Iteration) -> None:
+    def _warn_of_convergence(self, history: list[Iteration]) -> None:
+        known = [iteration.relative_change for iteration in history if iteration.relative_change < inf]
+        change = f"the relative change of the objective was still {known[-1]:.1e}, and " if known else ""
         warnings.warn(
-            f"{type(self).__name__} did not converge in {self.max_iter} iterations: the objective still changes "
-            f"by {last.relative_change:.1e} of its fall, tol is {self.tol:.1e}. Increase max_iter, or tol if the "
-            "result is good enough.",
+            f"{type(self).__name__} did not converge in {self.max_iter} iterations: {change}tol is {self.tol:.1e}. "
+            "Increase max_iter, or tol if the result is good enough.",
             ConvergenceWarning,
             stacklevel=4,  # beyond this method, fit_transform and scikit-learn's wrapper of it
         )
