@@ -179,9 +179,8 @@ def half_step(
     linear = penalty * xp.sum(A, axis=0) if penalty else None
     if isinstance(solver, SharedGram):
         return one_pass.improve(Y, M, X, A, linear, weighting=weighting, solver=solver, engine=engine)
-    residual = Y - X @ A.T
-    Q = weighting.weights(residual, M, xp)
-    return solver.solve(Problem(A, Y, Q, xp, linear, residual), X, engine)
+    Q = weighting.weights(Y - X @ A.T, M, xp)
+    return solver.solve(Problem(A, Y, Q, xp, linear), X, engine)
 
 
 def assess(

@@ -50,7 +50,7 @@ MOMENTUM_GROWTH, MOST_MOMENTUM = 1.02, 0.9
 RELAXED = 2.0
 # They become so at most so often,
 MOST_RELAXATIONS = 2
-# and only if squared residuals fall below this part of what they were. Where the tails are errors, they do not fall.
+# and only if squared residuals of held-out entries fall below this part of what they were: errors nobody can predict.
 CLEARLY_BETTER = 0.99
 # With so many samples per component, errors in some of them cannot mislead a feature.
 FEW_SAMPLES = 8
