@@ -114,6 +114,18 @@ class TestContract:
         np.testing.assert_allclose(together, alone, rtol=tol, atol=tol)
 
 
+@pytest.mark.parametrize("weighted", [True, False], ids=["weighted", "one-gram"])
+@pytest.mark.parametrize("max_iter", [1, 7, 500])
+def test_nesterov_kernel_agrees_with_its_reference(max_iter, weighted):
+    problem, X0 = make_problem()
+    if weighted:
+        problem.Q[1] = 0  # nothing to solve
+    else:
+        problem = Problem(problem.A, problem.Y, None, problem.xp)
+    kernel, reference = (Nesterov(tol=1e-6, max_iter=max_iter).solve(problem, X0, engine) for engine in ENGINES)
+    np.testing.assert_allclose(kernel, reference, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("limit", [2**23, 1], ids=["khatri-rao", "batched"])
 def test_gram_matrices_are_weighted_products(limit, monkeypatch):
     monkeypatch.setattr("robustnmf.solvers.problem._TEMPORARY_ENTRIES", limit)

@@ -94,6 +94,73 @@ def hals(At: Any, Y: Any, Q: Any, linear: Any, X: Any, max_iter: int, tol: float
     return sweeps
 
 
+@_contiguous
+@njit(**_FAST)
+def nesterov(G: Any, rhs: Any, X0: Any, step: Any, tol: float, max_iter: int) -> Any:
+    """Algorithm 1 for one problem after the other; twin of ``robustnmf.solvers.nesterov._descend``.
+
+    Parameters
+    ----------
+    G : (B, r, r) or (1, r, r); rhs, X0 : (B, r); step : (B,) or (1,).
+
+    Returns
+    -------
+    The solutions, (B, r).
+    """
+    n_problems, r = X0.shape
+    zero, one = X0.dtype.type(0), X0.dtype.type(1)
+    X = X0.copy()
+    z, gradient_z = np.empty(r, dtype=X0.dtype), np.empty(r, dtype=X0.dtype)
+    h, gradient = np.empty(r, dtype=X0.dtype), np.empty(r, dtype=X0.dtype)
+    for b in range(n_problems):
+        Gb, length = G[b if len(G) > 1 else 0], step[b if len(step) > 1 else 0]
+        h[:] = X0[b]
+        z[:] = h
+        _affine(Gb, rhs[b], h, gradient)
+        gradient_z[:] = gradient
+        target = tol * sqrt(_projected_square(gradient, h))
+        if not (length > 0 and target > 0):
+            continue
+        alpha = 1.0
+        for _ in range(max_iter):
+            last_alpha, alpha = alpha, (1 + sqrt(4 * alpha**2 + 1)) / 2
+            momentum = X0.dtype.type((last_alpha - 1) / alpha)
+            for k in range(r):
+                new = max(z[k] - length * gradient_z[k], zero)
+                z[k] = new + momentum * (new - h[k])
+                h[k] = new
+                gradient_z[k] = -momentum * gradient[k]
+            _affine(Gb, rhs[b], h, gradient)
+            for k in range(r):
+                gradient_z[k] += (one + momentum) * gradient[k]
+            if sqrt(_projected_square(gradient, h)) <= target:
+                break
+        for k in range(r):
+            X[b, k] = max(z[k], zero)
+    return X
+
+
+@njit(**_FAST)
+def _affine(G: Any, rhs: Any, x: Any, gradient: Any) -> None:
+    """Set the gradient to G x - rhs; G is symmetric."""
+    for k in range(len(x)):
+        gradient[k] = -rhs[k]
+    for k in range(len(x)):
+        if x[k] != 0:
+            for i in range(len(x)):
+                gradient[i] += x[k] * G[k, i]
+
+
+@njit(**_FAST)
+def _projected_square(gradient: Any, x: Any) -> Any:
+    """Return the sum of squares of the gradient, components that point out of the feasible set left out."""
+    total = gradient.dtype.type(0)
+    for k in range(len(x)):
+        if x[k] > 0 or gradient[k] < 0:
+            total += gradient[k] * gradient[k]
+    return total
+
+
 @njit(**_FAST)
 def _propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int) -> Any:
     """Coordinate descent with one Gram matrix for all rows; twin of ``robustnmf.solvers.shared_gram.propose``.

@@ -32,38 +32,52 @@ class Nesterov:
 
     def solve(self, problem: Problem, X0: Array, engine: Engine) -> Array:
         """Return the solutions of all problems, (B, r)."""
-        solved = [self._solve(problem[rows], X0[rows], engine.xp) for rows in problem.chunks()]
+        solved = [self._solve(problem[rows], X0[rows], engine) for rows in problem.chunks()]
         return engine.xp.concat(solved, axis=0)
 
-    def _solve(self, problem: Problem, X0: Array, xp: Namespace) -> Array:
-        G, rhs = problem.gram, problem.rhs
+    def _solve(self, problem: Problem, X0: Array, engine: Engine) -> Array:
+        xp, G, rhs = engine.xp, problem.gram, problem.rhs
         L = xp.linalg.eigvalsh(G)[:, -1]  # line 2: the spectral norm of A' D A
         # Where all weights are zero, or so small that 1 / L overflows, there is nothing to solve.
         usable = L > xp.finfo(L.dtype).tiny / xp.finfo(L.dtype).eps
-        step = xp.where(usable, 1 / xp.where(usable, L, 1), 0)[:, None]
-        target = self.tol * _projected_gradient_norm(G, rhs, X0, xp)
+        step = xp.where(usable, 1 / xp.where(usable, L, 1), 0)
+        kernel = engine.kernel("nesterov")
+        if kernel is None:
+            X = _descend(G, rhs, X0, step, self.tol, self.max_iter, xp)
+        else:
+            X = kernel(G, rhs, X0, step, self.tol, self.max_iter)
+        return _better(G, rhs, X, X0, xp)
 
-        X = xp.asarray(X0, copy=True)
-        rows = xp.nonzero(usable & (target > 0))[0]  # the problems still being solved
-        G, step = (a if a.shape[0] == 1 else a[rows] for a in (G, step))  # one for all if there are no weights
-        rhs, target, start = rhs[rows], target[rows], X0[rows]
-        h = z = start  # line 1
-        alpha = 1.0
-        for _ in range(self.max_iter):
-            if rows.shape[0] == 0:
-                break
-            h_last, h = h, _positive(z - step * _gradient(G, rhs, z), xp)  # lines 3 and 4
-            alpha_last, alpha = alpha, (1 + sqrt(4 * alpha**2 + 1)) / 2  # line 5
-            z = h + (alpha_last - 1) / alpha * (h - h_last)  # line 6
-            done = _projected_gradient_norm(G, rhs, h, xp) <= target  # eq. (3-8)
-            if xp.any(done):
-                G_done = G if G.shape[0] == 1 else G[done]
-                X[rows[done]] = _better(G_done, rhs[done], _positive(z[done], xp), start[done], xp)  # line 8
-                go = ~done
-                G, step = (a if a.shape[0] == 1 else a[go] for a in (G, step))
-                rows, rhs, target, start, h, z = (a[go] for a in (rows, rhs, target, start, h, z))
-        X[rows] = _better(G, rhs, _positive(z, xp), start, xp)
-        return X
+
+def _descend(G: Array, rhs: Array, X0: Array, step: Array, tol: float, max_iter: int, xp: Namespace) -> Array:
+    """Return what lines 1 to 8 make of every problem, (B, r); `step` is 1 / L_j, or 0 where nothing is to be solved."""
+    X = xp.asarray(X0, copy=True)
+    gradient = _gradient(G, rhs, X)
+    target = tol * _projected_norm(gradient, X, xp)
+    rows = xp.nonzero((step > 0) & (target > 0))[0]  # the problems still being solved
+    G, step = (a if a.shape[0] == 1 else a[rows] for a in (G, step[:, None]))  # one for all if there are no weights
+    rhs, target, h, gradient = rhs[rows], target[rows], X[rows], gradient[rows]
+    z, gradient_z = h, gradient  # line 1
+    alpha = 1.0
+    for _ in range(max_iter):
+        if rows.shape[0] == 0:
+            break
+        h_last, h = h, _positive(z - step * gradient_z, xp)  # lines 3 and 4
+        alpha_last, alpha = alpha, (1 + sqrt(4 * alpha**2 + 1)) / 2  # line 5
+        momentum = (alpha_last - 1) / alpha
+        z = h + momentum * (h - h_last)  # line 6
+        gradient_last, gradient = gradient, _gradient(G, rhs, h)
+        gradient_z = gradient + momentum * (gradient - gradient_last)  # the gradient is affine
+        done = _projected_norm(gradient, h, xp) <= target  # eq. (3-8)
+        if xp.any(done):
+            X[rows[done]] = _positive(z[done], xp)  # line 8
+            go = ~done
+            G, step = (a if a.shape[0] == 1 else a[go] for a in (G, step))
+            rows, rhs, target, h, z, gradient, gradient_z = (
+                a[go] for a in (rows, rhs, target, h, z, gradient, gradient_z)
+            )
+    X[rows] = _positive(z, xp)
+    return X
 
 
 def _gradient(G: Array, rhs: Array, X: Array) -> Array:
@@ -73,9 +87,8 @@ def _gradient(G: Array, rhs: Array, X: Array) -> Array:
     return (G @ X[:, :, None])[:, :, 0] - rhs
 
 
-def _projected_gradient_norm(G: Array, rhs: Array, X: Array, xp: Namespace) -> Array:
-    """Return the norm of the gradient without the components that point out of the feasible set."""
-    gradient = _gradient(G, rhs, X)
+def _projected_norm(gradient: Array, X: Array, xp: Namespace) -> Array:
+    """Return the norm of the gradient at X without the components that point out of the feasible set."""
     gradient = xp.where((X > 0) | (gradient < 0), gradient, 0)
     return xp.sqrt(xp.sum(gradient * gradient, axis=1))
 
