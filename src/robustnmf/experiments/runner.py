@@ -1,0 +1,120 @@
+"""Runs tasks on all cores, keeps what is finished, and says how long the rest will take."""
+
+import os
+import sys
+import traceback
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import NamedTuple
+
+from joblib import Parallel, delayed
+from sklearn.exceptions import ConvergenceWarning
+from tqdm import tqdm
+
+from robustnmf.experiments.results import Log
+from robustnmf.experiments.task import Experiment, Outcome, Task
+
+
+class Finished(NamedTuple):
+    """What a worker sends back."""
+
+    task: Task
+    outcome: Outcome | None
+    failure: str | None
+    seconds: float
+
+
+def run_tasks(
+    tasks: Sequence[Task],
+    experiments: dict[str, Experiment],
+    log: Log,
+    *,
+    version: str,
+    data: Path | None = None,
+    n_jobs: int | None = None,
+    quiet: bool = False,
+) -> int:
+    """Run the tasks that the log does not have yet, and return how many failed.
+
+    Results are written down as they come: whatever ends this process, no finished task is lost or run again. A task
+    that fails is noted and does not stop the others.
+    """
+    left = [task for task in tasks if task.key(version) not in log]
+    n_jobs = n_jobs or os.cpu_count() or 1
+    outlook = Outlook(left, n_jobs)
+    failed = 0
+    # On a terminal a bar, elsewhere a line now and then.
+    often = {} if sys.stderr.isatty() else {"mininterval": 20.0}
+    bar = tqdm(total=len(tasks), initial=len(tasks) - len(left), unit="fit", disable=quiet, **often)
+    with bar:
+        for finished in _in_parallel(left, experiments, data, n_jobs):
+            log.add(finished.task, version, finished.seconds, finished.outcome, finished.failure)
+            outlook.note(finished)
+            failed += finished.failure is not None
+            bar.set_postfix_str(f"{outlook} left", refresh=False)
+            bar.update()
+    return failed
+
+
+def _in_parallel(
+    tasks: Sequence[Task], experiments: dict[str, Experiment], data: Path | None, n_jobs: int
+) -> Iterator[Finished]:
+    """Yield results as they come, from processes with one thread each."""
+    jobs = (delayed(attempt)(experiments[task.experiment], task, data) for task in tasks)
+    if n_jobs == 1:
+        yield from (function(*arguments) for function, arguments, _ in jobs)
+    elif tasks:
+        # One task at a time goes to a worker: they differ too much in length to be sent in batches.
+        workers = Parallel(
+            n_jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs", inner_max_num_threads=1
+        )
+        yield from workers(jobs)
+
+
+def attempt(experiment: Experiment, task: Task, data: Path | None) -> Finished:
+    """Run one task, whatever comes of it."""
+    begin = perf_counter()
+    outcome, failure = None, None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # every model is run for the iterations of the protocol
+            warnings.simplefilter("ignore", UserWarning)  # contamination beyond repair is what some settings are about
+            outcome = experiment.run(task, data)
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        failure = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
+    return Finished(task, outcome, failure, perf_counter() - begin)
+
+
+class Outlook:
+    """How long the rest will take: the mean time of what ran, by experiment and method, on all cores."""
+
+    def __init__(self, tasks: Sequence[Task], n_jobs: int) -> None:
+        self.n_jobs = n_jobs
+        self.waiting: dict[tuple[str, str], int] = defaultdict(int)
+        self.spent: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for task in tasks:
+            self.waiting[task.experiment, task.method] += 1
+
+    def note(self, finished: Finished) -> None:
+        """Take one off the list."""
+        kind = (finished.task.experiment, finished.task.method)
+        self.waiting[kind] -= 1
+        self.spent[kind].append(finished.seconds)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that are left, NaN before anything is known; kinds not run yet count as the mean of the others."""
+        if not self.spent:
+            return float("nan")
+        means = {kind: sum(times) / len(times) for kind, times in self.spent.items()}
+        typical = sum(means.values()) / len(means)
+        return sum(count * means.get(kind, typical) for kind, count in self.waiting.items()) / self.n_jobs
+
+    def __str__(self) -> str:
+        minutes, seconds = divmod(round(self.seconds), 60)
+        hours, minutes = divmod(minutes, 60)
+        return f"about {hours} h {minutes:02d} min" if hours else f"about {minutes} min {seconds:02d} s"
