@@ -8,6 +8,7 @@ from robustnmf.engines.kernels import histogram, rule_of
 from robustnmf.halfquadratic import Method, half_step, sweep
 from robustnmf.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface, SampleNorm, Squared, Truncated
 from robustnmf.outliers import NoRejection
+from robustnmf.penalties import Penalties
 from robustnmf.scales import FixedScale
 from robustnmf.solvers import SharedGram, one_pass
 from robustnmf.weighting import Weighting
@@ -52,7 +53,9 @@ class State:
             starts = np.searchsorted(hidden[:, 0], rows)
             hidden = [hidden[a:b] - [row, 0] for a, b, row in zip(starts, starts[1:], rows, strict=False)]
         M = None if self.M is None else engine.split(self.M, like=V)
-        method = Method(weighting.loss, FixedScale(1.0), NoRejection(), solver or SharedGram(3), penalty)
+        method = Method(
+            weighting.loss, FixedScale(1.0), NoRejection(), solver or SharedGram(3), Penalties(product=penalty)
+        )
         W, Ht = sweep(V, M, self.W, engine.split(self.Ht, like=V), weighting, method, engine, hidden)
         return W, np.concatenate(Ht)
 

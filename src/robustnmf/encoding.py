@@ -18,6 +18,7 @@ from robustnmf.arrays import Array, Blocks, Namespace
 from robustnmf.engines.protocol import Engine
 from robustnmf.halfquadratic import half_step
 from robustnmf.losses import Huber, squared_ratio
+from robustnmf.penalties import NO_PENALTIES, Penalties
 from robustnmf.solvers import SharedGram
 from robustnmf.weighting import Weighting
 
@@ -54,8 +55,7 @@ class Basis:
     """Typical code, (r,)."""
     weighting: Weighting
     """Loss, scale and outlier thresholds."""
-    penalty: float = 0.0
-    """Weight of the penalty, see `robustnmf.halfquadratic.Method`."""
+    penalties: Penalties = NO_PENALTIES
     sweeps: int | None = None
     """Sweeps after which codes stop short of following the noise; None lets them converge."""
 
@@ -76,14 +76,18 @@ class Basis:
         *_, Ht = self.path_of_codes(V, M, self.sweeps, engine)
         return Ht
 
+    @property
+    def on_codes(self) -> dict[str, Any]:
+        """What `half_step` has to know of the penalties."""
+        return {"penalties": self.penalties, "net": self.penalties.codes, "scale": self.weighting.scale}
+
     def path_of_codes(self, V: Blocks, M: Blocks | None, sweeps: int, engine: Engine) -> Iterator[Blocks]:
         """Yield the typical code at the size of each sample, then the codes after each sweep of coordinate descent."""
         Ht = engine.map(_start, V, M, basis=self, engine=engine)
         yield Ht
-        parts = {"A": self.W, "solver": SharedGram(max_iter=1), "engine": engine}
-        penalty = self.penalty * self.weighting.scale
+        parts = {"A": self.W, "solver": SharedGram(max_iter=1), "engine": engine, **self.on_codes}
         for _ in range(sweeps):
-            Ht = engine.map(half_step, V, M, Ht, weighting=self.weighting, penalty=penalty, **parts)
+            Ht = engine.map(half_step, V, M, Ht, weighting=self.weighting, **parts)
             yield Ht
 
     def describe(
@@ -118,7 +122,7 @@ def encode(
     """Encode one block, twice: sceptical of what is far from the typical sample, and following it; the better stays."""
     # Which solver learnt the basis does not matter for the best code of a sample; this one is fast and starts anywhere.
     parts: dict[str, Any] = {"A": basis.W, "solver": SharedGram(max_iter=4), "engine": engine, "xp": xp}
-    parts["penalty"] = basis.penalty * basis.weighting.scale
+    parts |= basis.on_codes
     typical = _start(Y, M, basis=basis, engine=engine, xp=xp)
     attempts = [_anneal(Y, M, first, basis.weighting, parts) for first in (typical, _follow(Y, M, typical, parts))]
     sceptical, following = (losses(Y, M, X, basis, xp) for X in attempts)

@@ -18,13 +18,22 @@ from tqdm.auto import tqdm
 
 from robustnmf.encoding import Basis, Description, typical_code
 from robustnmf.engines import NumPyEngine
-from robustnmf.errors import DataQualityWarning
-from robustnmf.halfquadratic import Callback, Iteration, Result, comparable
+from robustnmf.errors import DataQualityWarning, IncompatibleError
+from robustnmf.halfquadratic import Callback, Iteration, Result, comparable, penalty_value, take_start
 from robustnmf.methods import Parts, resolve
+from robustnmf.penalties import ElasticNet, Penalties
 from robustnmf.scales import FixedScale
-from robustnmf.solvers import SparseError
+from robustnmf.solvers import LossSolver, SharedGram, SparseError
 from robustnmf.solvers.sparse_error import sparse_error
-from robustnmf.validation import Observations, check_observations, check_rank, check_start
+from robustnmf.streaming import Stream, clean_samples
+from robustnmf.validation import (
+    Observations,
+    check_components,
+    check_observations,
+    check_rank,
+    check_start,
+    put_known,
+)
 
 Matrix = NDArray[Any]
 
@@ -72,6 +81,20 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         fit is the mean Cauchy loss of entries held out of it; it stops when that falls by less than `tol` times itself.
     random_state : int, RandomState, Generator or None
         Seed of the start.
+    alpha_W, alpha_H : float, float or "same"
+        Weight of the penalty on the codes and on the components, as in scikit-learn's NMF, whose W are the codes:
+
+            alpha_W * n_features * (l1_ratio * ||codes||_1 + (1 - l1_ratio) / 2 * ||codes||^2)
+            + alpha_H * n_samples * (l1_ratio * ||components||_1 + (1 - l1_ratio) / 2 * ||components||^2)
+
+        is added to the loss in units of X squared, in which an entry that fits costs half its squared residual.
+    l1_ratio : float
+        Share of the L1 norm in the penalties, between 0 and 1.
+    fixed_components : array-like (n_fixed, n_features) or None
+        Components that are known: they become the first rows of `components_` as they are, and only the others, if
+        any, are learnt.
+    forget_factor : float
+        What is left of the influence of earlier batches after each `partial_fit`, between 0 and 1.
     verbose : int
         1 shows a progress bar with objective, scale and share of outliers.
     callback : callable or None
@@ -80,7 +103,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     Attributes
     ----------
     components_ : ndarray (n_components, n_features)
-        Non-negative components, each with maximum 1 (or 0 if it is not used).
+        Non-negative components, each with maximum 1 (or 0 if it is not used). With penalties they are as large as the
+        penalties want them; known ones are as they were given.
     scale_ : float
         Scale of clean residuals, in units of X.
     thresholds_ : ndarray (n_features,)
@@ -108,6 +132,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         The parts that "auto" and the names stood for.
     n_components_ : int
         Number of components.
+    n_samples_seen_ : int
+        Samples seen by `fit`, or by all calls of `partial_fit`.
     n_features_in_ : int
         Number of features seen in fit.
     feature_names_in_ : ndarray of str
@@ -151,6 +177,11 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         max_iter: int = 200,
         tol: float = 1e-4,
         random_state: Any = None,
+        alpha_W: float = 0.0,
+        alpha_H: float | str = "same",
+        l1_ratio: float = 0.0,
+        fixed_components: Any = None,
+        forget_factor: float = 0.95,
         verbose: int = 0,
         callback: Callback | None = None,
     ) -> None:
@@ -166,6 +197,11 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state
+        self.alpha_W = alpha_W
+        self.alpha_H = alpha_H
+        self.l1_ratio = l1_ratio
+        self.fixed_components = fixed_components
+        self.forget_factor = forget_factor
         self.verbose = verbose
         self.callback = callback
 
@@ -190,13 +226,16 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         with _unchanged_on_failure(self), NumPyEngine().running() as engine:
             data = check_observations(self, X, weights, reset=True)
             rank = check_rank(self.n_components, data.X, type(self).__name__)
+            known = check_components(self.fixed_components, data.X, rank)
             unit = data_unit(data.X)
+            parts = replace(parts, penalties=self._penalties(parts, data.X.shape, unit))
             given, data = data, data.in_unit(unit, data.X.dtype)
-            result = self._run(data, rank, parts, unit, engine)
+            result = self._run(data, rank, parts, known, unit, engine)
             importance = None if data.M is None else data.M.sum(axis=1, dtype=np.float64)
-            components, code = _normalise(result.state.W, engine.join(result.state.Ht), importance)
+            kept = rank if self._is_penalised else len(known)
+            components, code = _normalise(result.state.W, engine.join(result.state.Ht), importance, kept)
             weighting = result.state.weighting
-            basis = Basis(components.T, code, weighting, parts.penalty, result.code_sweeps)
+            basis = Basis(components.T, code, weighting, parts.penalties, result.code_sweeps)
             Ht, about = self._describe(data, basis, engine, may_overwrite=data.X is not given.X)
             # All that can fail or be interrupted is done: an estimator is fitted in whole or not at all.
             self.parts_ = parts
@@ -207,11 +246,13 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self.thresholds_ = _thresholds(basis) * unit
             self.weights_ = about.weights
             self.outliers_ = about.outliers
-            self.objective_ = _objective(basis, Ht, about, result.state.first_scale)
+            self.objective_ = _objective(basis, Ht, about, result.state.first_scale, engine)
             self.reconstruction_err_ = float(np.sqrt(about.inlier_squares.sum())) * unit
             self.history_ = _table(result.history)
             self.n_iter_ = len(result.history) - 1
             self.converged_ = result.converged
+            self.n_samples_seen_ = len(given.X)
+            self._stream: Stream | None = None
             codes: Matrix = Ht * unit
             if isinstance(parts.solver, SparseError):
                 self.sparse_errors_ = self._sparse_errors(given, codes)
@@ -222,6 +263,63 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if not (result.converged or result.stopped):
             self._warn_of_convergence(result.history)
         return codes
+
+    def partial_fit(self, X: Any, y: Any = None, *, weights: Any = None) -> Self:
+        """Learn from one batch of a stream.
+
+        The first batch is fitted like any data, and should be typical. Every later one is encoded in the components
+        so far, and improves them together with a window of the samples before it, at most 2000 or 100 per component,
+        which fade by `forget_factor`. Outliers add nothing, samples that are mostly outliers are left out, and so a
+        burst of corrupted batches passes by; it raises a `DataQualityWarning`. `weights_` and `outliers_` are those of
+        the last batch.
+
+        Parameters
+        ----------
+        X : array-like (n_samples, n_features)
+            Non-negative data; NaN means missing.
+        y : None
+            Ignored.
+        weights : array-like (n_samples, n_features) or None
+            Non-negative weight of every entry.
+        """
+        parts = self._check_parameters()
+        if parts.loss.group == "sample" or parts.algorithm is take_start or isinstance(parts.solver, LossSolver):
+            raise IncompatibleError(f"Method {self.method!r} cannot learn from batches; 'truncated-cauchy' can.")
+        if not hasattr(self, "components_"):
+            self.fit(X, weights=weights)
+        with _unchanged_on_failure(self):
+            left_out = self._learn(self._check_new(X, weights), parts)
+        if left_out.mean() > 0.5:
+            warnings.warn(
+                f"{type(self).__name__}: {left_out.sum()} of {len(left_out)} samples of this batch are mostly outliers "
+                "and were left out. If that goes on, the stream has changed: fit anew.",
+                DataQualityWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _learn(self, data: Observations, parts: Parts) -> Matrix:
+        """Improve the components by a batch, and return which samples were left out, (n_samples,)."""
+        codes, about = self._encode_and_describe(data)
+        clean = clean_samples(about.outliers, None if data.M is None else data.M > 0)
+        first = self._stream is None
+        if clean.any():
+            batch = data.in_unit(self._unit, self.components_.dtype)
+            M = np.ones_like(batch.X) if batch.M is None else batch.M
+            fixed = 0 if self.fixed_components is None else len(self.fixed_components)
+            method = replace(parts.method, penalties=self._basis.penalties, fixed=fixed, solver=SharedGram())
+            kept = ~about.outliers & (M > 0)
+            Y, M, Ht, kept = (array[clean] for array in (batch.X, M, codes / self._unit, kept))
+            with NumPyEngine().running() as engine:
+                stream = self._stream or Stream.start(self._basis)
+                self._stream = stream.learn(Y, M, Ht, kept, float(self.forget_factor), method, engine)
+            self._basis = self._stream.basis
+            self.components_ = np.ascontiguousarray(self._basis.W.T)
+            self.scale_ = self._basis.weighting.scale * self._unit
+            self.thresholds_ = _thresholds(self._basis) * self._unit
+        self.weights_, self.outliers_ = about.weights, about.outliers
+        self.n_samples_seen_ = len(codes) + (0 if first else self.n_samples_seen_)
+        return np.asarray(~clean)
 
     def transform(self, X: Any, *, weights: Any = None) -> Matrix:
         """Return the codes of samples, (n_samples, n_components).
@@ -292,6 +390,14 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             raise ValueError(f"tol must be a finite, non-negative number; got {self.tol!r}.")
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be a function of one iteration, or None; got {self.callback!r}.")
+        for name, value, most in (
+            ("alpha_W", self.alpha_W, inf),
+            ("l1_ratio", self.l1_ratio, 1.0),
+            ("forget_factor", self.forget_factor, 1.0),
+        ):
+            _check_number(name, value, most)
+        if self.alpha_H != "same":
+            _check_number("alpha_H", self.alpha_H, inf, or_else=" or 'same'")
         return resolve(
             self.method,
             self.preset,
@@ -301,9 +407,32 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             solver=self.solver,
             schedule=self.schedule,
             image_shape=self.image_shape,
+            penalised=self._is_penalised,
+            fixed=self.fixed_components is not None,
         )
 
-    def _run(self, data: Observations, rank: int, parts: Parts, unit: float, engine: NumPyEngine) -> Result:
+    @property
+    def _alphas(self) -> tuple[float, float]:
+        """Weights of the penalties on the codes and on the components."""
+        return float(self.alpha_W), float(self.alpha_W if self.alpha_H == "same" else self.alpha_H)
+
+    @property
+    def _is_penalised(self) -> bool:
+        return any(self._alphas)
+
+    def _penalties(self, parts: Parts, shape: tuple[int, ...], unit: float) -> Penalties:
+        """Return the penalties for data that is divided by its unit, and codes with it."""
+        (n_samples, n_features), (on_codes, on_components) = shape, self._alphas
+        on_codes, on_components = on_codes * n_features, on_components * n_samples
+        lasso, ridge = float(self.l1_ratio), 1 - float(self.l1_ratio)
+        # The loss is divided by unit**2, and so must be what is added to it.
+        codes = ElasticNet(on_codes * lasso / unit, on_codes * ridge)
+        components = ElasticNet(on_components * lasso / unit / unit, on_components * ridge / unit / unit)
+        return replace(parts.penalties, codes=codes, basis=components)
+
+    def _run(
+        self, data: Observations, rank: int, parts: Parts, known: Matrix, unit: float, engine: NumPyEngine
+    ) -> Result:
         """Draw the start and run Algorithm 2; what the user sees of it is in the units of X."""
         V, M = data.blocks(engine)
 
@@ -324,7 +453,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             observed = None if data.M is None else data.M.T
             start = parts.init(data.X.T, observed, rank, _generator(self.random_state))
             W, H = check_start(start, data.X.T, observed, rank)
-            method = parts.method
+            put_known(W, H, known)
+            method = replace(parts.method, fixed=len(known))
             if isinstance(method.scale, FixedScale):
                 # In units of the data it may overflow or vanish; so far out the weights are all 1, or the floor counts.
                 number = np.finfo(W.dtype)
@@ -430,6 +560,11 @@ class TruncatedCauchyNMF(RobustNMF):
         max_iter: int = 200,
         tol: float = 1e-4,
         random_state: Any = None,
+        alpha_W: float = 0.0,
+        alpha_H: float | str = "same",
+        l1_ratio: float = 0.0,
+        fixed_components: Any = None,
+        forget_factor: float = 0.95,
         verbose: int = 0,
         callback: Callback | None = None,
     ) -> None:
@@ -444,6 +579,11 @@ class TruncatedCauchyNMF(RobustNMF):
         self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state
+        self.alpha_W = alpha_W
+        self.alpha_H = alpha_H
+        self.l1_ratio = l1_ratio
+        self.fixed_components = fixed_components
+        self.forget_factor = forget_factor
         self.verbose = verbose
         self.callback = callback
 
@@ -477,13 +617,20 @@ def data_unit(X: Matrix) -> float:
     return ldexp(1.0, frexp(float(positive[middle]))[1] - 1)
 
 
-def _objective(basis: Basis, Ht: Matrix, about: Description, first_scale: float) -> float:
+def _check_number(name: str, value: Any, most: float, or_else: str = "") -> None:
+    """Refuse what is not a finite number from 0 to `most`."""
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) <= most or value == inf:
+        limit = "non-negative and finite" if most == inf else f"between 0 and {most:g}"
+        raise ValueError(f"{name} must be a number, {limit}{or_else}; got {value!r}.")
+
+
+def _objective(basis: Basis, Ht: Matrix, about: Description, first_scale: float, engine: NumPyEngine) -> float:
     """Return the objective of encoded training data, as the history has it."""
     weighting = basis.weighting
     fit = comparable(
         float(about.losses.sum()), float(about.totals.sum()), weighting.loss, weighting.scale / first_scale
     )
-    return fit + basis.penalty / float(weighting.scale) * float(np.sum(Ht @ basis.W.sum(axis=0), dtype=np.float64))
+    return fit + penalty_value(basis.penalties, basis.W, [Ht], float(weighting.scale), engine)
 
 
 def _thresholds(basis: Basis) -> Matrix:
@@ -493,10 +640,11 @@ def _thresholds(basis: Basis) -> Matrix:
     return np.broadcast_to(np.minimum(by_rule, by_loss), basis.W.shape[:1]).astype(basis.W.dtype)
 
 
-def _normalise(W: Matrix, Ht: Matrix, importance: Matrix | None) -> tuple[Matrix, Matrix]:
-    """Return the components, W' with maximum 1 in each row, and the typical code in them."""
+def _normalise(W: Matrix, Ht: Matrix, importance: Matrix | None, kept: int) -> tuple[Matrix, Matrix]:
+    """Return the components, W' with maximum 1 in each row but the first `kept`, and the typical code in them."""
     largest = W.max(axis=0)
     largest[largest == 0] = 1
+    largest[:kept] = 1
     components = np.ascontiguousarray((W / largest).T)
     return components, typical_code(components.T, Ht * largest, importance, np)
 

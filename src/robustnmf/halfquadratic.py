@@ -15,6 +15,7 @@ from robustnmf.engines.protocol import Engine
 from robustnmf.heldout import without
 from robustnmf.losses import Loss, Squared
 from robustnmf.outliers import NoRejection, OutlierRule
+from robustnmf.penalties import NO_PENALTIES, NOTHING, ElasticNet, Penalties
 from robustnmf.scales import FixedScale, ScaleRule
 from robustnmf.solvers import LossSolver, Problem, SharedGram, Solver, one_pass
 from robustnmf.weighting import Weighting
@@ -28,8 +29,9 @@ class Method:
     scale: ScaleRule
     outliers: OutlierRule
     solver: Solver | LossSolver
-    penalty: float = 0.0
-    """Weight of the penalty sum_k ||w_k||_1 ||h_k||_1 / scale, which sums the entries of WH."""
+    penalties: Penalties = NO_PENALTIES
+    fixed: int = 0
+    """Columns of W, the first ones, that are known and stay as they are."""
 
 
 class State(NamedTuple):
@@ -135,16 +137,20 @@ def sweep(
     Lines 2 and 3 of the paper leave open which scale the weights use; it is the one of the current residuals.
     Line 7 does not repeat the truncation; here weights are always truncated, as eq. (3-5) says.
     """
-    parts = {"solver": method.solver, "penalty": method.penalty * weighting.scale, "engine": engine}
+    parts: dict[str, Any] = {"solver": method.solver, "penalties": method.penalties, "engine": engine}
     kept = M
     if weighting.is_spatial:  # found once for both half-steps: it takes whole samples, and time
         kept = engine.map(_kept, V, M, Ht, W=W, weighting=weighting)
         weighting = weighting.without_rule()
     if isinstance(method.solver, SharedGram):
-        return one_pass.sweep(V, kept, hidden, W, Ht, weighting=weighting, **parts)
+        return one_pass.sweep(V, kept, hidden, W, Ht, weighting=weighting, fixed=method.fixed, **parts)
     if hidden is not None:
         kept = engine.map(without, V, kept, hidden)
-    Ht = engine.map(half_step, V, kept, Ht, A=W, weighting=weighting, **parts)  # lines 2 to 6
+    net = {"net": method.penalties.codes, "scale": weighting.scale}
+    Ht = engine.map(half_step, V, kept, Ht, A=W, weighting=weighting, **net, **parts)  # lines 2 to 6
+    if method.fixed == W.shape[1]:
+        return W, Ht
+    parts |= {"net": method.penalties.basis, "scale": weighting.scale, "fixed": method.fixed}
     if weighting.loss.group == "sample":  # the weights of features depend on whole samples
         Q = engine.map(_sample_weights, V, kept, Ht, W=W, weighting=weighting)
         return engine.map_features(half_step, V, Q, W, A=engine.join(Ht), weighting=UNIFORM, **parts), Ht
@@ -163,10 +169,13 @@ def half_step(
     weighting: Weighting,
     solver: Solver | LossSolver,
     engine: Engine,
-    penalty: float = 0.0,
+    penalties: Penalties = NO_PENALTIES,
+    net: ElasticNet = NOTHING,
+    scale: float = 1.0,
+    fixed: int = 0,
     xp: Namespace,
 ) -> Array:
-    """Reweight by the current residuals and improve X in Y ~ X A', row by row.
+    """Reweight by the current residuals and improve X in Y ~ X A', row by row; its first `fixed` columns stay.
 
     H is updated with Y = V' (a block of samples), X = H', A = W; W with Y = V, X = W, A = H' and one cut per row.
     """
@@ -176,11 +185,16 @@ def half_step(
         if weighting.cut is not None:  # what is cut now stays cut, or the losses of two points could not be compared
             M, weighting = weighting.kept(Y - X @ A.T, M, xp), weighting.without_rule()
         return solver.improve(Y, M, X, A, weighting, engine)
-    linear = penalty * xp.sum(A, axis=0) if penalty else None
+    penalty = penalties.of(net, A, scale, xp)
     if isinstance(solver, SharedGram):
-        return one_pass.improve(Y, M, X, A, linear, weighting=weighting, solver=solver, engine=engine)
+        return one_pass.improve(Y, M, X, A, penalty, weighting=weighting, solver=solver, engine=engine)
     Q = weighting.weights(Y - X @ A.T, M, xp)
-    return solver.solve(Problem(A, Y, Q, xp, linear), X, engine)
+    if not fixed:
+        return solver.solve(Problem(A, Y, Q, xp, penalty), X, engine)
+    known, A = A[:, :fixed], A[:, fixed:]
+    penalty = penalty if penalty is None else penalty._replace(linear=penalty.linear[fixed:])
+    found = solver.solve(Problem(A, Y - X[:, :fixed] @ known.T, Q, xp, penalty), X[:, fixed:], engine)
+    return xp.concat([X[:, :fixed], found], axis=1)
 
 
 def assess(
@@ -207,8 +221,8 @@ def assess(
     scale = weighting.scale
     first_scale = scale if previous is None else previous.first_scale
     objective = comparable(losses, weight, method.loss, scale / first_scale)
-    if method.penalty:
-        objective += method.penalty / scale * float(engine.sum(_total, Ht, W=W))
+    if method.penalties:
+        objective += penalty_value(method.penalties, W, Ht, scale, engine)
     return State(W, Ht, weighting, objective, first_scale, n_outliers / max(n_observed, 1))
 
 
@@ -269,9 +283,15 @@ def _counts(M: Array, *, weighting: Weighting, xp: Namespace) -> Array | None:
     return weighting.counts(M, xp)
 
 
-def _total(Ht: Array, *, W: Array, xp: Namespace) -> float:
-    """Return the sum of the entries of WH."""
-    return float(xp.sum(Ht @ xp.sum(W, axis=0), dtype=xp.float64))
+def penalty_value(penalties: Penalties, W: Array, Ht: Blocks, scale: float, engine: Engine) -> float:
+    """Return the penalties in units of the objective, in which the square of the scale is 1."""
+    total, on_codes = engine.sum(_penalty_sums, Ht, W=W, net=penalties.codes)
+    return float(penalties.product / scale * total + (on_codes + penalties.basis.value(W, engine.xp)) / scale**2)
+
+
+def _penalty_sums(Ht: Array, *, W: Array, net: ElasticNet, xp: Namespace) -> tuple[float, float]:
+    """Return the sum of the entries of WH, and the penalty on the codes."""
+    return float(xp.sum(Ht @ xp.sum(W, axis=0), dtype=xp.float64)), net.value(Ht, xp)
 
 
 def _measure(

@@ -16,6 +16,7 @@ from robustnmf.halfquadratic import Algorithm, Method, run, take_start
 from robustnmf.initializers import Initializer, MedianStart, PublishedStart, RandomStart
 from robustnmf.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface, Loss, SampleNorm, Squared, Truncated
 from robustnmf.outliers import MADRule, MixtureRule, NoRejection, OutlierRule, SpreadRule, ThreeSigma
+from robustnmf.penalties import NO_PENALTIES, Penalties
 from robustnmf.scales import MAD, FirstScale, FixedScale, MixtureScale, Nagy, RootMeanSquare, ScaleRule
 from robustnmf.schedules import Staged
 from robustnmf.solvers import (
@@ -42,14 +43,14 @@ class Parts:
     scale: ScaleRule
     outliers: OutlierRule
     solver: Solver | LossSolver
-    penalty: float = 0.0
+    penalties: Penalties = NO_PENALTIES
     algorithm: Algorithm = run
     """The alternation of Algorithm 2, or what a model does instead."""
 
     @property
     def method(self) -> Method:
         """The parts that Algorithm 2 uses."""
-        return Method(self.loss, self.scale, self.outliers, self.solver, self.penalty)
+        return Method(self.loss, self.scale, self.outliers, self.solver, self.penalties)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def _rival(
     faster: Solver | None = None,
 ) -> Model:
     """Return a model that both presets run as it was published, from a random start; the default may be faster."""
-    parts = Parts(loss, RandomStart(), scale, outliers, solver, penalty)
+    parts = Parts(loss, RandomStart(), scale, outliers, solver, Penalties(product=penalty))
     return Model(title, reference, parts if faster is None else replace(parts, solver=faster), parts)
 
 
@@ -260,11 +261,13 @@ def resolve(
     solver: Any = "auto",
     schedule: Any = "auto",
     image_shape: Any = None,
+    penalised: bool = False,
+    fixed: bool = False,
 ) -> Parts:
     """Return the parts of a model, with those the user named or passed in place of the preset's.
 
     A number for `scale` is the paper's gamma, a number for `outliers` its sigma: entries beyond gamma * sqrt(sigma)
-    are cut.
+    are cut. `penalised` and `fixed` say that factors will be penalised and components held, which not all parts can do.
     """
     if not isinstance(method, str) or method not in METHODS:
         raise ValueError(f"method must be one of {_names(METHODS)}; got {method!r}.")
@@ -300,13 +303,27 @@ def resolve(
         parts = replace(parts, outliers=rule)
     if hasattr(parts.outliers, "mask") and parts.loss.group == "sample":
         raise IncompatibleError(f"Method {method!r} weighs whole samples; outliers={outliers!r} judges their pixels.")
-    if isinstance(parts.solver, LossSolver) and (parts.penalty or not parts.solver.accepts(parts.loss)):
-        penalised = "penalised " if parts.penalty else ""
+    _check_extras(parts, method, penalised, fixed)
+    if isinstance(parts.solver, LossSolver) and (parts.penalties or penalised or not parts.solver.accepts(parts.loss)):
+        adjective = "penalised " if parts.penalties or penalised else ""
         raise IncompatibleError(
-            f"solver {parts.solver} cannot lower the {penalised}loss {parts.loss} of method {method!r}. Solvers that "
+            f"solver {parts.solver} cannot lower the {adjective}loss {parts.loss} of method {method!r}. Solvers that "
             "serve every loss are 'hals', 'nesterov' and 'multiplicative'."
         )
     return parts
+
+
+def _check_extras(parts: Parts, method: str, penalised: bool, fixed: bool) -> None:
+    """Refuse penalties and known components where they would be ignored."""
+    if parts.algorithm is take_start and (penalised or fixed):
+        raise IncompatibleError(
+            f"Method {method!r} does not iterate: it has neither penalties (alpha_W, alpha_H) nor fixed_components."
+        )
+    if fixed and not isinstance(parts.solver, SharedGram | HALS | Nesterov):
+        raise IncompatibleError(
+            f"solver {parts.solver} improves all components at once; with fixed_components use solver='shared-gram', "
+            "'hals' or 'nesterov'."
+        )
 
 
 def _part(

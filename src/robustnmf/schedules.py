@@ -222,7 +222,7 @@ class _Walk:
         judge = Judge(self.held, OPENING_JUDGED_AT * self._median(start), start)
         if not self.log.history:
             self.log.add(self.weigh(start, self._mixture(start)), self.held.magnitudes(start), judge.path[0], inf)
-        method = Method(opening.loss, self.method.scale, NoRejection(), SharedGram(max_iter=1))
+        method = replace(self.method, loss=opening.loss, outliers=NoRejection(), solver=SharedGram(max_iter=1))
         point = start
         for _ in range(min(self.plan.opening_iter, self.max_iter // 8)):
             if not self.log.stopped:
@@ -303,7 +303,7 @@ class _Walk:
         """
         n_features, rank = point.W.shape
         n_entries = self.held.n_observed
-        if n_entries > FEW_SAMPLES * rank * n_features or weighting.is_spatial:
+        if n_entries > FEW_SAMPLES * rank * n_features or weighting.is_spatial or self.method.fixed:
             return point
         codes, xp = self.engine.join(point.Ht), self.engine.xp
         weighting = replace(weighting, cut=None if weighting.cut is None else weighting.cut[:1])
@@ -316,7 +316,7 @@ class _Walk:
         if self.whole is None:
             return point
         code = typical_code(point.W, self.engine.join(point.Ht), None, self.engine.xp)
-        basis = Basis(point.W, code, weighting, self.method.penalty, code_sweeps)
+        basis = Basis(point.W, code, weighting, self.method.penalties, code_sweeps)
         Ht = basis.encode(self.whole.V, self.whole.M, self.engine, max_iter=0, tol=0.0)
         return point._replace(Ht=Ht)
 

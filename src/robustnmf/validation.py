@@ -103,6 +103,27 @@ def check_start(start: Any, V: Matrix, M: Matrix | None, rank: int) -> tuple[Mat
     return W, H
 
 
+def check_components(components: Any, X: Matrix, rank: int) -> Matrix:
+    """Return known components in the dtype of X, (n_fixed, n_features); none for None."""
+    if components is None:
+        return np.empty((0, X.shape[1]), dtype=X.dtype)
+    known: Matrix = check_array(components, dtype=X.dtype, input_name="fixed_components", copy=True)
+    if known.shape[1] != X.shape[1]:
+        raise ValueError(f"fixed_components must have {X.shape[1]} columns, one per feature; got {known.shape[1]}.")
+    if len(known) > rank:
+        raise ValueError(f"fixed_components must be at most n_components={rank}; got {len(known)}.")
+    if known.min() < 0 or not known.any(axis=1).all():
+        raise ValueError("fixed_components must be non-negative, and none of them zero everywhere.")
+    return known
+
+
+def put_known(W: Matrix, H: Matrix, known: Matrix) -> None:
+    """Put known components in place of the first of a start, with codes that keep their share of it."""
+    for k, component in enumerate(known):
+        H[k] *= W[:, k].sum() / component.sum()
+        W[:, k] = component
+
+
 def _dense(X: Any) -> Matrix:
     """Return a sparse matrix as an array; its zeros are observed values, so every entry has a weight."""
     try:

@@ -41,12 +41,13 @@ def _contiguous(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @njit(**_FAST)
-def hals(At: Any, Y: Any, Q: Any, linear: Any, X: Any, max_iter: int, tol: float) -> Any:
+def hals(At: Any, Y: Any, Q: Any, linear: Any, ridge: float, X: Any, max_iter: int, tol: float) -> Any:
     """Weighted coordinate descent in residual form; twin of ``robustnmf.solvers.hals``.
 
     Parameters
     ----------
-    At : (r, p); Y, Q : (B, p); linear : (r,), the penalty; X : (B, r), overwritten by the solution; C-contiguous.
+    At : (r, p); Y, Q : (B, p); linear : (r,) and ridge, the penalty; X : (B, r), overwritten by the solution;
+    C-contiguous.
 
     Returns
     -------
@@ -70,14 +71,14 @@ def hals(At: Any, Y: Any, Q: Any, linear: Any, X: Any, max_iter: int, tol: float
             total = Y.dtype.type(0)
             for i in range(p):
                 total += q[i] * a[i] * a[i]
-            curvature[k] = total
+            curvature[k] = total + ridge
         for sweep in range(max_iter):
             largest_change = Y.dtype.type(0)
             largest = Y.dtype.type(0)
             for k in range(r):
                 if curvature[k] > 0:
                     a = At[k]
-                    descent = -linear[k]
+                    descent = -linear[k] - ridge * x[k]
                     for i in range(p):
                         descent += q[i] * a[i] * e[i]
                     new = max(x[k] + descent / curvature[k], Y.dtype.type(0))
@@ -231,6 +232,8 @@ class Shared(NamedTuple):
     """A' A, (r, r)."""
     linear: Any
     """Penalty, (r,)."""
+    ridge: Any
+    """The same, its curvature."""
 
 
 def row_medians(A: Any) -> Any:
@@ -343,14 +346,21 @@ def _step(
     descent = np.dot(S, shared.A)
     for b in range(n_rows):
         for k in range(r):
-            descent[b, k] -= shared.linear[k]
-    move = _propose(shared.G, descent, np.dot(Q, shared.squares), X, sweeps)
+            descent[b, k] -= shared.linear[k] + shared.ridge * X[b, k]
+    curvature = np.dot(Q, shared.squares)
+    if shared.ridge > 0:
+        for b in range(n_rows):
+            for k in range(r):
+                curvature[b, k] += shared.ridge
+    move = _propose(shared.G, descent, curvature, X, sweeps)
     np.dot(move, shared.At, S)
     for b in range(n_rows):
         slope = number(0)
         for k in range(r):
             slope += descent[b, k] * move[b, k]
         bend = number(0)
+        for k in range(r):
+            bend += shared.ridge * move[b, k] * move[b, k]
         for i in range(p):
             bend += Q[b, i] * S[b, i] * S[b, i]
         length = number(1)
@@ -397,19 +407,21 @@ _THREAD = local()
 
 
 @_contiguous
-def improve(Y: Any, M: Any, X: Any, A: Any, linear: Any, rule: Rule, sweeps: int) -> Any:
+def improve(Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int) -> Any:
     """Reweight and improve X in Y ~ X A'; twin of ``robustnmf.solvers.one_pass.improve``.
 
     Parameters
     ----------
-    Y, M : (B, p), M may be None; X : (B, r); A : (p, r); linear : (r,).
+    Y, M : (B, p), M may be None; X : (B, r); A : (p, r); linear : (r,) and ridge, the penalty.
     """
-    return _visit(Y, M, _NOTHING_HIDDEN, X, A, linear, rule, sweeps, _NO_JUDGES, Y[:0], False, *_work_space(Y))[0]
+    ridge = Y.dtype.type(ridge)
+    work = _work_space(Y)
+    return _visit(Y, M, _NOTHING_HIDDEN, X, A, linear, ridge, rule, sweeps, _NO_JUDGES, Y[:0], False, *work)[0]
 
 
 @_contiguous
 def visit(
-    Y: Any, M: Any, hidden: Any, X: Any, judges: Any, A: Any, linear: Any, rule: Rule, sweeps: int
+    Y: Any, M: Any, hidden: Any, X: Any, judges: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int
 ) -> tuple[Any, Any, Any, Any]:
     """Improve the codes of a block and sum up what it says of the basis; twin of ``robustnmf.solvers.one_pass._visit``.
 
@@ -424,7 +436,8 @@ def visit(
     """
     hidden, judges = _NOTHING_HIDDEN if hidden is None else hidden, np.flatnonzero(judges)
     kept = np.empty((judges.size, Y.shape[1]), dtype=Y.dtype)
-    new, descent, curvature = _visit(Y, M, hidden, X, A, linear, rule, sweeps, judges, kept, True, *_work_space(Y))
+    ridge, work = Y.dtype.type(ridge), _work_space(Y)
+    new, descent, curvature = _visit(Y, M, hidden, X, A, linear, ridge, rule, sweeps, judges, kept, True, *work)
     return new, kept, descent, curvature
 
 
@@ -440,6 +453,7 @@ def _visit(
     X: Any,
     A: Any,
     linear: Any,
+    ridge: Any,
     rule: Any,
     sweeps: int,
     judges: Any,
@@ -453,7 +467,7 @@ def _visit(
 
     Rows are worked on by tiles, as many as R has; a panel of tiles, as Q and S, is summed up at a time.
     """
-    shared = Shared(A, np.ascontiguousarray(A.T), np.empty_like(A), np.dot(A.T, A), linear)
+    shared = Shared(A, np.ascontiguousarray(A.T), np.empty_like(A), np.dot(A.T, A), linear, ridge)
     _square(A, shared.squares)
     new, squares = np.empty_like(X), np.empty_like(X)
     descent, curvature, part = np.zeros_like(A), np.zeros_like(A), np.empty_like(A)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from robustnmf.arrays import Array
+from robustnmf.arrays import Array, Namespace
 from robustnmf.engines.protocol import Engine
 from robustnmf.solvers.problem import Problem
 
@@ -37,24 +37,35 @@ class HALS:
             for rows in problem.chunks():
                 X[rows] = self._sweep(problem[rows], X[rows], engine)
         else:
-            linear = xp.zeros(X.shape[1], dtype=X.dtype) if problem.linear is None else problem.linear
+            linear, ridge = problem.penalty or (xp.zeros(X.shape[1], dtype=X.dtype), 0.0)
             At, Y, Q = (xp.asarray(a, order="C") for a in (problem.A.T, problem.Y, problem.Q))
-            kernel(At, Y, Q, linear, X, self.max_iter, self.tol)
+            kernel(At, Y, Q, linear, X.dtype.type(ridge), X, self.max_iter, self.tol)
         return X
 
     def _sweep(self, problem: Problem, X: Array, engine: Engine) -> Array:
         """Coordinate descent on the normal equations: the reference of the kernel, for any array library."""
-        xp, G, rhs = engine.xp, problem.gram, problem.rhs
-        active = xp.ones(X.shape[0], dtype=xp.bool)
-        for _ in range(self.max_iter):
-            before = xp.asarray(X, copy=True)
-            for k in range(X.shape[1]):
-                curvature = G[:, k, k]
-                moves = active & (curvature > 0)
-                gradient = xp.sum(G[:, k, :] * X, axis=1) - rhs[:, k]
-                new = X[:, k] - gradient / xp.where(moves, curvature, 1)
-                X[:, k] = xp.where(moves, xp.where(new > 0, new, 0), X[:, k])
-            active = active & (xp.max(xp.abs(X - before), axis=1) > self.tol * xp.max(X, axis=1))
-            if not xp.any(active):
-                break
-        return X
+        return coordinate_descent(problem.gram, problem.rhs, X, self.max_iter, self.tol, engine.xp)
+
+
+def coordinate_descent(
+    G: Array, rhs: Array, X: Array, max_iter: int, tol: float, xp: Namespace, *, first: int = 0
+) -> Array:
+    """Lower 1/2 x' G x - rhs' x over x >= 0 by sweeps over the coordinates from `first` on; X (B, r) is overwritten.
+
+    Parameters
+    ----------
+    G : (B, r, r) or (1, r, r); rhs : (B, r).
+    """
+    active = xp.ones(X.shape[0], dtype=xp.bool)
+    for _ in range(max_iter):
+        before = xp.asarray(X, copy=True)
+        for k in range(first, X.shape[1]):
+            curvature = G[:, k, k]
+            moves = active & (curvature > 0)
+            gradient = xp.sum(G[:, k, :] * X, axis=1) - rhs[:, k]
+            new = X[:, k] - gradient / xp.where(moves, curvature, 1)
+            X[:, k] = xp.where(moves, xp.where(new > 0, new, 0), X[:, k])
+        active = active & (xp.max(xp.abs(X - before), axis=1) > tol * xp.max(X, axis=1))
+        if not xp.any(active):
+            break
+    return X

@@ -34,7 +34,9 @@ class Multiplicative:
         for _ in range(self.max_iter):
             product = X @ A.T
             product = product if Q is None else Q * product
-            denominator = product @ A if problem.linear is None else product @ A + problem.linear
+            denominator = product @ A
+            if problem.penalty is not None:
+                denominator = denominator + problem.penalty.linear + problem.penalty.ridge * X
             # Where the denominator vanishes so does the weight of all that x could change.
             positive = denominator > 0
             X = xp.where(positive, X * rhs / xp.where(positive, denominator, 1), X)

@@ -12,6 +12,7 @@ import numpy as np
 from robustnmf.arrays import Array, Blocks, Namespace
 from robustnmf.engines.protocol import Engine
 from robustnmf.heldout import without
+from robustnmf.penalties import Penalties, Penalty
 from robustnmf.solvers.problem import Problem
 from robustnmf.solvers.shared_gram import SharedGram, advance, propose
 from robustnmf.weighting import Weighting
@@ -31,7 +32,8 @@ def sweep(
     *,
     weighting: Weighting,
     solver: SharedGram,
-    penalty: float,
+    penalties: Penalties,
+    fixed: int,
     engine: Engine,
 ) -> tuple[Array, Blocks]:
     """Return W and the codes after one iteration of Algorithm 2.
@@ -40,20 +42,30 @@ def sweep(
     ----------
     hidden : blocks of positions, (k, 2) in all, or None
         Sample (within its block) and feature of entries that do not count, in the order of samples.
-    penalty : float
-        Weight of the sum of the entries of WH.
+    fixed : int
+        Columns of W, the first ones, that stay as they are.
     """
-    xp = engine.xp
+    xp, scale = engine.xp, weighting.scale
     judges = engine.split(_judges(sum(len(block) for block in V)), like=V)
-    linear = penalty * xp.sum(W, axis=0)
+    penalty = penalties.of(penalties.codes, W, scale, xp)
     (Ht, weights), sums = engine.map_and_sum(
-        _visit, V, M, hidden, Ht, judges, W=W, linear=linear, weighting=weighting, solver=solver, engine=engine
+        _visit, V, M, hidden, Ht, judges, W=W, penalty=penalty, weighting=weighting, solver=solver, engine=engine
     )
+    if fixed == W.shape[1]:
+        return W, Ht
     descent, curvature, gram, total = sums
     codes = [X[of_judges] for X, of_judges in zip(Ht, judges, strict=True)]
     features = np.array_split(np.arange(len(W)), range(FEATURES, len(W), FEATURES))
-    parts = (engine.split(array, like=features) for array in (W, descent - penalty * total, curvature))
-    shared = {"gram": gram, "weights": weights, "codes": codes, "max_iter": solver.max_iter, "engine": engine}
+    parts = (engine.split(array, like=features) for array in (W, descent, curvature))
+    shared = {
+        "gram": gram,
+        "weights": weights,
+        "codes": codes,
+        "penalty": penalties.given_sum(penalties.basis, total, W, scale, xp),
+        "fixed": fixed,
+        "max_iter": solver.max_iter,
+        "engine": engine,
+    }
     return engine.join(engine.map(_improve_basis, features, *parts, **shared)), Ht
 
 
@@ -62,7 +74,7 @@ def improve(
     M: Array | None,
     X: Array,
     A: Array,
-    linear: Array | None,
+    penalty: Penalty | None,
     *,
     weighting: Weighting,
     solver: SharedGram,
@@ -72,10 +84,10 @@ def improve(
     xp = engine.xp
     rule, kernel = _rule(weighting, Y, engine), engine.kernel("improve")
     if rule is not None and kernel is not None:
-        linear = xp.zeros(X.shape[1], dtype=X.dtype) if linear is None else linear
-        return kernel(Y, M, X, A, linear, rule, solver.max_iter)
+        linear, ridge = penalty or _no_penalty(X, xp)
+        return kernel(Y, M, X, A, linear, ridge, rule, solver.max_iter)
     residual = Y - X @ A.T
-    return solver.solve(Problem(A, Y, weighting.weights(residual, M, xp), xp, linear, residual), X, engine)
+    return solver.solve(Problem(A, Y, weighting.weights(residual, M, xp), xp, penalty, residual), X, engine)
 
 
 def _visit(
@@ -86,7 +98,7 @@ def _visit(
     judges: Array,
     *,
     W: Array,
-    linear: Array,
+    penalty: Penalty | None,
     weighting: Weighting,
     solver: SharedGram,
     engine: Engine,
@@ -101,10 +113,11 @@ def _visit(
     """
     rule, kernel = _rule(weighting, Y, engine), engine.kernel("visit")
     if rule is not None and kernel is not None:
-        X, weights, descent, curvature = kernel(Y, M, hidden, X, judges, W, linear, rule, solver.max_iter)
+        linear, ridge = penalty or _no_penalty(X, xp)
+        X, weights, descent, curvature = kernel(Y, M, hidden, X, judges, W, linear, ridge, rule, solver.max_iter)
     else:
         M = M if hidden is None else without(Y, M, hidden, xp=xp)
-        X = improve(Y, M, X, W, linear, weighting=weighting, solver=solver, engine=engine)
+        X = improve(Y, M, X, W, penalty, weighting=weighting, solver=solver, engine=engine)
         residual = Y - X @ W.T
         Q = weighting.weights(residual, M, xp)
         Q = xp.ones_like(Y) if Q is None else Q
@@ -121,17 +134,24 @@ def _improve_basis(
     gram: Array,
     weights: Blocks,
     codes: Blocks,
+    penalty: Penalty | None,
+    fixed: int,
     max_iter: int,
     engine: Engine,
     xp: Namespace,
 ) -> Array:
     """Return some rows of the basis after a step, whose length the judges decide: their weights and codes."""
-    move = propose(gram, descent, curvature, W, max_iter, engine)
+    linear, ridge = penalty or _no_penalty(W, xp)
+    descent = descent - linear - ridge * W
+    steepness = curvature + ridge
+    if fixed:  # what has no curvature is not moved
+        steepness = xp.where(xp.arange(W.shape[1]) < fixed, 0, steepness)
+    move = propose(gram, descent, steepness, W, max_iter, engine)
     first, last = int(features[0]), int(features[-1]) + 1
     judged = [_bend(Q[:, first:last], X, move, xp) for Q, X in zip(weights, codes, strict=True)]
     bend, seen = (sum(terms) for terms in zip(*judged, strict=True))
     unseen_too = xp.sum(curvature, axis=1) / xp.where(seen > 0, seen, 1)  # the judges stand for all samples
-    return advance(W, move, descent, bend * unseen_too, xp)
+    return advance(W, move, descent, bend * unseen_too + ridge * xp.sum(move * move, axis=1), xp)
 
 
 def _bend(Q: Array, X: Array, move: Array, xp: Namespace) -> tuple[Array, Array]:
@@ -145,6 +165,11 @@ def _bend(Q: Array, X: Array, move: Array, xp: Namespace) -> tuple[Array, Array]
     along *= along
     along *= Q
     return xp.sum(along, axis=0), xp.sum(X * X, axis=1) @ Q
+
+
+def _no_penalty(X: Array, xp: Namespace) -> Penalty:
+    """Return a penalty of zero on the rows of X."""
+    return Penalty(xp.zeros(X.shape[1], dtype=X.dtype))
 
 
 def _judges(n_samples: int) -> Any:

@@ -1,9 +1,9 @@
 """Weighted non-negative least squares (WNLS), many problems at a time, eq. (3-6) and (3-7).
 
-    min_{x >= 0}  1/2 * sum_i q_i * (y - A x)_i**2 + c' x          for every row (x, y, q) of (X, Y, Q)
+    min_{x >= 0}  1/2 * sum_i q_i * (y - A x)_i**2 + c' x + 1/2 * ridge * ||x||**2  for every row (x, y, q) of (X, Y, Q)
 
-With A = W and the rows of V' this is the update of H; with A = H' and the rows of V the update of W. The linear term c,
-the same for all problems, is a penalty; the paper has none.
+With A = W and the rows of V' this is the update of H; with A = H' and the rows of V the update of W. The last two
+terms, the same for all problems, are a penalty; the paper has none.
 """
 
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from robustnmf.arrays import Array, Namespace
+from robustnmf.penalties import Penalty
 
 # Entries of the largest temporary array when Gram matrices are formed: 64 MiB in float64.
 _TEMPORARY_ENTRIES = 2**23
@@ -28,8 +29,7 @@ class Problem:
     Q: Array | None
     """Weights, (B, p); None if all are 1."""
     xp: Namespace
-    linear: Array | None = None
-    """Penalty c, (r,); None if it is zero."""
+    penalty: Penalty | None = None
     residual: Array | None = None
     """Y - X0 A' at the start X0, if it is known already, (B, p)."""
 
@@ -37,11 +37,17 @@ class Problem:
     def rhs(self) -> Array:
         """A' D y - c for every problem, with D = diag(q); shape (B, r)."""
         rhs = (self.Y if self.Q is None else self.Q * self.Y) @ self.A
-        return rhs if self.linear is None else rhs - self.linear
+        return rhs if self.penalty is None else rhs - self.penalty.linear
 
     @cached_property
     def gram(self) -> Array:
-        """A' D A for every problem, shape (B, r, r); (1, r, r) if there are no weights and all are the same."""
+        """A' D A + ridge I for every problem, (B, r, r); (1, r, r) if there are no weights and all are the same."""
+        gram = self._gram()
+        if self.penalty is None or not self.penalty.ridge:
+            return gram
+        return gram + self.penalty.ridge * self.xp.eye(gram.shape[1], dtype=gram.dtype)
+
+    def _gram(self) -> Array:
         xp, r = self.xp, self.A.shape[1]
         if self.Q is None:
             return (self.A.T @ self.A)[None, :, :]
@@ -70,4 +76,4 @@ class Problem:
 
     def __getitem__(self, rows: slice) -> "Problem":
         """Return some of the problems."""
-        return Problem(self.A, self.Y[rows], None if self.Q is None else self.Q[rows], self.xp, self.linear)
+        return Problem(self.A, self.Y[rows], None if self.Q is None else self.Q[rows], self.xp, self.penalty)

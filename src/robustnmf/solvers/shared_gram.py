@@ -37,13 +37,13 @@ class SharedGram:
         xp, A, Q = engine.xp, problem.A, problem.Q
         R = problem.Y - X0 @ A.T if problem.residual is None else problem.residual
         descent = (R if Q is None else Q * R) @ A
-        if problem.linear is not None:
-            descent = descent - problem.linear
         G = A.T @ A
         curvature = xp.ones_like(X0) * xp.linalg.diagonal(G) if Q is None else Q @ (A * A)
-        move = propose(G, descent, curvature, X0, self.max_iter, engine)
+        linear, ridge = problem.penalty or (0.0, 0.0)
+        descent = descent - linear - ridge * X0
+        move = propose(G, descent, curvature + ridge, X0, self.max_iter, engine)
         along = move @ A.T
-        bend = xp.sum(along * along if Q is None else Q * along * along, axis=1)
+        bend = xp.sum(along * along if Q is None else Q * along * along, axis=1) + ridge * xp.sum(move * move, axis=1)
         return advance(X0, move, descent, bend, xp)
 
 
