@@ -1,9 +1,18 @@
 """Non-negative matrix factorisation for data that is partly wrong."""
 
+from os import PathLike
+
 from robustnmf import datasets
 from robustnmf.estimators import RobustNMF, TruncatedCauchyNMF
 from robustnmf.methods import METHODS
 
 __version__ = "0.1.0"
 
-__all__ = ["METHODS", "RobustNMF", "TruncatedCauchyNMF", "__version__", "datasets"]
+__all__ = ["METHODS", "RobustNMF", "TruncatedCauchyNMF", "__version__", "datasets", "load"]
+
+
+def load(path: str | PathLike[str]) -> RobustNMF:
+    """Return the model in a file that its method `save` has written; see `robustnmf.persistence.load`."""
+    from robustnmf import persistence
+
+    return persistence.load(path)

@@ -350,6 +350,12 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Return True where an observed entry is an outlier, (n_samples, n_features)."""
         return like(X, self._encode_and_describe(self._check_new(X, weights))[1].outliers)
 
+    def save(self, path: Any, *, overwrite: bool = False) -> None:
+        """Write the fitted model to a file without pickle, see `robustnmf.persistence`; `robustnmf.load` reads it."""
+        from robustnmf.persistence import save
+
+        save(self, path, overwrite=overwrite)
+
     def score_samples(self, X: Any, *, weights: Any = None) -> Matrix:
         """Return how well each sample fits, (n_samples,): minus the mean loss of its entries, higher is better.
 

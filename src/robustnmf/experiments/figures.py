@@ -142,10 +142,10 @@ def pictures(
     with plt.rc_context(style()):
         n_columns = max(len(images) for _, images in rows)
         height, width = rows[0][1].shape[1:]
-        size = (1.3 + 0.62 * n_columns, 0.35 + 0.62 * height / width * len(rows))
+        size = (1.5 + 0.62 * n_columns, 0.35 + 0.62 * height / width * len(rows))
         figure, axes = plt.subplots(len(rows), n_columns, figsize=size, squeeze=False)
         figure.subplots_adjust(
-            left=1.25 / size[0], right=0.995, top=1 - 0.3 / size[1], bottom=0.01, wspace=0.04, hspace=0.04
+            left=1.45 / size[0], right=0.995, top=1 - 0.3 / size[1], bottom=0.01, wspace=0.04, hspace=0.04
         )
         for line, (label, images) in zip(axes, rows, strict=True):
             top = vmax or float(np.max(images)) or 1.0
