@@ -39,7 +39,7 @@ def reproduce(
     out = out or Path("reproduction-quick" if quick else "reproduction")
     try:
         outcome = experiments.reproduce(items, out, scale="quick" if quick else "full", data=data, n_jobs=jobs)
-    except (ValueError, OSError, ImportError) as error:
+    except (ValueError, OSError, ImportError, RuntimeError) as error:  # the last: a worker that the system has ended
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:

@@ -56,7 +56,7 @@ def within(
     """Say whether a column of ours agrees with one of the paper on every row, or on those of some levels."""
     differences = {}
     for level, paper in printed[printed_as or method].items():
-        paper, _ = MISPRINTS.get((misprints, method, level), (paper, ""))
+        paper, _ = MISPRINTS.get((misprints, printed_as or method, level), (paper, ""))
         ours = results.mean(measure, level=level, method=method)
         if (levels is None or level in levels) and not np.isnan(ours):
             differences[level] = ours - paper

@@ -121,8 +121,12 @@ def curves(
                     axis.plot(levels, dotted, ":", color=COLOURS[method], lw=1)
             axis.set(xlabel=xlabel, ylabel=label)
             axis.grid(alpha=0.25, lw=0.5)
-        handles, labels = axes[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)), fontsize=8)
+        named: dict[str, Any] = {}
+        for axis in axes[0]:  # not every method has every measure
+            handles, labels = axis.get_legend_handles_labels()
+            named |= dict(zip(labels, handles, strict=True))
+        named = {TITLES[method]: named[TITLES[method]] for method in TITLES if TITLES[method] in named}
+        figure.legend(named.values(), named, loc="outside lower center", ncols=min(5, len(named) or 1), fontsize=8)
         return to_svg(figure, name)
 
 

@@ -82,10 +82,8 @@ def run(task: Task, data: Path | None) -> Outcome:
 
 def _weights_after(n_iter: int, X: Matrix, tol: float) -> Matrix:
     """Return the weights of the published model stopped after some iterations, those of its start after none."""
-    moments: list[int] = []
 
     def stop(iteration: Any) -> bool:
-        moments.append(iteration.n_iter)
         return bool(iteration.n_iter >= n_iter)
 
     fitted = RobustNMF(RANK, preset="published", random_state=0, tol=tol, max_iter=max(n_iter, 1), callback=stop)

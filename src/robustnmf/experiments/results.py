@@ -50,7 +50,7 @@ class Record:
             "trial": task.trial,
             "parameters": dict(task.parameters),
             "version": self.version,
-            "seconds": round(self.seconds, 3),
+            "seconds": self.seconds,
             "measures": dict(self.measures),
             "arrays": self.arrays,
             "failure": self.failure,
@@ -84,9 +84,9 @@ class Log:
         if len(whole) < len(text):
             with self.path.open("r+b") as file:
                 file.truncate(len(whole))
-        for number, line in enumerate(whole.decode().splitlines(), start=1):
+        for number, line in enumerate(whole.splitlines(), start=1):
             try:
-                yield Record.from_json(line)
+                yield Record.from_json(line.decode())
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(
                     f"Line {number} of {self.path} is not a result: {error}. Remove that line or choose another folder."
@@ -105,7 +105,7 @@ class Log:
             arrays = f"{task.experiment}-{sha256(task.key(version).encode()).hexdigest()[:12]}.npz"
             with write_atomically(self.folder / arrays) as path, path.open("wb") as file:
                 np.savez_compressed(file, allow_pickle=False, **outcome.arrays)
-        record = Record(task, version, seconds, outcome.measures, arrays, failure)
+        record = Record(task, version, round(seconds, 3), outcome.measures, arrays, failure)
         with self.path.open("ab") as file:
             file.write(record.to_json().encode() + b"\n")
             file.flush()

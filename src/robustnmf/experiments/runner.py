@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from joblib import Parallel, delayed
 from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from robustnmf.experiments.results import Log
@@ -65,7 +66,8 @@ def _in_parallel(
     """Yield results as they come, from processes with one thread each."""
     jobs = (delayed(attempt)(experiments[task.experiment], task, data) for task in tasks)
     if n_jobs == 1:
-        yield from (function(*arguments) for function, arguments, _ in jobs)
+        with threadpool_limits(1):  # as in the workers: the last digits depend on the number of threads
+            yield from (function(*arguments) for function, arguments, _ in jobs)
     elif tasks:
         # One task at a time goes to a worker: they differ too much in length to be sent in batches.
         workers = Parallel(

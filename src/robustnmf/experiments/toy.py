@@ -181,7 +181,7 @@ def _checks(results: Results, n_trials: int) -> list[Check]:
         ),
         Check(
             "Its breakdown point is above the paper's 44.4 %",
-            None if np.isnan(point) else bool(point > 44.4),
+            bool(point > 44.4) if curve else None,
             f"{point:g} % of the points, moved in both directions, by the median of trials",
         ),
         Check(
