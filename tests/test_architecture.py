@@ -16,6 +16,7 @@ ORDER = [
     "arrays",
     "errors",
     "files",
+    "reading",
     "losses",
     "engines",
     "mixture",
@@ -35,20 +36,36 @@ ORDER = [
     "methods",
     "streaming",
     "validation",
+    "plots",
+    "report",
     "persistence",
+    "metrics",
+    "selection",
     "estimators",
     "sparse_codes",
     "classifiers",
+    "detectors",
     "theory",
-    "metrics",
-    "plots",
     "datasets",
     "compare",
     "demo",
     "experiments",
     "cli",
 ]
-OPTIONAL = {"matplotlib", "torch", "dask", "distributed", "typer", "pandas", "polars", "jinja2"}
+OPTIONAL = {
+    "matplotlib",
+    "torch",
+    "dask",
+    "distributed",
+    "typer",
+    "pandas",
+    "polars",
+    "jinja2",
+    "h5py",
+    "zarr",
+    "PIL",
+    "pyarrow",
+}
 
 
 def modules():

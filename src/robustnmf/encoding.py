@@ -101,6 +101,11 @@ class Basis:
         return sums
 
 
+def basis_of(components: Array, noise: Array | None) -> Array:
+    """Return the basis W (n_features, n_components) that data in units of its noise is encoded in."""
+    return components.T if noise is None else components.T / noise[:, None].astype(components.dtype)
+
+
 def typical_code(W: Array, Ht: Array, importance: Array | None, xp: Namespace) -> Array:
     """Return the mean of the codes, each divided by the size of its reconstruction, (r,).
 

@@ -10,13 +10,13 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
-from robustnmf.encoding import Basis, Description, typical_code
+from robustnmf.encoding import Basis, Description, basis_of, typical_code
 from robustnmf.engines import NumPyEngine
 from robustnmf.errors import DataQualityWarning, IncompatibleError
 from robustnmf.halfquadratic import Callback, Iteration, Result, comparable, penalty_value, take_start
@@ -32,6 +32,7 @@ from robustnmf.validation import (
     check_observations,
     check_rank,
     check_start,
+    check_uncertainties,
     put_known,
 )
 
@@ -49,8 +50,9 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     Parameters
     ----------
-    n_components : int
-        Number of components, at most ``min(n_samples, n_features)``.
+    n_components : int or "auto"
+        Number of components, at most ``min(n_samples, n_features)``; "auto" finds it by cross-validation, which takes
+        many fits, see `robustnmf.selection.auto_rank`.
     method : str
         The model, one of `robustnmf.METHODS`.
     preset : {"default", "published"}
@@ -164,7 +166,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def __init__(
         self,
-        n_components: int = 2,
+        n_components: int | str = 2,
         *,
         method: str = "truncated-cauchy",
         preset: str = "default",
@@ -205,7 +207,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.verbose = verbose
         self.callback = callback
 
-    def fit(self, X: Any, y: Any = None, *, weights: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Self:
         """Learn the components of X.
 
         Parameters
@@ -216,34 +218,42 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             Ignored.
         weights : array-like (n_samples, n_features) or None
             Non-negative weight of every entry; an entry of weight zero has no influence whatever it holds.
+        uncertainties : array-like (n_samples, n_features) or None
+            Standard deviation of the noise of every entry, positive. Features are then compared in units of their
+            typical uncertainty, the median, and entries weighted by how far they differ from it; `scale_` is in those
+            units too.
         """
-        self.fit_transform(X, weights=weights)
+        self.fit_transform(X, weights=weights, uncertainties=uncertainties)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None) -> Matrix:
+    def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Matrix:
         """Learn the components of X and return its codes, (n_samples, n_components)."""
         parts = self._check_parameters()
+        noise = None
+        if uncertainties is not None:
+            noise, weights = check_uncertainties(uncertainties, X, weights)
         with _unchanged_on_failure(self), NumPyEngine().running() as engine:
             data = check_observations(self, X, weights, reset=True)
-            rank = check_rank(self.n_components, data.X, type(self).__name__)
+            rank = self._choose_rank(data)
             known = check_components(self.fixed_components, data.X, rank)
-            unit = data_unit(data.X)
+            unit = data_unit(data.X if noise is None else data.X / noise)
             parts = replace(parts, penalties=self._penalties(parts, data.X.shape, unit))
-            given, data = data, data.in_unit(unit, data.X.dtype)
-            result = self._run(data, rank, parts, known, unit, engine)
+            given, data = data, data.in_unit(unit, data.X.dtype, noise)
+            result = self._run(data, rank, parts, known if noise is None else known / noise, unit, engine)
             importance = None if data.M is None else data.M.sum(axis=1, dtype=np.float64)
             kept = rank if self._is_penalised else len(known)
-            components, code = _normalise(result.state.W, engine.join(result.state.Ht), importance, kept)
+            components, code = _normalise(result.state.W, engine.join(result.state.Ht), importance, kept, noise)
+            components[: len(known)] = known
             weighting = result.state.weighting
-            basis = Basis(components.T, code, weighting, parts.penalties, result.code_sweeps)
+            basis = Basis(basis_of(components, noise), code, weighting, parts.penalties, result.code_sweeps)
             Ht, about = self._describe(data, basis, engine, may_overwrite=data.X is not given.X)
             # All that can fail or be interrupted is done: an estimator is fitted in whole or not at all.
             self.parts_ = parts
             self.components_ = components
             self.n_components_ = rank
-            self._basis, self._unit = basis, unit
+            self._basis, self._unit, self._noise = basis, unit, noise
             self.scale_ = weighting.scale * unit
-            self.thresholds_ = _thresholds(basis) * unit
+            self.thresholds_ = self._in_units_of_X(_thresholds(basis))
             self.weights_ = about.weights
             self.outliers_ = about.outliers
             self.objective_ = _objective(basis, Ht, about, result.state.first_scale, engine)
@@ -264,7 +274,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self._warn_of_convergence(result.history)
         return codes
 
-    def partial_fit(self, X: Any, y: Any = None, *, weights: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Self:
         """Learn from one batch of a stream.
 
         The first batch is fitted like any data, and should be typical. Every later one is encoded in the components
@@ -279,16 +289,16 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             Non-negative data; NaN means missing.
         y : None
             Ignored.
-        weights : array-like (n_samples, n_features) or None
-            Non-negative weight of every entry.
+        weights, uncertainties : array-like (n_samples, n_features) or None
+            As in `fit`. What uncertainty is typical of a feature is taken from the first batch.
         """
         parts = self._check_parameters()
         if parts.loss.group == "sample" or parts.algorithm is take_start or isinstance(parts.solver, LossSolver):
             raise IncompatibleError(f"Method {self.method!r} cannot learn from batches; 'truncated-cauchy' can.")
         if not hasattr(self, "components_"):
-            self.fit(X, weights=weights)
+            self.fit(X, weights=weights, uncertainties=uncertainties)
         with _unchanged_on_failure(self):
-            left_out = self._learn(self._check_new(X, weights), parts)
+            left_out = self._learn(self._check_new(X, weights, uncertainties), parts)
         if left_out.mean() > 0.5:
             warnings.warn(
                 f"{type(self).__name__}: {left_out.sum()} of {len(left_out)} samples of this batch are mostly outliers "
@@ -304,7 +314,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         clean = clean_samples(about.outliers, None if data.M is None else data.M > 0)
         first = self._stream is None
         if clean.any():
-            batch = data.in_unit(self._unit, self.components_.dtype)
+            batch = data.in_unit(self._unit, self.components_.dtype, self._noise)
             M = np.ones_like(batch.X) if batch.M is None else batch.M
             fixed = 0 if self.fixed_components is None else len(self.fixed_components)
             method = replace(parts.method, penalties=self._basis.penalties, fixed=fixed, solver=SharedGram())
@@ -313,20 +323,22 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             with NumPyEngine().running() as engine:
                 stream = self._stream or Stream.start(self._basis)
                 self._stream = stream.learn(Y, M, Ht, kept, float(self.forget_factor), method, engine)
-            self._basis = self._stream.basis
-            self.components_ = np.ascontiguousarray(self._basis.W.T)
+            W = self._stream.basis.W
+            self.components_ = np.ascontiguousarray(W.T if self._noise is None else W.T * self._noise.astype(W.dtype))
+            self._basis = replace(self._stream.basis, W=basis_of(self.components_, self._noise))
             self.scale_ = self._basis.weighting.scale * self._unit
-            self.thresholds_ = _thresholds(self._basis) * self._unit
+            self.thresholds_ = self._in_units_of_X(_thresholds(self._basis))
         self.weights_, self.outliers_ = about.weights, about.outliers
         self.n_samples_seen_ = len(codes) + (0 if first else self.n_samples_seen_)
         return np.asarray(~clean)
 
-    def transform(self, X: Any, *, weights: Any = None) -> Matrix:
+    def transform(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Matrix:
         """Return the codes of samples, (n_samples, n_components).
 
-        Robust: a corrupted sample gets the code of its clean part. Each sample is encoded by itself.
+        Robust: a corrupted sample gets the code of its clean part. Each sample is encoded by itself. Without
+        `uncertainties`, those of a model that was fitted with them are the typical ones of its features.
         """
-        return self._encode(self._check_new(X, weights))
+        return self._encode(self._check_new(X, weights, uncertainties))
 
     def inverse_transform(self, X: Any) -> Matrix:
         """Return the reconstruction of codes (n_samples, n_components), in the space of the data."""
@@ -336,19 +348,19 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             raise ValueError(f"Codes must have {self.n_components_} columns, one per component; got {codes.shape[1]}.")
         return np.asarray(codes @ self.components_)
 
-    def clean(self, X: Any, *, weights: Any = None) -> Any:
+    def clean(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return X with outliers and missing entries replaced by the reconstruction, all others untouched.
 
         A data frame comes back as a data frame.
         """
-        data = self._check_new(X, weights)
+        data = self._check_new(X, weights, uncertainties)
         codes, about = self._encode_and_describe(data)
         replaced = about.outliers if data.M is None else about.outliers | (data.M == 0)
         return like(X, np.where(replaced, codes @ self.components_, data.X))
 
-    def outlier_mask(self, X: Any, *, weights: Any = None) -> Any:
+    def outlier_mask(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return True where an observed entry is an outlier, (n_samples, n_features)."""
-        return like(X, self._encode_and_describe(self._check_new(X, weights))[1].outliers)
+        return like(X, self._encode_and_describe(self._check_new(X, weights, uncertainties))[1].outliers)
 
     def save(self, path: Any, *, overwrite: bool = False) -> None:
         """Write the fitted model to a file without pickle, see `robustnmf.persistence`; `robustnmf.load` reads it."""
@@ -375,6 +387,18 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def score(self, X: Any, y: Any = None, *, weights: Any = None) -> float:
         """Return the mean of `score_samples`, for model selection."""
         return float(np.mean(self.score_samples(X, weights=weights)))
+
+    def report(self, X: Any, path: Any, **options: Any) -> Any:
+        """Write an HTML page about this fit and the data X it was fitted to; see `robustnmf.report.write`."""
+        from robustnmf.report import write
+
+        return write(self, X, path, **options)
+
+    def _html_repr(self) -> str:
+        """Return what a notebook shows; scikit-learn asks for it by this name."""
+        from robustnmf.report.summary import summary_html
+
+        return summary_html(self)
 
     @property
     def _n_features_out(self) -> int:
@@ -482,28 +506,50 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _sparse_errors(self, data: Observations, codes: Matrix) -> Matrix:
         """Return the error matrix S of RNMF-L1 in units of X, zero where the data is missing."""
-        S = sparse_error(data.X - codes @ self.components_, self.scale_, np)
+        noise = 1.0 if self._noise is None else self._noise
+        S = noise * sparse_error((data.X - codes @ self.components_) / noise, self.scale_, np)
         return np.asarray(S if data.M is None else np.where(data.M > 0, S, 0))
 
     def _encoding_limits(self) -> dict[str, Any]:
         # Codes are compared coordinate by coordinate, which is stricter than the objective: ten times its tolerance.
         return {"max_iter": self.max_iter, "tol": 10 * self.tol}
 
-    def _check_new(self, X: Any, weights: Any) -> Observations:
+    def _check_new(self, X: Any, weights: Any, uncertainties: Any = None) -> Observations:
         check_is_fitted(self)
+        if uncertainties is not None:
+            if self._noise is None:
+                raise ValueError("This model was fitted without uncertainties: fit it with them, or leave them out.")
+            typical, weights = check_uncertainties(uncertainties, X, weights)
+            weights = weights * (self._noise / typical) ** 2
         return check_observations(self, X, weights, reset=False)
+
+    def _in_units_of_X(self, residuals: Matrix) -> Matrix:
+        """Return magnitudes (n_features,) that count in the unit of the data, and its noise."""
+        in_units = residuals * self._unit
+        return in_units if self._noise is None else in_units * self._noise.astype(in_units.dtype)
+
+    def _choose_rank(self, data: Observations) -> int:
+        """Return the number of components, by cross-validation if it is to be found."""
+        if not isinstance(self.n_components, str) or self.n_components != "auto":
+            return check_rank(self.n_components, data.X, type(self).__name__)
+        from robustnmf.selection import auto_rank
+
+        X = data.X if data.M is None else np.where(data.M > 0, data.X, np.nan)
+        seed = self.random_state if isinstance(self.random_state, Integral) else 0
+        estimator = clone(self).set_params(n_components=1, verbose=0, callback=None)
+        return int(auto_rank(X, weights=data.M, estimator=estimator, random_state=seed).chosen)
 
     def _encode(self, data: Observations) -> Matrix:
         """Return the codes of new samples."""
         with NumPyEngine().running() as engine:
-            V, M = data.in_unit(self._unit, self.components_.dtype).blocks(engine)
+            V, M = data.in_unit(self._unit, self.components_.dtype, self._noise).blocks(engine)
             Ht = self._basis.encode(V, M, engine, **self._encoding_limits())
             return np.asarray(engine.join(Ht) * self._unit)
 
     def _encode_and_describe(self, data: Observations) -> tuple[Matrix, Description]:
         """Return the codes of new samples, and what the fit says of their entries."""
         with NumPyEngine().running() as engine:
-            scaled = data.in_unit(self._unit, self.components_.dtype)
+            scaled = data.in_unit(self._unit, self.components_.dtype, self._noise)
             Ht, about = self._describe(scaled, self._basis, engine, may_overwrite=scaled.X is not data.X)
             return Ht * self._unit, about
 
@@ -554,7 +600,7 @@ class TruncatedCauchyNMF(RobustNMF):
 
     def __init__(
         self,
-        n_components: int = 2,
+        n_components: int | str = 2,
         *,
         preset: str = "default",
         init: Any = "auto",
@@ -646,13 +692,19 @@ def _thresholds(basis: Basis) -> Matrix:
     return np.broadcast_to(np.minimum(by_rule, by_loss), basis.W.shape[:1]).astype(basis.W.dtype)
 
 
-def _normalise(W: Matrix, Ht: Matrix, importance: Matrix | None, kept: int) -> tuple[Matrix, Matrix]:
-    """Return the components, W' with maximum 1 in each row but the first `kept`, and the typical code in them."""
-    largest = W.max(axis=0)
+def _normalise(
+    W: Matrix, Ht: Matrix, importance: Matrix | None, kept: int, noise: Matrix | None
+) -> tuple[Matrix, Matrix]:
+    """Return the components, W' in units of X with maximum 1 in each row but the first `kept`, and their typical code.
+
+    `noise` is what the features were divided by, (n_features,).
+    """
+    in_units = W if noise is None else W * noise[:, None].astype(W.dtype)
+    largest = in_units.max(axis=0)
     largest[largest == 0] = 1
     largest[:kept] = 1
-    components = np.ascontiguousarray((W / largest).T)
-    return components, typical_code(components.T, Ht * largest, importance, np)
+    components = np.ascontiguousarray((in_units / largest).T)
+    return components, typical_code(W / largest, Ht * largest, importance, np)
 
 
 def _table(history: list[Iteration]) -> dict[str, Matrix]:

@@ -42,7 +42,7 @@ from robustnmf import (
     spatial,
 )
 from robustnmf.baselines import starts
-from robustnmf.encoding import Basis
+from robustnmf.encoding import Basis, basis_of
 from robustnmf.files import write_atomically
 from robustnmf.weighting import Weighting
 
@@ -70,12 +70,13 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "typical_code": ("n_components_",),
     "cut": ("n_cuts",),
     "fixed_components": ("n_fixed", "n_features_in_"),
+    "noise": ("n_features_in_",),
     "weights_": ("n_samples", "n_features_in_"),
     "outliers_": ("n_samples", "n_features_in_"),
     "sparse_errors_": ("n_samples", "n_features_in_"),
 }
-"""Arrays and their axes. "typical_code" and "cut" belong to the basis, names with HISTORY to a column of history_, and
-"fixed_components" is a parameter."""
+"""Arrays and their axes. "typical_code" and "cut" belong to the basis, names with HISTORY to a column of history_;
+"fixed_components" is a parameter, and "noise" what the features are divided by."""
 HISTORY = "history_."
 NEEDED = ("components_", "thresholds_", "typical_code")
 OF_TRAINING = ("weights_", "outliers_", "sparse_errors_")
@@ -104,7 +105,14 @@ BASIS: Mapping[str, Any] = {
 
 NEEDED_ATTRIBUTES = ("components_", "thresholds_", "history_", "parts_", "_basis")
 # The last two are not stored: requests of scikit-learn's metadata routing, and the window of a stream.
-OPTIONAL_ATTRIBUTES = (*OF_TRAINING, "feature_names_in_", "_sklearn_output_config", "_metadata_request", "_stream")
+OPTIONAL_ATTRIBUTES = (
+    *OF_TRAINING,
+    "feature_names_in_",
+    "_sklearn_output_config",
+    "_metadata_request",
+    "_stream",
+    "_noise",
+)
 
 NUMBERS: Mapping[str, Any] = {
     "float": float,
@@ -341,12 +349,14 @@ def _check_attributes(present: set[str]) -> None:
 def _arrays_of(model: "RobustNMF") -> dict[str, Matrix]:
     """Return the arrays of a model by the names they have in a file."""
     basis = model._basis
-    if not np.array_equal(basis.W, model.components_.T):
+    if not np.array_equal(basis.W, basis_of(model.components_, model._noise)):
         raise ModelFileError("components_ was changed after the fit and is not what transform uses. Fit again.")
     arrays = {"components_": model.components_, "thresholds_": model.thresholds_, "typical_code": basis.code}
     if basis.weighting.cut is not None:
         arrays["cut"] = basis.weighting.cut
     arrays |= {name: getattr(model, name) for name in OF_TRAINING if hasattr(model, name)}
+    if model._noise is not None:
+        arrays["noise"] = model._noise
     if model.fixed_components is not None:
         arrays["fixed_components"] = np.asarray(model.fixed_components, dtype=np.float64)
     arrays |= {f"{HISTORY}{name}": column for name, column in model.history_.items()}
@@ -515,9 +525,9 @@ def _restored(document: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> "Rob
     model = _unfitted(document)
     model.fixed_components = arrays.get("fixed_components")
     weighting = Weighting(scalars["loss"], scalars["scale"], arrays.get("cut"), scalars["rule"])
-    W, code = arrays["components_"].T, arrays["typical_code"]
+    W, code = basis_of(arrays["components_"], arrays.get("noise")), arrays["typical_code"]
     attributes["_basis"] = Basis(W, code, weighting, scalars["penalties"], scalars["sweeps"])
-    attributes["_stream"] = None
+    attributes |= {"_stream": None, "_noise": arrays.get("noise")}
     attributes |= {name: array for name, array in arrays.items() if name.endswith("_")}
     columns = [name for name in arrays if name.startswith(HISTORY)]
     attributes["history_"] = {name.removeprefix(HISTORY): arrays[name] for name in columns}
@@ -641,6 +651,7 @@ def _check_values(arrays: Mapping[str, Matrix], attributes: Mapping[str, Any], b
     wrong = [name for name in (*NEEDED, "cut", "weights_") if name in arrays and not arrays[name].min() >= 0]
     finite = ("components_", "typical_code", "weights_")
     wrong += [name for name in finite if name in arrays and arrays[name].max() == inf]
+    wrong += ["noise"] if "noise" in arrays and not (0 < arrays["noise"].min() <= arrays["noise"].max() < inf) else []
     nets = (basis["penalties"].codes, basis["penalties"].basis, (basis["penalties"].product,))
     numbers["penalties"] = min(weight for net in nets for weight in net)
     wrong += [name for name in ("scale_", "penalties", "n_iter_", "sweeps") if not (numbers[name] or 0) >= 0]

@@ -23,8 +23,8 @@ class Observations(NamedTuple):
     M: Matrix | None
     """Weight of every entry, at most 1 and 0 where missing; None if all are 1."""
 
-    def in_unit(self, unit: float, dtype: Any) -> "Observations":
-        """Return the data divided by a unit, in the dtype of the fit.
+    def in_unit(self, unit: float, dtype: Any, noise: Matrix | None = None) -> "Observations":
+        """Return the data divided by a unit, and by the `noise` (n_features,) if there is one, in the dtype of the fit.
 
         Entries are limited to a magnitude whose square, even in units of the smallest scale, does not overflow: 4e9 in
         single and 1e77 in double precision. The unit is a typical entry, so only gross outliers are.
@@ -34,6 +34,8 @@ class Observations(NamedTuple):
         if unit != 1.0:
             with np.errstate(over="ignore"):
                 X = X / X.dtype.type(unit)
+        if noise is not None:
+            X = X / noise.astype(X.dtype)
         if X.max() > limit:
             X = np.minimum(X, limit)
         M = None if self.M is None else self.M.astype(dtype, copy=False)
@@ -75,6 +77,42 @@ def check_observations(estimator: Any, X: Any, weights: Any, *, reset: bool) -> 
         _warn_of_empty(missing, name)
     M = np.asarray(~missing, dtype=X.dtype)
     return Observations(np.where(missing, 0, X), M if user_weights is None else M * user_weights)
+
+
+def check_uncertainties(uncertainties: Any, X: Any, weights: Any) -> tuple[Matrix, Any]:
+    """Return the typical uncertainty of each feature, (n_features,), and weights that say how each entry differs.
+
+    An entry with half the uncertainty that is typical of its feature has four times the weight.
+    """
+    values = np.asarray(_dense(X) if sparse.issparse(X) else X, dtype=np.float64)
+    shape: dict[str, Any] = {"ensure_2d": False, "allow_nd": True, "ensure_min_samples": 0}
+    given = check_array(uncertainties, dtype=np.float64, ensure_all_finite=False, input_name="uncertainties", **shape)
+    if given.shape != values.shape:
+        raise ValueError(f"uncertainties must have the shape of X, {values.shape}; got {given.shape}.")
+    observed = ~np.isnan(values)
+    if weights is not None:
+        weights = np.ma.filled(weights, 0) if isinstance(weights, np.ma.MaskedArray) else np.asarray(weights)
+        if weights.shape != values.shape:
+            raise ValueError(f"weights must have the shape of X, {values.shape}; got {weights.shape}.")
+        observed &= weights > 0
+    wrong = observed & ~((given > 0) & np.isfinite(given))
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise ValueError(
+            f"uncertainties must be positive and finite where X is observed; got {given[row, column]} at sample {row}, "
+            f"feature {column}. Set entries of unknown uncertainty to NaN in X, or give them a large one."
+        )
+    known = np.where(observed, given, np.nan)
+    typical = np.ones(values.shape[1])
+    seen = observed.any(axis=0)
+    typical[seen] = np.nanmedian(known[:, seen], axis=0)
+    return typical, relative_precision(given, typical, observed, weights)
+
+
+def relative_precision(uncertainties: Matrix, typical: Matrix, observed: Matrix, weights: Any) -> Matrix:
+    """Return the weight of entries with these uncertainties, 1 for those typical of their feature."""
+    precision = (typical / np.where(observed, uncertainties, 1.0)) ** 2
+    return np.where(observed, precision if weights is None else precision * weights, 0.0)
 
 
 def check_rank(n_components: Any, X: Matrix, name: str) -> int:

@@ -1,16 +1,44 @@
 """The commands."""
 
+import os
+import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from time import perf_counter
+from typing import Annotated, Any
 
+import numpy as np
 import typer
+
+from robustnmf.cli import console, folder
+from robustnmf.cli.console import errors_in_one_line, say, show, warnings_in_one_line
 
 app = typer.Typer(
     name="robustnmf",
     help="Non-negative matrix factorisation for data that is partly wrong.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+Data = Annotated[
+    Path, typer.Argument(help="npy, npz, csv, tsv, parquet, mat, h5 or zarr file, image stack, or folder of images.")
+]
+Rank = Annotated[str, typer.Option("--components", "-k", help="Number of components, or 'auto'.")]
+Method = Annotated[str, typer.Option(help="Model; see 'robustnmf methods'.")]
+Key = Annotated[str | None, typer.Option(help="Name of the array, in a file that holds several.")]
+Missing = Annotated[str | None, typer.Option("--missing-value", help="What stands for a missing entry, besides NaN.")]
+Header = Annotated[
+    bool | None,
+    typer.Option("--header/--no-header", help="Whether a text table begins with headings.", show_default=False),
+]
+Transpose = Annotated[bool, typer.Option("--transpose", help="Samples are in columns.")]
+Weights = Annotated[Path | None, typer.Option(help="File with a weight for every entry.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an earlier result.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+ModelFile = Annotated[Path, typer.Argument(help="Model file that 'fit' has written, or its folder.")]
 
 
 @app.callback()
@@ -19,9 +47,268 @@ def start() -> None:
 
 
 @app.command()
+def fit(
+    data: Data,
+    components: Rank = "auto",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the results.")] = None,
+    method: Method = "truncated-cauchy",
+    preset: Annotated[
+        str, typer.Option(help="'default', or 'published' for the algorithms of the papers.")
+    ] = "default",
+    weights: Weights = None,
+    uncertainties: Annotated[Path | None, typer.Option(help="File with an uncertainty for every entry.")] = None,
+    key: Key = None,
+    missing_value: Missing = None,
+    transpose: Transpose = False,
+    header: Header = None,
+    max_iter: Annotated[int, typer.Option(min=1, help="Most iterations.")] = 200,
+    seed: Seed = 0,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Write no HTML report.")] = False,
+    force: Force = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if the fit warns.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Factorise DATA and write model, codes, components, cleaned data, outlier mask and a report.
+
+    Ctrl-C ends the fit after the present iteration and keeps what it has found so far; a second one keeps nothing.
+    """
+    from robustnmf import RobustNMF
+    from robustnmf.reading import read_like
+
+    with errors_in_one_line():
+        out = out or Path(f"{data.name.rstrip('/').split('.')[0]}-robustnmf")
+        folder.check_free(out, force)
+        table = _read(data, key, missing_value, transpose, header)
+        arrays = {
+            name: read_like(path, table, key=key, transpose=transpose, header=header)
+            for name, path in (("weights", weights), ("uncertainties", uncertainties))
+            if path is not None
+        }
+        interruption = console.Interruption()
+        model = RobustNMF(
+            _rank(components),
+            method=method,
+            preset=preset,
+            max_iter=max_iter,
+            random_state=seed,
+            verbose=int(sys.stderr.isatty() and not quiet),
+            callback=console.watcher(interruption, max_iter, quiet),
+        )
+        begin = perf_counter()
+        with warnings_in_one_line() as warned, interruption.awaited():
+            codes = model.fit_transform(table.values, **arrays)
+        model.callback = None
+        summary = _summary(model, table, codes, perf_counter() - begin, warned)
+        with folder.new_folder(out, force) as place:
+            _write_results(place, model, codes, table, arrays, folder.format_of(data), no_report, data.name)
+            folder.write_json(place / "summary.json", summary)
+    show(summary | {"results": str(out)}, as_json)
+    if interruption.asked:
+        say(f"Stopped after {model.n_iter_} iterations; what was found until then is in {out}.")
+        raise typer.Exit(console.INTERRUPTED)
+    if strict and warned:
+        raise typer.Exit(console.DOUBTFUL)
+
+
+@app.command()
+def transform(
+    model: ModelFile,
+    data: Data,
+    out: Annotated[Path, typer.Option("--out", "-o", help="File of the codes, .csv, .tsv or .npy.")],
+    key: Key = None,
+    missing_value: Missing = None,
+    transpose: Transpose = False,
+    header: Header = None,
+    force: Force = False,
+) -> None:
+    """Write the codes of new samples."""
+    with errors_in_one_line():
+        fitted, table = _prepare(model, data, out, key, missing_value, transpose, header, force)
+        codes = fitted.transform(table.values)
+        folder.write_matrix(out, codes, table.sample_names, folder.component_names(codes.shape[1]))
+    say(f"Codes of {len(codes)} samples: {out}")
+
+
+@app.command()
+def clean(
+    model: ModelFile,
+    data: Data,
+    out: Annotated[Path, typer.Option("--out", "-o", help="File of the cleaned data, .csv, .tsv or .npy.")],
+    key: Key = None,
+    missing_value: Missing = None,
+    transpose: Transpose = False,
+    header: Header = None,
+    force: Force = False,
+) -> None:
+    """Write new samples with outliers and missing entries replaced, all others untouched."""
+    with errors_in_one_line():
+        fitted, table = _prepare(model, data, out, key, missing_value, transpose, header, force)
+        cleaned = fitted.clean(table.values)
+        folder.write_matrix(out, cleaned, *folder.names(table))
+        changed = float(np.mean(cleaned != table.values))
+    say(f"{changed:.2%} of the entries were replaced: {out}")
+
+
+@app.command()
+def outliers(
+    model: ModelFile,
+    data: Data,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File of the mask, .csv, .tsv or .npy.")] = None,
+    worst: Annotated[int, typer.Option(min=0, help="Samples to list.")] = 10,
+    key: Key = None,
+    missing_value: Missing = None,
+    transpose: Transpose = False,
+    header: Header = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say which entries of samples are outliers, and list the samples that have most."""
+    with errors_in_one_line():
+        fitted, table = _prepare(model, data, out, key, missing_value, transpose, header, force)
+        mask = fitted.outlier_mask(table.values)
+        if out is not None:
+            folder.write_matrix(out, mask, *folder.names(table))
+        shares = mask.mean(axis=1)
+        order = np.argsort(-shares, kind="stable")[:worst]
+        names = table.sample_names or [f"sample {i}" for i in range(len(shares))]
+    if as_json:
+        show({"outlier_share": float(mask.mean()), "worst": {names[i]: float(shares[i]) for i in order}}, True)
+        return
+    typer.echo(f"{mask.mean():.2%} of the entries are outliers.")
+    for i in order:
+        typer.echo(f"{shares[i]:>8.1%}  {names[i]}")
+
+
+@app.command()
+def rank(
+    data: Data,
+    ranks: Annotated[str, typer.Option(help="Such as 1-10 or 2,4,8; 'auto' searches.")] = "auto",
+    splits: Annotated[int, typer.Option(min=2, help="Splits of the entries.")] = 5,
+    plot: Annotated[Path | None, typer.Option(help="Picture of the curve, .png, .svg or .pdf.")] = None,
+    method: Method = "truncated-cauchy",
+    key: Key = None,
+    missing_value: Missing = None,
+    transpose: Transpose = False,
+    header: Header = None,
+    seed: Seed = 0,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Fits at a time.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Choose the number of components by how well hidden entries are predicted."""
+    from robustnmf import RobustNMF
+    from robustnmf.selection import auto_rank, select_rank
+
+    with errors_in_one_line():
+        table = _read(data, key, missing_value, transpose, header)
+        options: dict[str, Any] = {"n_splits": splits, "random_state": seed, "n_jobs": jobs}
+        options["estimator"] = RobustNMF(method=method)
+        chosen = _ranks(ranks)
+        search = auto_rank if chosen is None else partial(select_rank, ranks=chosen)
+        found = search(table.values, **options)
+        if plot is not None:
+            from robustnmf import plots
+
+            axes = plots.rank_curve(found.ranks, found.mean, found.standard_error, chosen=found.chosen)
+            axes.figure.savefig(plot)
+    if as_json:
+        curve = [
+            {"rank": int(r), "score": float(m), "standard_error": float(s)}
+            for r, m, s in zip(found.ranks, found.mean, found.standard_error, strict=True)
+        ]
+        show({"chosen": int(found.chosen), "best": int(found.best), "curve": curve}, True)
+        return
+    typer.echo(f"{'rank':>6}{'score':>12}{'error':>10}")
+    for r, m, s in zip(found.ranks, found.mean, found.standard_error, strict=True):
+        mark = " <- chosen" if r == found.chosen else " <- best" if r == found.best else ""
+        typer.echo(f"{r:>6}{m:>12.5g}{s:>10.2g}{mark}")
+
+
+@app.command()
+def compare(
+    data: Annotated[Path | None, typer.Argument(help="Data; without it, corrupted faces whose truth is known.")] = None,
+    components: Annotated[int, typer.Option("--components", "-k", min=1, help="Number of components.")] = 10,
+    method: Annotated[list[str] | None, typer.Option(help="Models to compare; by default all.")] = None,
+    key: Key = None,
+    missing_value: Missing = None,
+    transpose: Transpose = False,
+    header: Header = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Fit several models to the same data, one line each."""
+    from robustnmf import METHODS
+    from robustnmf import compare as comparison
+
+    with errors_in_one_line():
+        methods = comparison.check_methods(method or list(METHODS))
+        rows: Any
+        if data is None:
+            rows = comparison.compare_on_faces(methods, random_state=seed)
+        else:
+            table = _read(data, key, missing_value, transpose, header)
+            rows = comparison.compare_on_data(table.values, components, methods, random_state=seed)
+        comparison.print_rows(rows, as_json)
+
+
+@app.command()
+def report(
+    model: ModelFile,
+    data: Data,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("report.html"),
+    key: Key = None,
+    missing_value: Missing = None,
+    transpose: Transpose = False,
+    header: Header = None,
+    force: Force = False,
+) -> None:
+    """Write an HTML page about a model and the data that it was fitted to."""
+    from robustnmf.report import write
+
+    with errors_in_one_line():
+        fitted, table = _prepare(model, data, out, key, missing_value, transpose, header, force)
+        write(
+            fitted,
+            table.values,
+            out,
+            image_shape=table.image_shape,
+            feature_names=table.feature_names,
+            sample_names=table.sample_names,
+        )
+    say(f"Report: {out}")
+
+
+@app.command()
+def methods(as_json: AsJson = False) -> None:
+    """List the models."""
+    from robustnmf import METHODS
+
+    show({name: row.title for name, row in METHODS.items()}, as_json)
+
+
+@app.command()
+def info(as_json: AsJson = False) -> None:
+    """Show versions, threads and accelerators."""
+    from robustnmf.cli.environment import describe
+
+    show(describe(), as_json)
+
+
+@app.command()
+def demo(
+    picture: Annotated[Path, typer.Argument(help="Where to write the picture.")] = Path("robustnmf-demo.png"),
+) -> None:
+    """Factorise corrupted faces with scikit-learn and with this package, and draw both."""
+    from robustnmf import demo as demonstration
+
+    with errors_in_one_line():
+        demonstration.main(picture)
+
+
+@app.command()
 def reproduce(
     items: Annotated[list[str] | None, typer.Argument(help="Tables and figures of the paper, or 'all'.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the results; what it has is not run again.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder; what it has is not run again.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small version of everything, in minutes.")] = False,
     data: Annotated[Path | None, typer.Option(help="Folder with AR and Caltech-101 archives.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; by default one for each core.")] = None,
@@ -40,35 +327,112 @@ def reproduce(
     try:
         outcome = experiments.reproduce(items, out, scale="quick" if quick else "full", data=data, n_jobs=jobs)
     except (ValueError, OSError, ImportError, RuntimeError) as error:  # the last: a worker that the system has ended
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(2) from None
+        say(f"Error: {error}")
+        raise typer.Exit(console.WRONG) from None
     except KeyboardInterrupt:
-        typer.echo(f"Stopped. Finished fits are kept in {out}; run the same command to go on.", err=True)
-        raise typer.Exit(130) from None
+        say(f"Stopped. Finished fits are kept in {out}; run the same command to go on.")
+        raise typer.Exit(console.INTERRUPTED) from None
     for skip in outcome.skipped:
         typer.echo(f"Skipped: {skip.reason}")
     typer.echo(f"Results: {outcome.table}\nReport:  {outcome.report}")
     if outcome.failed:
-        typer.echo(f"{outcome.failed} fits failed; the report says which and why.", err=True)
-        raise typer.Exit(1)
+        say(f"{outcome.failed} fits failed; the report says which and why.")
+        raise typer.Exit(console.FAILED)
 
 
-@app.command()
-def demo(
-    picture: Annotated[Path, typer.Argument(help="Where to write the picture.")] = Path("demo.png"),
+def _read(data: Path, key: str | None, missing_value: str | None, transpose: bool, header: bool | None) -> Any:
+    """Read a table; a missing value that looks like a number is one."""
+    from robustnmf.reading import read_table
+
+    return read_table(data, key=key, missing_value=missing_value, transpose=transpose, header=header)
+
+
+def _prepare(
+    model: Path,
+    data: Path,
+    out: Path | None,
+    key: str | None,
+    missing: str | None,
+    transpose: bool,
+    header: bool | None,
+    force: bool,
+) -> tuple[Any, Any]:
+    """Return a model and new data, if the result may be written."""
+    from robustnmf import load
+
+    if out is not None and os.path.lexists(out) and not force:
+        raise FileExistsError(f"{out} exists. Choose another name with --out, or pass --force to replace it.")
+    return load(model / "model.robustnmf" if model.is_dir() else model), _read(data, key, missing, transpose, header)
+
+
+def _rank(text: str) -> int | str:
+    """Return the number of components as the estimator takes it."""
+    if text == "auto":
+        return text
+    if not text.isdigit() or int(text) < 1:
+        raise ValueError(f"--components must be a positive number or 'auto'; got {text!r}.")
+    return int(text)
+
+
+def _ranks(text: str) -> list[int] | None:
+    """Return the ranks that a text such as 1-4,8 stands for; None for 'auto'."""
+    if text == "auto":
+        return None
+    ranks: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise ValueError(f"--ranks must be like 1-10 or 2,4,8, or 'auto'; got {text!r}.")
+        ranks += range(int(first), int(last or first) + 1)
+    return ranks
+
+
+def _summary(model: Any, table: Any, codes: Any, seconds: float, warned: list[str]) -> dict[str, Any]:
+    """Return what a fit came to, for people and programs."""
+    return {
+        "samples": int(codes.shape[0]),
+        "features": int(model.n_features_in_),
+        "missing": float(np.isnan(table.values).mean()),
+        "method": model.method,
+        "components": int(model.n_components_),
+        "iterations": int(model.n_iter_),
+        "converged": bool(model.converged_),
+        "scale": float(model.scale_),
+        "outlier_share": float(model.outliers_.mean()),
+        "seconds": round(seconds, 3),
+        "warnings": list(dict.fromkeys(warned)),
+    }
+
+
+def _write_results(
+    place: Path,
+    model: Any,
+    codes: Any,
+    table: Any,
+    arrays: dict[str, Any],
+    kind: folder.Format,
+    no_report: bool,
+    title: str,
 ) -> None:
-    """Factorise corrupted faces with scikit-learn and with this package, and draw both."""
-    from robustnmf import demo as demonstration
+    """Write all files of a fit."""
+    model.save(place / "model.robustnmf")
+    components = folder.component_names(model.n_components_)
+    folder.write_matrix(place / f"codes.{kind}", codes, table.sample_names, components)
+    folder.write_matrix(place / f"components.{kind}", model.components_, components, table.feature_names)
+    cleaned = np.where(model.outliers_ | np.isnan(table.values), codes @ model.components_, table.values)
+    folder.write_matrix(place / f"cleaned.{kind}", cleaned, *folder.names(table))
+    folder.write_matrix(place / f"outliers.{kind}", model.outliers_, *folder.names(table))
+    if no_report:
+        return
+    from robustnmf.report import write
 
-    demonstration.main(picture)
-
-
-@app.command()
-def compare(
-    methods: Annotated[list[str] | None, typer.Argument(help="Names of models; by default all.")] = None,
-) -> None:
-    """Fit every model to corrupted faces, one line each."""
-    from robustnmf import METHODS
-    from robustnmf import compare as comparison
-
-    comparison.main(methods or list(METHODS))
+    write(
+        model,
+        table.values,
+        place / "report.html",
+        image_shape=table.image_shape,
+        feature_names=table.feature_names,
+        sample_names=table.sample_names,
+        title=title,
+        weights=arrays.get("weights"),
+    )

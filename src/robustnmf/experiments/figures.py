@@ -1,7 +1,5 @@
 """Figures of the report: Matplotlib drawings as SVG elements that follow the colours of the page."""
 
-import io
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,9 +9,10 @@ from robustnmf.errors import MissingExtraError
 from robustnmf.experiments.columns import TITLES
 from robustnmf.experiments.results import Results
 from robustnmf.experiments.task import Matrix
+from robustnmf.report import drawing
+from robustnmf.report.drawing import INK, style
 
-# Drawn in this colour, which nothing else has, and replaced by that of the text around the figure.
-INK = "#0a0b0c"
+__all__ = ["COLOURS", "INK", "curves", "pictures", "pyplot", "style", "to_svg"]
 
 # Told apart also by those who do not see red and green, and on a dark page (Okabe and Ito, lightened).
 COLOURS = {
@@ -45,44 +44,11 @@ def pyplot() -> Any:
     return plt
 
 
-def style() -> dict[str, Any]:
-    """Return Matplotlib settings of all figures."""
-    ink = ("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor", "xtick.color", "ytick.color")
-    return {
-        **dict.fromkeys(ink, INK),
-        "font.family": "sans-serif",
-        "font.size": 9,
-        "svg.fonttype": "none",  # letters stay letters: they can be searched, and take the font of the page
-        "svg.hashsalt": "robustnmf",
-        "figure.facecolor": "none",
-        "axes.facecolor": "none",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.linewidth": 0.6,
-        "legend.frameon": False,
-        "legend.labelcolor": INK,
-    }
-
-
 def to_svg(figure: Any, name: str) -> str:
-    """Return a figure as an SVG element, and close it.
-
-    Identifiers inside get a prefix: two figures on one page must not use each other's.
-    """
-    plt = pyplot()
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
-    plt.close(figure)
-    svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :].replace(INK, "currentColor")
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', svg)
-    svg = re.sub(r'(xlink:href|href)="#([^"]+)"', rf'\1="#{name}-\2"', svg)
-    svg = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", svg)
-    # The page decides how wide it is; the box keeps its proportions.
-    return re.sub(
-        r'(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1), count=1
-    )
+    """Return a figure as an SVG element, and close it."""
+    svg = drawing.to_svg(figure, name)
+    pyplot().close(figure)
+    return svg
 
 
 def curves(

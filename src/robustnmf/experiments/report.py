@@ -5,14 +5,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from string import ascii_lowercase
-from typing import Any
 
-from robustnmf.errors import MissingExtraError
 from robustnmf.experiments.section import Cell, Check, Section, Table
 from robustnmf.files import write_atomically
+from robustnmf.report.drawing import natural_width
+from robustnmf.report.template import template
 
 FULL_TINT = 0.25
 """Relative difference from the paper at which a cell has its full colour."""
@@ -78,7 +77,7 @@ def render(sections: Sequence[Section], *, title: str, summary: Mapping[str, str
     if repeated:
         raise ValueError(f"Each section needs an identifier of its own, but {repeated[0]!r} is that of several.")
     checks = [check for section in sections for check in section.checks]
-    page = _template().render(
+    page = template("robustnmf.experiments", "report.html.j2").render(
         sections=sections,
         title=title,
         summary=summary,
@@ -94,20 +93,6 @@ def render(sections: Sequence[Section], *, title: str, summary: Mapping[str, str
         full_tint=FULL_TINT,
     )
     return str(page)
-
-
-def _template() -> Any:
-    """Return the page without its contents."""
-    try:
-        import jinja2
-    except ImportError as error:
-        raise MissingExtraError("jinja2", "report") from error
-    source = files("robustnmf.experiments").joinpath("report.html.j2").read_text(encoding="utf-8")
-    # What is not known to be markup is escaped; a name that is not known is an error, not a gap in the page.
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.from_string(source)
 
 
 def tally(checks: Sequence[Check]) -> list[tuple[bool | None, str]]:
@@ -244,9 +229,3 @@ def _key(value: float) -> str:
     if math.isnan(value):
         return ""
     return str(value).replace("inf", "Infinity")
-
-
-def natural_width(svg: str) -> float:
-    """Return how wide a drawing was made, in points: shown wider, its letters would be larger than the text."""
-    box = re.search(r'viewBox="([^"]*)"', svg)
-    return float(box[1].replace(",", " ").split()[2]) if box else 480.0

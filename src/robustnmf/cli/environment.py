@@ -1,0 +1,62 @@
+"""Where it runs: versions, threads, accelerators."""
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+PACKAGES = ("numpy", "scipy", "scikit-learn", "numba")
+EXTRAS = {
+    "cli": ("typer",),
+    "plots": ("matplotlib",),
+    "report": ("jinja2", "matplotlib"),
+    "io": ("h5py", "zarr", "pillow", "pyarrow"),
+    "torch": ("torch",),
+    "dask": ("dask", "distributed"),
+}
+
+
+def describe() -> dict[str, Any]:
+    """Return what one would put into a report of a problem."""
+    import numba
+    from threadpoolctl import threadpool_info
+
+    import robustnmf
+    from robustnmf.engines import NumPyEngine
+
+    pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+    blas = {f"{pool['internal_api']} ({pool['num_threads']})" for pool in pools}
+    return {
+        "robustnmf": robustnmf.__version__,
+        "python": f"{platform.python_version()} on {platform.system()} {platform.machine()}",
+        **{package: version(package) for package in PACKAGES},
+        "cores": os.cpu_count(),
+        "threads of a fit": NumPyEngine().n_threads,
+        "numba threads": numba.get_num_threads(),
+        "blas (threads)": ", ".join(sorted(blas)) or "unknown",
+        **{f"extra {name}": _installed(packages) for name, packages in EXTRAS.items()},
+        "gpu": _gpu(),
+        "fits run on": "cpu",
+    }
+
+
+def _installed(packages: tuple[str, ...]) -> str:
+    """Return the versions of an extra, or what it lacks."""
+    found, missing = [], []
+    for package in packages:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            missing.append(package)
+    return "missing " + ", ".join(missing) if missing else ", ".join(found)
+
+
+def _gpu() -> str:
+    """Return the names of GPUs that Torch sees."""
+    try:
+        import torch
+    except ImportError:
+        return "unknown: torch is not installed"
+    if torch.cuda.is_available():
+        return ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+    return "none"

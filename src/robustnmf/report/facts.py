@@ -1,0 +1,231 @@
+"""What the page says of a fit, in numbers. Data may be large: it is read in blocks of samples, and some will do."""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+
+from robustnmf.plots import check_fitted
+from robustnmf.validation import Observations, check_observations
+
+Matrix = NDArray[Any]
+
+# Entries that are worked on at once, and from which medians of features are taken.
+BLOCK = 2**22
+# Entries of the part of the residual whose singular values are compared with those of noise.
+STRUCTURE = 2**20
+# A component with so much of its energy in one of many features serves that feature alone.
+ALONE, MANY_FEATURES = 0.95, 10
+# Draws of random signs; their leading singular values hardly differ.
+DRAWS = 3
+# How far the norm of the residual may be from that of the fit: relative to itself, and to the data (rounding).
+SAME, ROUNDING = 1e-2, 1e-5
+
+
+@dataclass(frozen=True)
+class Lines:
+    """What is known of every sample, or of every feature."""
+
+    cut: Matrix
+    """Share of the observed entries that are outliers; 0 if none is observed."""
+    residual: Matrix
+    """Median magnitude of the residual; NaN if nothing is observed."""
+    missing: Matrix
+    """Share of the entries that are missing."""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Singular values of the fit and of what it leaves, beside those of noise."""
+
+    share: float
+    """Share of the inlier residual's energy along its leading direction."""
+    noise: float
+    """The same after each residual has got a random sign: what noise of this size would have."""
+    weak: int
+    """Directions of the fit that are no stronger than the leading one of that noise."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A fitted model, its data, and what follows from both."""
+
+    model: Any
+    data: Observations
+    codes: Matrix
+
+    @classmethod
+    def of(cls, model: Any, X: Any, weights: Any) -> "Facts":
+        """Return the facts of a model and the data that it was fitted to, or say that it was not."""
+        check_fitted(model)
+        data = check_observations(model, X, weights, reset=False)
+        given, fitted = data.X.shape, model.outliers_.shape
+        if given != fitted:
+            raise ValueError(f"X must be the data of the fit, of shape {fitted}; got shape {given}.")
+        facts = cls(model, data, np.asarray(model.transform(X, weights=weights)))
+        norm, of_data = facts.norms
+        if abs(norm - model.reconstruction_err_) > SAME * norm + ROUNDING * of_data:
+            raise ValueError(
+                f"X must be the data of the fit: its residual has norm {norm:.6g}, that of the fit "
+                f"{model.reconstruction_err_:.6g}. If the fit had weights, pass them too."
+            )
+        return facts
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Samples and features."""
+        n_samples, n_features = self.data.X.shape
+        return n_samples, n_features
+
+    def observed(self, rows: Any) -> Matrix:
+        """Return which entries of some samples are there."""
+        return np.ones(self.data.X[rows].shape, dtype=bool) if self.data.M is None else self.data.M[rows] > 0
+
+    def residual(self, rows: Any) -> Matrix:
+        """Return residuals of some samples, NaN where missing."""
+        return np.where(self.observed(rows), self.data.X[rows] - self.codes[rows] @ self.model.components_, np.nan)
+
+    @cached_property
+    def norms(self) -> tuple[float, float]:
+        """Frobenius norms of residual and data over the observed entries that are not outliers."""
+        unit = float(self.codes.max()) or 1.0  # squares in units of X may overflow
+        squares = np.zeros(2)
+        for rows in self._blocks():
+            kept = self.observed(rows) & ~self.model.outliers_[rows]
+            for place, values in enumerate((self.residual(rows), self.data.X[rows])):
+                part = values[kept].astype(np.float64) / unit
+                squares[place] += part @ part
+        return unit * sqrt(squares[0]), unit * sqrt(squares[1])
+
+    @cached_property
+    def explained(self) -> float:
+        """Share of what varies among the entries that are kept, about the mean of each feature, in the model."""
+        unit = float(self.codes.max()) or 1.0
+        counts, sums, squares = np.zeros((3, self.shape[1]))
+        for rows in self._blocks():
+            kept = self.observed(rows) & ~self.model.outliers_[rows]
+            part = np.where(kept, self.data.X[rows], 0) / unit
+            counts += kept.sum(axis=0)
+            sums += part.sum(axis=0, dtype=np.float64)
+            squares += (part * part).sum(axis=0, dtype=np.float64)
+        varies = float(np.sum(squares - sums**2 / np.maximum(counts, 1)))
+        return 1 - (self.norms[0] / unit) ** 2 / varies if varies > 0 else 0.0
+
+    @cached_property
+    def soloists(self) -> list[tuple[int, int]]:
+        """Components that serve a single feature, and which."""
+        energy = self.model.components_.astype(np.float64) ** 2
+        leading = energy.argmax(axis=1)
+        alone = energy.max(axis=1) > ALONE * energy.sum(axis=1)
+        enough = self.shape[1] >= MANY_FEATURES
+        return [(int(k), int(leading[k])) for k in np.flatnonzero(alone)] if enough else []
+
+    @cached_property
+    def missing_share(self) -> float:
+        """Share of the entries that are not there."""
+        return float(self.samples.missing.mean())
+
+    @cached_property
+    def outlier_share(self) -> float:
+        """Share of the observed entries that are cut."""
+        return float(self.model.outliers_.mean() / (1 - self.missing_share))
+
+    @cached_property
+    def typical_residual(self) -> float:
+        """Median magnitude of the residual over all samples: what a normal one leaves."""
+        return float(np.nanmedian(self.samples.residual))
+
+    @cached_property
+    def samples(self) -> Lines:
+        """What is known of every sample."""
+        observed = np.concatenate([self.observed(rows).sum(axis=1) for rows in self._blocks()])
+        medians = np.concatenate([_medians(self.residual(rows), axis=1) for rows in self._blocks()])
+        return _lines(self.model.outliers_.sum(axis=1), observed, medians, self.shape[1])
+
+    @cached_property
+    def features(self) -> Lines:
+        """What is known of every feature; of large data, the medians are those of some samples."""
+        observed = np.sum([self.observed(rows).sum(axis=0) for rows in self._blocks()], axis=0)
+        medians = _medians(self.residual(slice(None, None, ceil(self.data.X.size / BLOCK))), axis=0)
+        return _lines(self.model.outliers_.sum(axis=0), observed, medians, self.shape[0])
+
+    @cached_property
+    def zero_features(self) -> Matrix:
+        """Whether a feature is zero wherever it is observed."""
+        return np.asarray(~np.any(self.data.X, axis=0) & (self.features.missing < 1))
+
+    @cached_property
+    def contributions(self) -> Matrix:
+        """Share of the sum of the reconstruction that each component gives, (n_components,)."""
+        sums = self.codes.sum(axis=0, dtype=np.float64) * self.model.components_.sum(axis=1, dtype=np.float64)
+        return np.asarray(sums / (sums.sum() or 1.0))
+
+    @cached_property
+    def largest_cosines(self) -> tuple[float, tuple[int, int]]:
+        """Largest cosine between two components, and which; 0 if there is one component only."""
+        C = self.model.components_.astype(np.float64)
+        norms = np.linalg.norm(C, axis=1, keepdims=True)
+        C = C / np.where(norms > 0, norms, 1)
+        cosines = np.triu(C @ C.T, 1)
+        first, second = np.unravel_index(cosines.argmax(), cosines.shape)
+        return float(cosines[first, second]), (int(first), int(second))
+
+    @cached_property
+    def structure(self) -> Structure:
+        """Singular values of the fit and of what it leaves, of a part of the data if it is large."""
+        rows, columns = (slice(None, None, step) for step in _thin(*self.shape))
+        kept = (self.observed(rows) & ~self.model.outliers_[rows])[:, columns]
+        E = np.where(kept, self.residual(rows)[:, columns], 0).astype(np.float64)
+        unit = float(np.abs(E).max())
+        if unit == 0:
+            return Structure(0.0, 0.0, 0)
+        E /= unit  # for squares not to overflow
+        energy = float(np.sum(E * E))
+        rng = np.random.default_rng(0)
+        noise = float(np.mean([_leading(E * rng.choice([-1.0, 1.0], E.shape)) for _ in range(DRAWS)]))
+        strengths = _singular_values(self.codes[rows] / unit, self.model.components_[:, columns])
+        return Structure(_leading(E) / energy, noise / energy, int(np.sum(strengths < sqrt(noise))))
+
+    def _blocks(self) -> Iterator[slice]:
+        """Yield slices of samples."""
+        n_samples, n_features = self.shape
+        step = max(1, BLOCK // n_features)
+        yield from (slice(start, start + step) for start in range(0, n_samples, step))
+
+
+def _medians(residual: Matrix, axis: int) -> Matrix:
+    """Return median magnitudes along an axis."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # where nothing is observed, NaN is the answer
+        return np.asarray(np.nanmedian(np.abs(residual), axis=axis))
+
+
+def _lines(cut: Matrix, observed: Matrix, medians: Matrix, length: int) -> Lines:
+    """Return `Lines` from the numbers of outliers and of observed entries among `length` of them."""
+    return Lines(cut / np.maximum(observed, 1), medians, 1 - observed / length)
+
+
+def _thin(n_samples: int, n_features: int) -> tuple[int, int]:
+    """Return every how many samples and features a part of bounded size has, as square as the data allows."""
+    side = max(sqrt(STRUCTURE), STRUCTURE / min(n_samples, n_features))
+    return ceil(n_samples / side), ceil(n_features / side)
+
+
+def _leading(E: Matrix) -> float:
+    """Return the square of the largest singular value."""
+    gram = E @ E.T if E.shape[0] <= E.shape[1] else E.T @ E
+    last = len(gram) - 1
+    return float(eigh(gram, eigvals_only=True, subset_by_index=(last, last))[0])
+
+
+def _singular_values(A: Matrix, B: Matrix) -> Matrix:
+    """Return the singular values of A @ B, without the product."""
+    _, left = np.linalg.qr(A.astype(np.float64))
+    _, right = np.linalg.qr(B.T.astype(np.float64))
+    return np.asarray(np.linalg.svd(left @ right.T, compute_uv=False))

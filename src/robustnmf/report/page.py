@@ -1,0 +1,346 @@
+"""The page of a fitted model: one HTML file, complete in itself."""
+
+import platform
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import date
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustnmf import plots
+from robustnmf.files import write_atomically
+from robustnmf.methods import METHODS
+from robustnmf.report.diagnoses import Diagnosis, Verdict, diagnose
+from robustnmf.report.drawing import draw, grey, natural_width, png, pool
+from robustnmf.report.facts import Facts, Lines
+from robustnmf.report.summary import percent, seconds, short
+from robustnmf.report.template import template
+
+Matrix = NDArray[Any]
+
+# Bounds of the page, whatever the size of the data.
+MOST_CARDS = 48  # components that are drawn
+MOST_POINTS = 400  # of a line
+LEAST_CELLS = 512  # fewer are drawn larger: a browser that shrinks rows must not blur broad columns
+LONGEST_SIDE = 96  # of an image, in pixels
+MOST_CELLS = 1024  # of the map, along each side
+MOST_NAMES = 1000  # that the map knows, along each side
+LONGEST_NAME = 60
+WORST = 10  # samples and features by each measure
+PICTURED = 6  # samples that are shown as images
+
+# Mark, and words for one and for several, of each verdict.
+VERDICTS: Mapping[Verdict, tuple[str, str, str]] = {
+    "bad": ("✗", "problem", "problems"),
+    "doubt": ("!", "point to look at", "points to look at"),
+    "good": ("✓", "point is fine", "points are fine"),
+    "open": ("–", "cannot be told", "cannot be told"),
+}
+
+# Colours of the map: kept entries let the page shine through, cells with few outliers are paler than those with many.
+SHADES = 8
+PALETTE = np.array(
+    [(0, 0, 0, 0), (138, 138, 138, 150), *((214, 39, 40, 120 + 135 * k // (SHADES - 1)) for k in range(SHADES))],
+    dtype=np.uint8,
+)
+
+
+@dataclass(frozen=True)
+class Card:
+    """A component, or a stage of the fit, in a picture of its own."""
+
+    caption: str
+    svg: str = ""
+    image: str = ""
+
+    @property
+    def width(self) -> float:
+        """How wide the drawing was made, in points."""
+        return natural_width(self.svg)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A sample or a feature in a table."""
+
+    place: int
+    name: str
+    cut: float
+    residual: float
+    """In units of the typical one; NaN if nothing is observed."""
+    missing: float
+
+
+@dataclass(frozen=True)
+class OutlierMap:
+    """The outliers of all entries, or of cells of several."""
+
+    image: str
+    rows: int
+    columns: int
+    n_samples: int
+    n_features: int
+
+    @property
+    def per_cell(self) -> tuple[int, int]:
+        """Samples and features of one cell."""
+        return -(-self.n_samples // MOST_CELLS), -(-self.n_features // MOST_CELLS)
+
+    @property
+    def ratio(self) -> float:
+        """Width of the map divided by its height: cells are square if that fits a page."""
+        return float(np.clip(self.columns / self.rows, 1.2, 3.0))
+
+
+def write(
+    model: Any,
+    X: Any,
+    path: Path | str,
+    *,
+    image_shape: tuple[int, int] | None = None,
+    feature_names: Sequence[Any] | None = None,
+    sample_names: Sequence[Any] | None = None,
+    title: str | None = None,
+    weights: Any = None,
+) -> Path:
+    """Write a report of a fitted model: one HTML page that works offline, and return its path.
+
+    It shows what came of the fit, what speaks for and against it, the components, the outliers, the worst samples and
+    features, the course of the fit and its parameters. Needs the extra ``report``.
+
+    Parameters
+    ----------
+    model : RobustNMF
+        A fitted estimator.
+    X : array-like (n_samples, n_features)
+        The data it was fitted to; NaN is missing.
+    path : path-like
+        The file; if anything goes wrong, what was there stays.
+    image_shape : (height, width) or None
+        Shape of the image that each sample is, by default that of the model; None draws components as lines or bars.
+    feature_names, sample_names : sequence or None
+        Names, by default those of a data frame, or numbers from 0.
+    title : str or None
+        Heading of the page.
+    weights : array-like (n_samples, n_features) or None
+        The weights of the fit, if it had any.
+    """
+    path = Path(path)
+    page = render(
+        model,
+        X,
+        image_shape=image_shape,
+        feature_names=feature_names,
+        sample_names=sample_names,
+        title=title,
+        weights=weights,
+    )
+    with write_atomically(path) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+    return path
+
+
+def render(
+    model: Any,
+    X: Any,
+    *,
+    image_shape: tuple[int, int] | None = None,
+    feature_names: Sequence[Any] | None = None,
+    sample_names: Sequence[Any] | None = None,
+    title: str | None = None,
+    weights: Any = None,
+) -> str:
+    """Return the report as HTML; see `write`."""
+    page = template("robustnmf.report", "model.html.j2")  # first of all: without Jinja2 the work would be in vain
+    facts = Facts.of(model, X, weights)
+    n_samples, n_features = facts.shape
+    image_shape = model.image_shape if image_shape is None else image_shape
+    shape = None if image_shape is None else plots.check_image_shape(image_shape, n_features)
+    features = names_of(feature_names, getattr(model, "feature_names_in_", None), n_features, "feature")
+    samples = names_of(sample_names, getattr(X, "index", None), n_samples, "sample")
+    worst_samples = worst(facts.samples, samples, facts.typical_residual)
+    diagnoses = diagnose(facts, features, samples, images=shape is not None)
+    text = page.render(
+        title=title or f"{type(model).__name__} of {n_samples} × {n_features} entries, rank {model.n_components_}",
+        summary=overview(facts),
+        diagnoses=diagnoses,
+        verdicts=VERDICTS,
+        percent=percent,
+        counts=tally(diagnoses),
+        components=list(component_cards(facts, shape, features)),
+        shown=MOST_CARDS,
+        images=shape is not None,
+        history=list(history_cards(model)),
+        map=outlier_map(facts),
+        names={"sample": _few(samples), "feature": _few(features)},
+        pictures=list(sample_cards(facts, shape, worst_samples)) if shape else [],
+        tables={"Sample": worst_samples, "Feature": worst(facts.features, features, facts.typical_residual)},
+        sizes={"Sample": n_samples, "Feature": n_features},
+        gaps=facts.missing_share > 0,
+        parameters={name: short(value) for name, value in model.get_params(deep=False).items()},
+        parts={field.name: short(getattr(model.parts_, field.name)) for field in fields(model.parts_)},
+        versions=versions(),
+    )
+    return str(text)
+
+
+def names_of(given: Any, known: Any, count: int, what: str) -> list[str]:
+    """Return names of samples or features that can be shown: those given, or known, or numbers."""
+    known = given if given is not None else None if callable(known) else known  # a list has a method `index`
+    if known is None:
+        return [str(place) for place in range(count)]
+    texts = plots.check_names([f"{n:.8g}" if isinstance(n, float) else n for n in known], count, what)
+    return [printable(text) or f"({place})" for place, text in enumerate(texts)]
+
+
+def _few(names: list[str]) -> list[str]:
+    """Return names if they are few enough to be on the page, none otherwise."""
+    return names if len(names) <= MOST_NAMES else []
+
+
+def printable(text: str) -> str:
+    r"""Return a text that can be shown: nothing invisible, not endless.
+
+    Examples
+    --------
+    >>> printable("a\x00b"), len(printable("x" * 1000))
+    ('a�b', 60)
+    """
+    text = "".join(letter if letter.isprintable() else "�" for letter in text[: LONGEST_NAME + 1])
+    return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
+
+
+def overview(facts: Facts) -> dict[str, str]:
+    """Return the fit in a few lines."""
+    model = facts.model
+    n_samples, n_features = facts.shape
+    residual, data = facts.norms
+    missing = f", {percent(facts.missing_share)} missing" if facts.missing_share else ""
+    return {
+        "Data": f"{n_samples} samples × {n_features} features{missing}",
+        "Method": f"{METHODS[model.method].title} ({model.method}), preset {model.preset}",
+        "Rank": str(model.n_components_),
+        "Iterations": f"{model.n_iter_} in {seconds(model):.2g} s",
+        "Scale of the noise": f"{model.scale_:.4g}",
+        "Outliers": f"{percent(facts.outlier_share)} of the observed entries",
+        "Relative error": f"{percent(residual / data if data else 0.0)} over the entries that are kept",
+    }
+
+
+def tally(diagnoses: Sequence[Diagnosis]) -> list[tuple[Verdict, str]]:
+    """Return how often each verdict was given, in words, the gravest first."""
+    counts = Counter(diagnosis.verdict for diagnosis in diagnoses)
+    return [(v, f"{counts[v]} {VERDICTS[v][2 if counts[v] > 1 else 1]}") for v in VERDICTS if counts[v]]
+
+
+def component_cards(facts: Facts, shape: tuple[int, int] | None, names: list[str]) -> Iterator[Card]:
+    """Yield pictures of the components, of many those that give most."""
+    C = facts.model.components_
+    most = np.sort(np.argsort(-facts.contributions, kind="stable")[:MOST_CARDS])
+    for number in most:
+        caption = f"{number} · {percent(float(facts.contributions[number]))}"
+        if shape is not None:
+            image = pool(C[number].reshape(shape), (LONGEST_SIDE, LONGEST_SIDE), np.mean)
+            yield Card(caption, image=grey(image, float(image.max())))
+        else:
+            yield Card(caption, svg=_curve(C[number], names, f"component-{number}"))
+
+
+def _curve(component: Matrix, names: list[str], identifier: str) -> str:
+    """Draw one component as a line or as bars."""
+    kind: plots.Kind = "bars" if component.size <= plots.MOST_BARS else "spectra"
+    numbered = names == [str(place) for place in range(component.size)]
+    step = -(-component.size // MOST_POINTS)
+    if step > 1:  # peaks must not get lost
+        component, names, numbered = pool(component[None], (1, MOST_POINTS), np.max)[0], names[::step], False
+
+    longest = 0 if numbered or kind != "bars" else min(max(map(len, names)), 30)
+    width, below = 3.4, 0.22 + 0.053 * longest
+    height = 1.25 + below
+
+    def paint(figure: Any) -> None:
+        figure.subplots_adjust(left=0.08 / width, right=1 - 0.08 / width, top=0.98, bottom=below / height)
+        ax = figure.subplots()
+        plots.components(component[None], kind=kind, feature_names=None if numbered else names, ax=ax)
+        ax.set(xlabel="", ylabel="", yticks=[])
+        ax.tick_params(labelsize=7)
+
+    return draw(paint, identifier, (width, height), layout=None)
+
+
+def history_cards(model: Any) -> Iterator[Card]:
+    """Yield how objective, scale and share of outliers went."""
+    for name in ("objective", "scale", "outlier_share"):
+        svg = draw(partial(_paint_history, model, name), name, (3.4, 2.2))
+        yield Card(plots.HISTORY_LABELS[name].capitalize(), svg=svg)
+
+
+def _paint_history(model: Any, name: str, figure: Any) -> None:
+    plots.history(model, columns=(name,), figure=figure)
+    figure.axes[0].set_ylabel("")  # the caption says it
+
+
+def sample_cards(facts: Facts, shape: tuple[int, int], rows: Sequence[Row]) -> Iterator[tuple[str, list[Card]]]:
+    """Yield name and pictures of some samples: the data, what the model makes of it, and the outliers."""
+    limit = (LONGEST_SIDE, LONGEST_SIDE)
+    for row in rows[:PICTURED]:
+        fit = (facts.codes[row.place] @ facts.model.components_).reshape(shape)
+        data = np.where(facts.observed([row.place])[0], facts.data.X[row.place], np.nan).reshape(shape)
+        missing, cut = np.isnan(data), facts.model.outliers_[row.place].reshape(shape)
+        top = float(fit.max())
+        yield (
+            row.name,
+            [
+                Card("data", image=grey(pool(data, limit, np.mean), top)),
+                Card("model", image=grey(pool(fit, limit, np.mean), top)),
+                Card("outliers", image=png(levels(pool(cut, limit, np.mean), pool(missing, limit, np.mean)), PALETTE)),
+            ],
+        )
+
+
+def outlier_map(facts: Facts) -> OutlierMap:
+    """Return the map of outliers and missing entries."""
+    n_samples, n_features = facts.shape
+    limit = (MOST_CELLS, MOST_CELLS)
+    cut = pool(facts.model.outliers_, limit, np.mean)
+    missing = np.zeros_like(cut) if facts.data.M is None else pool(facts.data.M == 0, limit, np.mean)
+    rows, columns = cut.shape
+    picture = levels(cut, missing)
+    for axis, count in enumerate(cut.shape):
+        picture = picture.repeat(-(-LEAST_CELLS // count), axis)
+    return OutlierMap(png(picture, PALETTE), rows, columns, n_samples, n_features)
+
+
+def levels(cut: Matrix, missing: Matrix) -> Matrix:
+    """Return places in the palette for shares of outliers and of missing entries; any outlier at all can be seen."""
+    shade = 2 + np.ceil(cut * SHADES) - 1
+    return np.where(cut > 0, shade, np.where(missing > 0.5, 1, 0)).astype(np.uint8)
+
+
+def worst(lines: Lines, names: Sequence[str], typical: float) -> list[Row]:
+    """Return the samples or features with most outliers, and those with the largest residuals."""
+    residual = lines.residual / typical if typical > 0 else np.where(np.isnan(lines.residual), np.nan, 0.0)
+    known = np.nan_to_num(residual, nan=-1.0)
+    by_residual = np.argsort(-known, kind="stable")[:WORST]
+    by_cut = np.lexsort((-known, -lines.cut))[:WORST]
+    chosen = sorted({*by_residual.tolist(), *by_cut.tolist()}, key=lambda place: (-lines.cut[place], -known[place]))
+    return [
+        Row(place, names[place], float(lines.cut[place]), float(residual[place]), float(lines.missing[place]))
+        for place in chosen
+    ]
+
+
+def versions() -> dict[str, str]:
+    """Return what the page was made with, and when."""
+    packages = ("robustnmf", "numpy", "scipy", "scikit-learn")
+    return {
+        "Report of": date.today().isoformat(),
+        "Python": platform.python_version(),
+        **{package: version(package) for package in packages},
+    }

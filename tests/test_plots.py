@@ -1,0 +1,212 @@
+"""Pictures of a factorisation: what is drawn is what was given, and errors say what to do."""
+
+import sys
+
+import matplotlib
+import numpy as np
+import pytest
+
+from conftest import make_data
+from robustnmf import RobustNMF, TruncatedCauchyNMF, plots
+from robustnmf.errors import MissingExtraError
+from robustnmf.losses import Absolute, Cauchy, Squared, Truncated
+
+matplotlib.use("Agg")
+plt = pytest.importorskip("matplotlib.pyplot")
+
+
+@pytest.fixture(scope="module")
+def data():
+    sample = make_data(40, 24)
+    sample.X[3, 5:9] = np.nan
+    return sample
+
+
+@pytest.fixture(scope="module")
+def model(data):
+    return TruncatedCauchyNMF(3, random_state=0).fit(data.X)
+
+
+@pytest.fixture(autouse=True)
+def nothing_global():
+    before = dict(matplotlib.rcParams)
+    yield
+    plt.close("all")
+    assert dict(matplotlib.rcParams) == before
+
+
+@pytest.fixture
+def ax():
+    return plt.figure().subplots()
+
+
+def drawn(axes, place=0):
+    return np.ma.filled(axes.get_images()[place].get_array().astype(float), np.nan)
+
+
+def test_components_as_images_are_a_mosaic(model, ax):
+    assert plots.components(model, image_shape=(4, 6), ax=ax) is ax
+    sheet = drawn(ax)
+    assert sheet.shape == (9, 13)  # two rows of two, a line between them
+    for number, (top, left) in enumerate([(0, 0), (0, 7), (5, 0)]):
+        np.testing.assert_array_equal(
+            sheet[top : top + 4, left : left + 6], model.components_[number].reshape(4, 6).astype(float)
+        )
+    assert np.isnan(sheet[5:, 7:]).all()
+
+
+def test_components_as_lines_stand_above_each_other_over_wavelengths(model, ax):
+    waves = np.linspace(400, 700, 24)
+    plots.components(model, kind="spectra", feature_names=waves, ax=ax)
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["0", "1", "2"]
+    for line, base, component in zip(ax.get_lines(), ax.get_yticks(), model.components_, strict=True):
+        np.testing.assert_array_equal(line.get_xdata(), waves)
+        np.testing.assert_allclose(line.get_ydata() - base, component, atol=1e-12)
+
+
+def test_components_as_bars_have_the_names_of_the_features(model, ax):
+    names = [f"$species {number}" for number in range(24)]  # one dollar each: no mathematics
+    plots.components(model, feature_names=names, ax=ax)
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == names
+    heights = np.array([bar.get_height() for bars in ax.containers for bar in bars])
+    np.testing.assert_allclose(heights.reshape(3, 24), model.components_)
+    ax.figure.canvas.draw()
+
+
+def test_the_kind_follows_the_data(model):
+    assert plots.components(model).containers  # 24 features: bars
+    assert not plots.components(np.ones((2, 31))).containers
+    assert plots.components(np.ones((2, 6)), image_shape=(2, 3)).get_images()
+
+
+def test_the_image_shape_may_be_that_of_the_model(data):
+    fitted = RobustNMF(2, image_shape=(4, 6), random_state=0).fit(data.X)
+    assert plots.components(fitted).get_images()
+
+
+def test_codes_are_drawn_as_they_are(model, data, ax):
+    assert plots.codes(model, data.X, ax=ax) is ax
+    np.testing.assert_array_equal(drawn(ax), model.transform(data.X))
+    other = plots.codes(np.eye(3))
+    np.testing.assert_array_equal(drawn(other), np.eye(3))
+    assert (other.get_xlabel(), other.get_ylabel()) == ("component", "sample")
+
+
+def test_the_map_of_residuals_leaves_missing_entries_out(model, data, ax):
+    plots.residuals(model, data.X, kind="map", ax=ax)
+    expected = data.X - model.transform(data.X) @ model.components_
+    np.testing.assert_allclose(drawn(ax), expected)
+    assert np.isnan(drawn(ax)[3, 5:9]).all()
+
+
+def test_the_histogram_of_residuals_counts_every_observed_entry(model, data, ax):
+    plots.residuals(model, data.X, ax=ax)
+    tops = [[bar.get_y() + bar.get_height() for bar in bars] for bars in ax.containers]
+    assert sum(tops[0]) == np.isfinite(data.X).sum() - model.outliers_.sum()
+    assert sum(tops[1]) == np.isfinite(data.X).sum()  # the outliers are on top
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert set(labels) == {"kept", "outliers", "scale", "cut"}
+
+
+def test_outliers_are_red_and_missing_entries_grey(model, ax):
+    plots.outlier_map(model, ax=ax)
+    picture = drawn(ax)
+    np.testing.assert_array_equal(np.all(picture == [214, 39, 40], axis=2), model.outliers_)
+    assert np.all(picture[3, 5:9] == 138)
+    assert "% outliers" in ax.get_title()
+    np.testing.assert_array_equal(np.all(drawn(plots.outlier_map(model.outliers_)) == 255, axis=2), ~model.outliers_)
+
+
+def test_weight_maps_have_a_column_for_each_iteration():
+    weights = np.linspace(0, 1, 36).reshape(3, 2, 6)
+    figure = plots.weight_maps(weights, (2, 3), titles=["1", "2", "3"])
+    assert len(figure.axes) == 6
+    assert [axis.get_title() for axis in figure.axes[:3]] == ["1", "2", "3"]
+    np.testing.assert_array_equal(drawn(figure.axes[5]), weights[2, 1].reshape(2, 3))
+    assert len(plots.weight_maps([weights[0, 0]], (2, 3), figure=plt.figure()).axes) == 1
+
+
+def test_history_has_a_panel_for_each_column(model):
+    figure = plots.history(model)
+    assert [axis.get_ylabel() for axis in figure.axes] == ["objective", "scale", "share of outliers"]
+    np.testing.assert_array_equal(figure.axes[1].get_lines()[0].get_ydata(), model.history_["scale"])
+    changes = plots.history(model.history_, columns=["relative_change"], figure=plt.figure()).axes[0]
+    assert not np.isinf(changes.get_lines()[0].get_ydata()).any()  # that of the start is infinite
+    figure.canvas.draw()
+
+
+def test_rank_curve_is_drawn_in_order_with_errors_and_the_choice(ax):
+    assert plots.rank_curve([4, 2, 3], [0.3, 0.1, 0.2], [0.03, 0.01, 0.02], chosen=3, ax=ax) is ax
+    line = ax.get_lines()[0]
+    np.testing.assert_array_equal(line.get_xdata(), [2, 3, 4])
+    np.testing.assert_array_equal(line.get_ydata(), [0.1, 0.2, 0.3])
+    (bars,) = ax.containers[0].lines[2]
+    np.testing.assert_allclose([np.ptp(segment[:, 1]) / 2 for segment in bars.get_segments()], [0.01, 0.02, 0.03])
+    assert ax.get_legend().get_texts()[0].get_text() == "chosen: 3"
+
+
+def test_curves_are_those_of_the_losses(ax):
+    plots.loss_curves([Cauchy(), Truncated(Cauchy(), 4.0)], ax=ax)
+    first, second = ax.get_lines()
+    np.testing.assert_allclose(first.get_ydata(), np.log1p(first.get_xdata() ** 2))
+    assert second.get_ydata().max() == pytest.approx(np.log(5))
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["cauchy", "truncated-cauchy"]
+    weights = plots.weight_curves({"mine": Cauchy(), "norm": Absolute(), "plain": Squared()})
+    x = weights.get_lines()[0].get_xdata()
+    np.testing.assert_allclose(weights.get_lines()[0].get_ydata(), 1 / (1 + x**2))
+    assert weights.get_ylim() == (0, pytest.approx(1.1))  # the tip of the norm, 500 high, is left out
+
+
+def test_before_after_draws_into_a_figure_and_missing_pixels_in_grey():
+    figure = plt.figure()
+    images = np.array([[0.0, 1.0, 2.0, np.nan]])
+    assert plots.before_after([("data", images), ("mask", images > 1)], (2, 2), figure=figure) is figure
+    picture = drawn(figure.axes[0])
+    np.testing.assert_allclose(picture[0], [[0, 0, 0], [0.5, 0.5, 0.5]])
+    assert picture[1, 1] == pytest.approx(138 / 255)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m, X: plots.components(RobustNMF()), "RobustNMF is not fitted yet: call fit"),
+        (lambda m, X: plots.codes(RobustNMF(), X), "not fitted"),
+        (lambda m, X: plots.residuals(RobustNMF(), X), "not fitted"),
+        (lambda m, X: plots.outlier_map(RobustNMF()), "not fitted"),
+        (lambda m, X: plots.history(RobustNMF()), "not fitted"),
+        (lambda m, X: plots.history(3), "A fitted estimator is needed; got int"),
+        (lambda m, X: plots.components(m, kind="images"), r"pass image_shape=\(height, width\)"),
+        (lambda m, X: plots.components(m, image_shape=(5, 5)), r"height \* width = 24.*\(5, 5\)"),
+        (lambda m, X: plots.components(m, image_shape=24), r"height \* width = 24"),
+        (lambda m, X: plots.components(m, image_shape=(-4, -6)), r"height \* width = 24"),
+        (lambda m, X: plots.components(m, kind="pie"), "'auto', 'images', 'spectra' or 'bars'; got 'pie'"),
+        (lambda m, X: plots.components(m, feature_names=["a"]), "feature_names must have 24 entries.*got 1"),
+        (lambda m, X: plots.components(np.ones(3)), r"components must be.*shape \(3,\)"),
+        (lambda m, X: plots.codes(m), r"codes\(model, X\)"),
+        (lambda m, X: plots.codes(m, X[:, :3]), "3 features"),
+        (lambda m, X: plots.residuals(m, X, kind="pie"), "'histogram' or 'map'"),
+        (lambda m, X: plots.outlier_map(X), "boolean matrix; got float64"),
+        (lambda m, X: plots.weight_maps([], (2, 2)), "one or more arrays"),
+        (lambda m, X: plots.weight_maps([np.ones(4), np.ones(6)], (2, 2)), "one shape"),
+        (lambda m, X: plots.weight_maps([np.ones(4)], (2, 3)), r"height \* width = 4"),
+        (lambda m, X: plots.weight_maps([np.ones(4)], (2, 2), titles=[]), "titles must have 1"),
+        (lambda m, X: plots.history(m, columns=["speed"]), "among objective, scale.*got speed"),
+        (lambda m, X: plots.rank_curve([1, 2], [1.0]), "of one length"),
+        (lambda m, X: plots.rank_curve([1, 2], [1.0, 2.0], chosen=3), r"one of the ranks \[1, 2\]; got 3"),
+        (lambda m, X: plots.loss_curves(["cauchy"]), "objects like those of robustnmf.losses"),
+        (lambda m, X: plots.weight_curves([]), "at least one loss"),
+        (lambda m, X: plots.loss_curves([Cauchy()], limit=0), "positive"),
+        (lambda m, X: plots.before_after([], (2, 2)), "of one shape"),
+        (lambda m, X: plots.before_after([("a", np.ones((1, 4)))], (2, 3)), r"height \* width = 4"),
+    ],
+)
+def test_errors_say_what_to_do(model, data, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(model, data.X)
+
+
+@pytest.mark.parametrize("call", [lambda: plots.codes(np.eye(2)), lambda: plots.weight_maps([np.ones(4)], (2, 2))])
+def test_a_missing_extra_is_named(monkeypatch, call):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(MissingExtraError, match=r'pip install "robustnmf\[plots\]"'):
+        call()

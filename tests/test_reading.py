@@ -1,0 +1,878 @@
+"""Claims about reading: what a library wrote comes back equal, and whatever is wrong with a file is a DataFileError."""
+
+import io
+import json
+import os
+import pickle
+import struct
+import sys
+import warnings
+import zipfile
+import zlib
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+from scipy.io import savemat
+
+from robustnmf.errors import MissingExtraError
+from robustnmf.reading import DataFileError, Table, read_like, read_table
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+X = np.random.default_rng(0).random((6, 5)).round(4)
+STACK = np.random.default_rng(1).random((4, 3, 2)).round(4)
+FRAMES = np.random.default_rng(2).integers(0, 2**16, (3, 7, 5), dtype=np.uint16)
+NAMES = [f"s{i}" for i in range(6)]
+FEATURES = list("abcde")
+
+
+def write_npy(path, values=X):
+    np.save(path, values)
+
+
+def write_npz(path, values=X):
+    np.savez_compressed(path, X=values, labels=np.arange(len(values)))
+
+
+def write_mat(path, values=X):
+    savemat(path, {"X": values, "rank": 3, "title": "text"})
+
+
+def write_compressed_mat(path, values=X):
+    savemat(path, {"X": values}, do_compression=True)
+
+
+def write_mat73(path, values=X):
+    """Write as MATLAB does from version 7.3 on: HDF5 behind a header of its own, the axes in reverse."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path, "w", userblock_size=512) as file:
+        file["X"] = values.T
+        file["X"].attrs["MATLAB_class"] = np.bytes_("double")
+        file["title"] = np.frombuffer(b"t\0e\0x\0t\0", np.uint16)[None].T.repeat(2, 1)
+        file["title"].attrs["MATLAB_class"] = np.bytes_("char")
+        file["#refs#/a"] = np.ones((2, 2))
+    with path.open("r+b") as file:
+        file.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM")
+
+
+def write_h5(path, values=X):
+    with pytest.importorskip("h5py").File(path, "w") as file:
+        file.create_dataset("group/X", data=values, compression="gzip")
+        file["labels"] = np.arange(3)
+
+
+def write_zarr(path, values=X, zarr_format=3):
+    zarr = pytest.importorskip("zarr")
+    zarr.create_array(path, data=np.asarray(values), zarr_format=zarr_format)
+
+
+def write_zarr2(path, values=X):
+    write_zarr(path, values, zarr_format=2)
+
+
+def write_zipped_zarr(path, values=X):
+    zarr = pytest.importorskip("zarr")
+    with zarr.storage.ZipStore(path, mode="w") as store:
+        zarr.save_array(store, values)
+
+
+def write_csv(path, values=X):
+    frame(values).to_csv(path)
+
+
+def write_parquet(path, values=X):
+    pytest.importorskip("pyarrow")
+    frame(values).to_parquet(path)
+
+
+def write_tiff(path, values=FRAMES, **options):
+    first, *others = images(values)
+    first.save(path, save_all=True, append_images=others, **options)
+
+
+def write_png(path, values=FRAMES[0]):
+    images([values])[0].save(path)
+
+
+def frame(values):
+    return pytest.importorskip("pandas").DataFrame(values, index=NAMES[: len(values)], columns=FEATURES)
+
+
+def images(arrays):
+    image = pytest.importorskip("PIL.Image")
+    return [image.fromarray(array) for array in arrays]
+
+
+ARRAYS = {
+    "a.npy": write_npy,
+    "a.npz": write_npz,
+    "v5.mat": write_mat,
+    "v7.mat": write_compressed_mat,
+    "v73.mat": write_mat73,
+    "a.h5": write_h5,
+    "a.hdf5": write_h5,
+    "v3.zarr": write_zarr,
+    "v2.zarr": write_zarr2,
+    "zip.zarr": write_zipped_zarr,
+    "a.zarr.zip": write_zipped_zarr,
+}
+TABLES = {"a.csv": write_csv, "a.parquet": write_parquet}
+IMAGES = {"a.tif": write_tiff, "a.png": write_png}
+EVERYTHING = ARRAYS | TABLES | IMAGES
+
+each_array = pytest.mark.parametrize("name", ARRAYS)
+each_file = pytest.mark.parametrize("name", EVERYTHING)
+
+
+def written(folder, name, *values):
+    path = folder / name
+    EVERYTHING[name](path, *values)
+    return path
+
+
+def text(folder, content, name="a.csv", **options):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return read_table(path, **options)
+
+
+def refused(path, *words, **options):
+    """Read something that must be refused, and check what the error says."""
+    with pytest.raises(DataFileError) as caught:
+        read_table(path, **options)
+    message = str(caught.value)
+    assert os.fspath(path) in message
+    for word in words:
+        assert word in message, message
+    return message
+
+
+# --- Arrays -----------------------------------------------------------------------------------------------------------
+
+
+@each_array
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_array_comes_back_as_it_was_written(tmp_path, name, dtype):
+    table = read_table(written(tmp_path, name, X.astype(dtype)))
+    np.testing.assert_array_equal(table.values, X.astype(dtype), strict=True)
+    assert table[1:] == (None, None, None)
+
+
+@each_array
+def test_array_of_three_dimensions_is_a_stack_of_images(tmp_path, name):
+    table = read_table(written(tmp_path, name, STACK))
+    np.testing.assert_array_equal(table.values, STACK.reshape(4, 6), strict=True)
+    assert table.image_shape == (3, 2)
+
+
+@each_array
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, bool])
+def test_integers_and_booleans_become_float64(tmp_path, name, dtype):
+    values = np.arange(12).reshape(4, 3).astype(dtype)
+    np.testing.assert_array_equal(read_table(written(tmp_path, name, values)).values, values.astype(float), strict=True)
+
+
+@each_array
+def test_complex_numbers_are_refused(tmp_path, name):
+    refused(written(tmp_path, name, X * 1j))
+
+
+@each_file
+def test_transpose_exchanges_samples_and_features(tmp_path, name):
+    path = written(tmp_path, name)
+    table, turned = read_table(path), read_table(path, transpose=True)
+    np.testing.assert_array_equal(turned.values, table.values.T)
+    assert turned[1:] == (table.feature_names, table.sample_names, None)
+
+
+@each_file
+def test_missing_value_becomes_nan(tmp_path, name):
+    path = written(tmp_path, name)
+    values = read_table(path).values
+    code = values[0, 1]
+    expected = np.where(values == code, np.nan, values)
+    np.testing.assert_array_equal(read_table(path, missing_value=code).values, expected)
+    np.testing.assert_array_equal(read_table(path, missing_value=str(code)).values, expected)
+
+
+def test_missing_value_is_compared_in_the_precision_of_the_data(tmp_path):
+    path = written(tmp_path, "a.npy", np.array([[-99.9, 1.0]], np.float32))
+    assert np.isnan(read_table(path, missing_value=-99.9).values[0, 0])
+
+
+def test_missing_word_is_refused_where_there_is_no_text(tmp_path):
+    with pytest.raises(ValueError, match="must be a number, except for text"):
+        read_table(written(tmp_path, "a.npy"), missing_value="n/a")
+
+
+@each_file
+def test_size_is_checked_against_the_limit(tmp_path, name):
+    refused(written(tmp_path, name), "larger than", max_bytes=20)
+
+
+@pytest.mark.parametrize(
+    "values", [X[0], STACK[None], np.zeros((0, 3)), np.float64(1)], ids=["1d", "4d", "empty", "0d"]
+)
+def test_array_of_other_dimensions_is_refused(tmp_path, values):
+    refused(written(tmp_path, "a.npy", values), "stack of images", str(np.shape(values)))
+
+
+@pytest.mark.parametrize("values", [X.astype(">f8"), np.asfortranarray(X), X.astype(np.longdouble)])
+def test_npy_byte_order_memory_order_and_precision_do_not_matter(tmp_path, values):
+    table = read_table(written(tmp_path, "a.npy", values))
+    np.testing.assert_array_equal(table.values, X, strict=True)
+    assert table.values.dtype.isnative and table.values.flags.writeable
+
+
+@pytest.mark.parametrize("values", [np.array([["a", "b"]]), np.zeros((2, 2), "M8[s]"), np.zeros((2, 2), "f8,f8")])
+def test_npy_of_anything_but_numbers_is_refused(tmp_path, values):
+    refused(written(tmp_path, "a.npy", values), "of type")
+
+
+def test_npz_with_several_arrays_needs_a_key(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, first=X, second=2 * X, label=np.arange(6))
+    refused(path, "there are 2", "'first' (6 x 5 float64)", "'second'", "'label' (6 int64)")
+    refused(path, "no 'third'", "'first'", key="third")
+    np.testing.assert_array_equal(read_table(path, key="second").values, 2 * X)
+
+
+def test_key_is_refused_where_arrays_have_no_names(tmp_path):
+    for name in ("a.npy", "a.csv", "v3.zarr", "a.tif"):
+        refused(written(tmp_path, name), "Leave key out", key="X")
+
+
+@pytest.mark.parametrize("name", ["v5.mat", "v73.mat"])
+def test_mat_key_names_the_array(tmp_path, name):
+    path = written(tmp_path, name)
+    np.testing.assert_array_equal(read_table(path, key="X").values, X)
+    refused(path, "numeric", key="title")
+    refused(path, "no 'Y'", key="Y")
+
+
+def test_mat_scalars_and_vectors_are_no_tables_beside_one(tmp_path):
+    savemat(tmp_path / "a.mat", {"X": X, "labels": np.arange(6.0), "rank": 3.0})
+    np.testing.assert_array_equal(read_table(tmp_path / "a.mat").values, X)
+    savemat(tmp_path / "b.mat", {"labels": np.arange(6.0)})
+    assert read_table(tmp_path / "b.mat").values.shape == (1, 6)
+
+
+@pytest.mark.parametrize("mat_format", ["4", "5"])
+def test_mat_sparse_array_becomes_dense(tmp_path, mat_format):
+    values = np.where(X < 0.5, 0, X)
+    savemat(tmp_path / "a.mat", {"X": sparse.csc_array(values)}, format=mat_format)
+    np.testing.assert_array_equal(read_table(tmp_path / "a.mat").values, values)
+
+
+@pytest.mark.parametrize("place", [20, 24, 52, 56], ids=["row", "next-row", "pointer", "next-pointer"])
+@pytest.mark.parametrize("value", [-1, 2**30])
+def test_mat_sparse_index_beyond_the_array_is_refused(tmp_path, place, value):
+    """SciPy alone would write beyond the array."""
+    path = tmp_path / "a.mat"
+    savemat(path, {"X": sparse.csc_array(np.eye(6))})
+    content = bytearray(path.read_bytes())
+    indices = content.index(struct.pack("<7i", 0, 1, 2, 3, 4, 5, 5)) - 20  # rows, then the next part
+    content[indices + place : indices + place + 4] = struct.pack("<i", value)
+    path.write_bytes(content)
+    refused(path)
+
+
+def test_mat_part_of_unknown_type_is_refused(tmp_path):
+    """SciPy alone would crash."""
+    path = written(tmp_path, "v5.mat")
+    content = path.read_bytes()
+    values = content.index(struct.pack("<II", 9, X.nbytes))
+    for kind in (8, 19, 200, 2**15):
+        path.write_bytes(content[:values] + struct.pack("<I", kind) + content[values + 4 :])
+        refused(path, "unknown type")
+
+
+@pytest.mark.parametrize("write", [write_h5, write_zarr])
+def test_groups_are_searched_and_listed(tmp_path, write):
+    path = tmp_path / ("a.h5" if write is write_h5 else "a.zarr")
+    if write is write_h5:
+        with pytest.importorskip("h5py").File(path, "w") as file:
+            file["deep/X"], file["Y"] = X, 2 * X
+    else:
+        group = pytest.importorskip("zarr").open_group(path, mode="w")
+        group.create_group("deep").create_array("X", data=X)
+        group.create_array("Y", data=2 * X)
+    refused(path, "there are 2", "'deep/X' (6 x 5 float64)", "'Y'")
+    for key in ("deep/X", "/deep/X"):
+        np.testing.assert_array_equal(read_table(path, key=key).values, X)
+
+
+def test_hdf5_values_in_other_files_are_not_read(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    write_h5(tmp_path / "other.h5")
+    (tmp_path / "secret").write_bytes(bytes(64))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["link"] = h5py.ExternalLink("other.h5", "group/X")
+        file.create_dataset("raw", (2, 4), float, external=[(str(tmp_path / "secret"), 0, 64)])
+        layout = h5py.VirtualLayout((6, 5), float)
+        layout[...] = h5py.VirtualSource(str(tmp_path / "other.h5"), "group/X", (6, 5))
+        file.create_virtual_dataset("virtual", layout)
+    refused(tmp_path / "a.h5", "no 'link'", key="link")
+    refused(tmp_path / "a.h5", "other files", key="raw")
+    refused(tmp_path / "a.h5", "other files", key="virtual")
+
+
+def test_zarr_with_shards_comes_back(tmp_path):
+    array = pytest.importorskip("zarr").create_array(
+        tmp_path / "a.zarr", shape=(8, 8), shards=(4, 4), chunks=(2, 2), dtype=float
+    )
+    array[...] = np.arange(64.0).reshape(8, 8)
+    np.testing.assert_array_equal(read_table(tmp_path / "a.zarr").values, np.arange(64.0).reshape(8, 8))
+
+
+def test_zarr_with_unusual_codecs_is_refused(tmp_path):
+    write_zarr2(tmp_path / "a.zarr")
+    metadata = tmp_path / "a.zarr" / ".zarray"
+    for codec in ("base64", "pickle"):
+        metadata.write_text(json.dumps(json.loads(metadata.read_text()) | {"filters": [{"id": codec}]}))
+        refused(tmp_path / "a.zarr")
+
+
+@pytest.mark.parametrize("suffix", ["", ".dat"])
+@pytest.mark.parametrize("name", ["a.npy", "a.npz", "v5.mat", "a.h5", "zip.zarr", "a.parquet", "a.tif", "a.png"])
+def test_file_without_known_suffix_is_recognised_by_its_content(tmp_path, name, suffix):
+    path = written(tmp_path, name)
+    expected = read_table(path).values
+    np.testing.assert_array_equal(read_table(path.rename(tmp_path / f"data{suffix}")).values, expected)
+
+
+# --- Text -------------------------------------------------------------------------------------------------------------
+
+
+def test_csv_with_headings_and_names(tmp_path):
+    table = text(tmp_path, 'sample,"a, b",c\nx,1,2\n"y ""z""",3,4e1\n')
+    np.testing.assert_array_equal(table.values, [[1, 2], [3, 40]])
+    assert table[1:] == (["x", 'y "z"'], ["a, b", "c"], None)
+
+
+@pytest.mark.parametrize(
+    ("content", "names", "features"),
+    [
+        ("1,2\n3,4\n", None, None),
+        ("a,b\n1,2\n3,4\n", None, ["a", "b"]),
+        ("x,1,2\ny,3,4\n", ["x", "y"], None),
+        (",a,b\n7,1,2\n9,3,4\n", ["7", "9"], ["a", "b"]),
+        (",0,1\n0,1,2\n1,3,4\n", ["0", "1"], ["0", "1"]),
+        (",400,500\nx,1,2\ny,3,4\n", ["x", "y"], ["400", "500"]),
+        ("a,b\nx,1,2\ny,3,4\n", ["x", "y"], ["a", "b"]),
+        ("# comment\n#id,a,b\nx,1,2\ny,3,4\n", ["x", "y"], ["a", "b"]),
+        ("# one, two, and three, comment\n1,2\n3,4\n", None, None),
+        ("a,b\r\n\r\n1,2\r\n3,4\r\n\r\n", None, ["a", "b"]),
+        ("1_a,2\n1,2\n3,4", None, ["1_a", "2"]),
+        (",a,b\nx,1,2\ny,3,4\n", ["x", "y"], ["a", "b"]),
+        ("2020-01-01,1,2\n2020-01-02,3,4", ["2020-01-01", "2020-01-02"], None),
+    ],
+)
+def test_csv_headings_and_names_are_found(tmp_path, content, names, features):
+    table = text(tmp_path, content)
+    np.testing.assert_array_equal(table.values, [[1, 2], [3, 4]])
+    assert (table.sample_names, table.feature_names) == (names, features)
+
+
+@pytest.mark.parametrize("index", [True, False])
+@pytest.mark.parametrize("columns", [FEATURES, range(5)])
+def test_csv_of_pandas_comes_back(tmp_path, index, columns):
+    pd = pytest.importorskip("pandas")
+    pd.DataFrame(X, columns=columns).to_csv(tmp_path / "a.csv", index=index)
+    if not index and columns == range(5):  # 0,1,2,3,4 could be values
+        refused(tmp_path / "a.csv", "line 1", "numbers from 0 on", "header")
+    table = read_table(tmp_path / "a.csv", header=True)
+    np.testing.assert_array_equal(table.values, X)
+    assert table.feature_names == list(map(str, columns))
+    assert table.sample_names == (list("012345") if index else None)
+
+
+def test_csv_rising_numbers_beside_a_name_may_be_headings(tmp_path):
+    content = "region,2019,2020,2021\nnorth,1,2,3\nsouth,6,5,4\n"
+    with pytest.raises(DataFileError, match=r"line 1 has a name and rising numbers.*Set header"):
+        text(tmp_path, content)
+    assert text(tmp_path, content, header=True).feature_names == ["2019", "2020", "2021"]
+    assert text(tmp_path, content, header=False).sample_names == ["region", "north", "south"]
+
+
+def test_csv_of_one_mistake_in_the_first_line_is_not_taken_for_headings(tmp_path):
+    with pytest.raises(DataFileError, match=r"line 1, column 2 is '2.o'.*set header to true"):
+        text(tmp_path, "1,2.o,3\n4,5,6\n")
+
+
+def test_csv_missing_entries_are_nan(tmp_path):
+    table = text(tmp_path, "a,b,c,d,e,f\n,NA,NaN,null, nan ,1\n1,2,3,4,5,6\n")
+    assert np.isnan(table.values[0, :5]).all() and table.values[0, 5] == 1
+
+
+@pytest.mark.parametrize(("code", "cell"), [(-999, "-999.0"), ("-999", "-999"), ("n/a", "n/a"), ("?", " ? ")])
+def test_csv_missing_code_is_nan(tmp_path, code, cell):
+    table = text(tmp_path, f"a,b\n{cell},1\n2,3\n", missing_value=code)
+    np.testing.assert_array_equal(table.values, [[np.nan, 1], [2, 3]])
+    assert table.sample_names is None
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.txt"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_text_delimiter_is_found(tmp_path, name, delimiter):
+    content = "id,a,b\nx,1.5,2\ny,3,4\n".replace(",", delimiter)
+    table = text(tmp_path, content, name)
+    np.testing.assert_array_equal(table.values, [[1.5, 2], [3, 4]])
+    assert table.feature_names == ["a", "b"]
+
+
+def test_text_of_numpy_comes_back(tmp_path):
+    np.savetxt(tmp_path / "a.txt", X, header=" ".join(FEATURES))
+    table = read_table(tmp_path / "a.txt")
+    np.testing.assert_array_equal(table.values, X)
+    assert table.feature_names == FEATURES
+
+
+def test_text_decimal_commas_are_read_between_semicolons(tmp_path):
+    table = text(tmp_path, "id;a;b\nx;1,5;2\ny;-3,25e1;0,5\n")
+    np.testing.assert_array_equal(table.values, [[1.5, 2], [-32.5, 0.5]])
+    np.testing.assert_array_equal(
+        text(tmp_path, "1,5;2,5;3,5\n4,5;5,5;6,5\n").values, [[1.5, 2.5, 3.5], [4.5, 5.5, 6.5]]
+    )
+
+
+@pytest.mark.parametrize("content", ["a;b\n1,5;2.5\n", "a;b\n1,234.5;2\n", "a\tb\n1,5\t2\n", "a;b\n1,234,567;2\n"])
+def test_text_ambiguous_commas_are_refused(tmp_path, content):
+    with pytest.raises(DataFileError, match=r"line 2, column .*points and commas"):
+        text(tmp_path, content)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_text_encodings_are_read(tmp_path, encoding):
+    table = text(tmp_path, "µm,°C\n1,2\n3,4\n".encode(encoding))
+    assert table.feature_names == ["µm", "°C"]
+
+
+def test_text_of_other_encoding_is_refused(tmp_path):
+    with pytest.raises(DataFileError, match="UTF-8"):
+        text(tmp_path, "µm,°C\n1,2\n".encode("latin-1"))
+
+
+@pytest.mark.parametrize("row", ["1", "1,2,3", "1,2,"])
+def test_csv_ragged_line_is_named(tmp_path, row):
+    with pytest.raises(DataFileError, match=f"2 cells in each line; line 4 has {row.count(',') + 1}"):
+        text(tmp_path, f"a,b\n1,2\n\n{row}\n3,4\n")
+
+
+def test_csv_cell_that_is_no_number_is_named(tmp_path):
+    rows = "\n".join(f"s{i},{i},{i}" for i in range(200))
+    with pytest.raises(DataFileError, match=r"line 202, column 3 \('b'\) is 'many'"):
+        text(tmp_path, f"id,a,b\n{rows}\nlast,1,many\n")
+
+
+def test_csv_few_words_in_a_numeric_first_column_are_mistakes(tmp_path):
+    with pytest.raises(DataFileError, match=r"line 4, column 1 \('a'\) is 'x3'"):
+        text(tmp_path, "a,b\n1,1\n2,2\nx3,3\n4,4\n")
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", "a,b\n", "# only\n", "x\ny\n", 'a,b\n"1,2\n', "1 2\n3 4\n"])
+def test_csv_without_values_is_refused(tmp_path, content):
+    with pytest.raises(DataFileError):
+        text(tmp_path, content)
+
+
+def test_csv_infinite_and_negative_values_are_not_judged(tmp_path):
+    np.testing.assert_array_equal(text(tmp_path, "a,b\n-1,inf\n").values, [[-1, np.inf]])
+
+
+# --- Parquet ----------------------------------------------------------------------------------------------------------
+
+
+def test_parquet_index_names_the_samples(tmp_path):
+    table = read_table(written(tmp_path, "a.parquet"))
+    np.testing.assert_array_equal(table.values, X, strict=True)
+    assert (table.sample_names, table.feature_names) == (NAMES, FEATURES)
+
+
+def test_parquet_columns_of_all_numeric_types(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {
+        "id": ["x", None, "z"],
+        "int": pa.array([1, None, 3]),
+        "bool": [True, False, None],
+        "float": pa.array([0.5, None, 2.5], pa.float32()),
+        "decimal": pa.array([1, 2, 3], pa.decimal128(5, 2)),
+        "null": pa.nulls(3),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=2)
+    table = read_table(tmp_path / "a.parquet")
+    nan = np.nan
+    np.testing.assert_array_equal(table.values, [[1, 1, 0.5, 1, nan], [nan, 0, nan, 2, nan], [3, nan, 2.5, 3, nan]])
+    assert (table.sample_names, table.feature_names) == (["x", "", "z"], list(columns)[1:])
+
+
+def test_parquet_keeps_single_precision(tmp_path):
+    path = written(tmp_path, "a.parquet", X.astype(np.float32))
+    np.testing.assert_array_equal(read_table(path).values, X.astype(np.float32), strict=True)
+
+
+def test_parquet_column_of_text_is_named(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"a": [1.0], "kind": ["x"]}), tmp_path / "a.parquet")
+    refused(tmp_path / "a.parquet", "column 'kind' is of type string")
+
+
+# --- Images -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif", "bmp", "gif", "pgm"])
+def test_image_folder_is_read_in_natural_order(tmp_path, suffix):
+    frames = (FRAMES >> 8).astype(np.uint8)
+    names = [f"frame{number}.{suffix}" for number in (2, 10, 100)]
+    for name, image in zip(names, images(frames), strict=True):
+        image.save(tmp_path / name)
+    (tmp_path / "README").write_text("not an image")
+    (tmp_path / f"._frame2.{suffix}").write_bytes(b"of macOS")
+    table = read_table(tmp_path)
+    np.testing.assert_array_equal(table.values, frames.reshape(3, -1).astype(float), strict=True)
+    assert table[1:] == (names, None, (7, 5))
+
+
+@pytest.mark.parametrize("suffix", ["tif", "png"])
+def test_image_of_16_bits_keeps_its_depth(tmp_path, suffix):
+    images(FRAMES)[0].save(tmp_path / f"a.{suffix}")
+    np.testing.assert_array_equal(read_table(tmp_path).values, FRAMES[:1].reshape(1, -1))
+
+
+def test_image_colour_becomes_grey_as_itu_r_601_says(tmp_path):
+    rgb = np.random.default_rng(0).integers(0, 256, (7, 5, 3), dtype=np.uint8)
+    images([rgb])[0].save(tmp_path / "a.png")
+    np.testing.assert_allclose(read_table(tmp_path).values[0], (rgb @ [0.299, 0.587, 0.114]).ravel(), atol=0.51)
+
+
+def test_image_jpeg_is_close(tmp_path):
+    smooth = np.add.outer(np.arange(16), np.arange(16)).astype(np.uint8) * 8
+    images([smooth])[0].save(tmp_path / "a.jpg", quality=95)
+    np.testing.assert_allclose(read_table(tmp_path).values[0], smooth.ravel(), atol=4)
+
+
+@pytest.mark.parametrize("compression", [None, "tiff_lzw", "tiff_deflate"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32, np.float32])
+def test_tiff_pages_are_samples(tmp_path, dtype, compression):
+    frames = (FRAMES / 256).astype(dtype)
+    write_tiff(tmp_path / "a.tif", frames, compression=compression)
+    table = read_table(tmp_path / "a.tif")
+    dtype = np.float32 if dtype == np.float32 else np.float64
+    np.testing.assert_array_equal(table.values, frames.reshape(3, -1).astype(dtype), strict=True)
+    assert table[1:] == (None, None, (7, 5))
+
+
+@pytest.mark.parametrize("dtype", ["uint16", ">u2", "int16", "uint32", "int32", "float32"])
+def test_tiff_of_tifffile_comes_back(tmp_path, dtype):
+    tifffile = pytest.importorskip("tifffile")
+    frames = np.array(FRAMES, dtype) if np.dtype(dtype).kind != "u" else FRAMES.astype(dtype)
+    if dtype == "uint32":
+        frames = frames * np.uint32(65537)  # beyond what is a positive signed number
+    byteorder = ">" if dtype.startswith(">") else "<"
+    tifffile.imwrite(tmp_path / "a.tif", frames, photometric="minisblack", byteorder=byteorder)
+    np.testing.assert_array_equal(read_table(tmp_path / "a.tif").values, frames.reshape(3, -1))
+
+
+def test_tiff_whose_values_pillow_would_change_is_refused(tmp_path):
+    tifffile = pytest.importorskip("tifffile")
+    tifffile.imwrite(tmp_path / "signed.tif", np.full((3, 7, 5), -1, np.int8), photometric="minisblack")
+    refused(tmp_path / "signed.tif", "signed values")
+    for compression in (None, "zlib"):
+        tifffile.imwrite(tmp_path / "rgb.tif", np.dstack(FRAMES), photometric="rgb", compression=compression)
+        refused(tmp_path / "rgb.tif", "16 bits")
+    tifffile.imwrite(tmp_path / "double.tif", X, photometric="minisblack")
+    refused(tmp_path / "double.tif", "8, 16 or 32 bits")
+
+
+def png(width, height, depth, colour, rows):
+    """Return the bytes of a PNG file."""
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def test_png_colours_of_16_bits_are_refused(tmp_path):
+    pytest.importorskip("PIL")
+    (tmp_path / "a.png").write_bytes(png(2, 1, 16, 2, bytes(13)))
+    refused(tmp_path / "a.png", "colours of 16 bits")
+
+
+@pytest.mark.parametrize("side", [10_000, 100_000])
+def test_image_bomb_is_refused(tmp_path, side):
+    """Pillow warns of the smaller one only."""
+    pytest.importorskip("PIL")
+    (tmp_path / "a.png").write_bytes(png(side, side, 8, 0, b""))
+    refused(tmp_path / "a.png", "DecompressionBomb")
+
+
+def test_images_of_different_sizes_are_refused(tmp_path):
+    write_png(tmp_path / "a.png")
+    write_png(tmp_path / "b.png", FRAMES[0, :6])
+    refused(tmp_path, "one size", "7 x 5", "b.png is 6 x 5")
+
+
+def test_images_of_different_depths_are_refused(tmp_path):
+    write_png(tmp_path / "a.png")
+    write_png(tmp_path / "b.png", FRAMES[0].astype(np.uint8))
+    refused(tmp_path, "one depth", "uint16", "b.png is uint8")
+
+
+def test_image_of_several_pages_is_refused_in_a_folder(tmp_path):
+    write_png(tmp_path / "a.png")
+    write_tiff(tmp_path / "b.tif")
+    with pytest.raises(DataFileError, match=r"b\.tif must be a single image.*3 pages"):
+        read_table(tmp_path)
+
+
+def test_broken_image_in_a_folder_is_named(tmp_path):
+    write_png(tmp_path / "a.png")
+    (tmp_path / "b.png").write_bytes((tmp_path / "a.png").read_bytes()[:-30])
+    with pytest.raises(DataFileError, match=r"b\.png must be an image"):
+        read_table(tmp_path)
+
+
+def test_folder_without_images_is_refused(tmp_path):
+    (tmp_path / "deeper").mkdir()
+    refused(tmp_path, "none in it", "not searched")
+
+
+def test_links_that_lead_out_of_a_folder_are_refused(tmp_path):
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside.mkdir()
+    outside.mkdir()
+    write_png(inside / "a.png")
+    write_png(outside / "b.png")
+    (inside / "b.png").symlink_to(inside / "a.png")
+    assert len(read_table(inside).values) == 2
+    (inside / "c.png").symlink_to(outside / "b.png")
+    refused(inside, "c.png is a link")
+
+
+def test_links_that_lead_out_of_zarr_are_refused(tmp_path):
+    write_zarr(tmp_path / "a.zarr")
+    (tmp_path / "a.zarr" / "c").rename(tmp_path / "chunks")
+    (tmp_path / "a.zarr" / "c").symlink_to(tmp_path / "chunks")
+    refused(tmp_path / "a.zarr", "c is a link")
+
+
+def test_reading_leaves_the_warning_filters_alone(tmp_path):
+    write_png(tmp_path / "a.png")
+    (tmp_path / "b.png").write_bytes(b"broken")
+    before = list(warnings.filters)
+    refused(tmp_path / "b.png")
+    with pytest.raises(DataFileError):
+        read_table(tmp_path)
+    assert warnings.filters == before
+
+
+# --- Files that are broken or hostile ---------------------------------------------------------------------------------
+
+
+class Bomb:
+    """Leaves a file behind when it is unpickled."""
+
+    def __init__(self, trace):
+        self.trace = trace
+
+    def __reduce__(self):
+        return Path.touch, (self.trace,)
+
+
+def test_nothing_is_unpickled(tmp_path):
+    trace = tmp_path / "trace"
+    bomb = np.array([[Bomb(trace)] * 2] * 2)
+    np.save(tmp_path / "a.npy", bomb, allow_pickle=True)
+    np.savez(tmp_path / "a.npz", X=bomb)
+    (tmp_path / "b.npy").write_bytes(pickle.dumps(bomb))
+    (tmp_path / "b.npz").write_bytes(pickle.dumps(bomb))
+    for name in ("a.npy", "a.npz", "b.npy", "b.npz"):
+        refused(tmp_path / name)
+    refused(tmp_path / "a.npz", "of type object", key="X")
+    assert not trace.exists()
+    np.load(tmp_path / "a.npy", allow_pickle=True)
+    assert trace.exists()  # the bomb would have gone off
+
+
+def npy(shape, content=b""):
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    return file.getvalue() + content
+
+
+@pytest.mark.parametrize("shape", [(10**6, 10**6), (2**62, 2**62), (4, 5), (-4, -5)])
+def test_declared_shape_is_checked_before_memory_is_taken(tmp_path, shape):
+    (tmp_path / "a.npy").write_bytes(npy(shape, bytes(80)))
+    refused(tmp_path / "a.npy")
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("X.npy", npy(shape, bytes(80)))
+    refused(tmp_path / "a.npz", key="X")
+
+
+@pytest.mark.parametrize("name", ["a.h5", "a.zarr"])
+def test_declared_shape_without_values_is_refused(tmp_path, name):
+    shape = (10**6, 10**6)
+    if name == "a.h5":
+        with pytest.importorskip("h5py").File(tmp_path / name, "w") as file:
+            file.create_dataset("X", shape, float, chunks=(10, 10))
+    else:
+        pytest.importorskip("zarr").create_array(tmp_path / name, shape=shape, dtype=float, chunks=(10, 10))
+    refused(tmp_path / name, "1000000 x 1000000")
+
+
+def test_zip_bomb_is_refused(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, X=np.zeros((1000, 1000)))
+    assert path.stat().st_size < 10_000
+    refused(path, "1000 x 1000", max_bytes=10**6)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("X.npy", npy((2, 2), bytes(32)))
+    refused(path, "NumPy does not write")
+
+
+@each_file
+def test_truncated_file_is_refused(tmp_path, name):
+    path = written(tmp_path, name)
+    if path.is_dir():
+        (next(path.glob("*.json"), None) or path / ".zarray").write_bytes(b'{"zarr_format"')
+        refused(path)
+        return
+    content = path.read_bytes()
+    cuts = {0, 1, 10, len(content) // 3, len(content) // 2, 3 * len(content) // 4}
+    # A table that ends with a whole line, or whose last cell is too short, cannot be told from a smaller one.
+    for cut in cuts if name != "a.csv" else {0, 10, content.index(b",", 60)}:
+        path.write_bytes(content[:cut])
+        refused(path)
+
+
+@each_file
+@pytest.mark.parametrize("content", [b"", bytes(600), np.random.default_rng(0).bytes(600), b"id,a\nx,y\n"])
+def test_file_of_something_else_is_refused(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    refused(tmp_path / name)
+
+
+@each_file
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv", ".parquet", ".h5", ".zarr", ".png"])
+def test_file_with_the_wrong_suffix_is_refused(tmp_path, name, suffix):
+    path = written(tmp_path, name)
+    if path.is_file() and not name.endswith((suffix, f"{suffix}.zip")) and (name, suffix) not in SAME:
+        refused(path.rename(tmp_path / f"wrong{suffix}"))
+
+
+# HDF5 is HDF5 and an image is an image, whatever they are called.
+SAME = {("v73.mat", ".h5"), ("a.hdf5", ".h5"), ("a.tif", ".png")}
+
+
+@pytest.mark.parametrize("name", ["a.xlsx", "a.pkl", "a"])
+def test_unknown_format_is_refused(tmp_path, name):
+    (tmp_path / name).write_bytes(pickle.dumps(X))
+    refused(tmp_path / name, ".csv", ".parquet", "folder of images")
+
+
+def test_zip_of_something_else_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("a.txt", "1")
+    refused(tmp_path / "a.zip", "starts like none")
+
+
+def test_path_that_is_no_file_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no file or folder"):
+        read_table(tmp_path / "a.csv")
+    os.mkfifo(tmp_path / "pipe.csv")
+    refused(tmp_path / "pipe.csv", "neither a file nor a folder")
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "package"),
+    [
+        ("a.h5", "h5py", "h5py"),
+        ("v73.mat", "h5py", "h5py"),
+        ("v3.zarr", "zarr", "zarr"),
+        ("a.parquet", "pyarrow", "pyarrow"),
+        ("a.tif", "PIL.Image", "pillow"),
+    ],
+)
+def test_absent_package_is_named(tmp_path, monkeypatch, name, module, package):
+    path = written(tmp_path, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtraError, match=rf"{package}.*robustnmf\[io\]"):
+        read_table(path)
+
+
+@cache
+def content_of(name):
+    """Return the bytes of a valid file."""
+    with TemporaryDirectory() as folder:
+        return written(Path(folder), name).read_bytes()
+
+
+@st.composite
+def mutations(draw):
+    """Return a function that changes bytes here and there, cuts some out or cuts off the end."""
+    place = st.floats(0, 1, exclude_max=True)
+    changes = draw(
+        st.lists(st.tuples(place, st.sampled_from(["set", "delete", "end"]), st.binary(min_size=1, max_size=4)))
+    )
+
+    def mutate(content):
+        mutated = bytearray(content)
+        for where, kind, value in changes[:6]:
+            i = int(where * len(mutated))
+            match kind:
+                case "set":
+                    mutated[i : i + len(value)] = value
+                case "delete":
+                    del mutated[i : i + value[0] % 16]
+                case "end":
+                    del mutated[len(mutated) - value[0] :]
+        return bytes(mutated)
+
+    return mutate
+
+
+# The same examples in every run: what is tested is this package, not whether the C libraries below it are free of bugs.
+@pytest.mark.parametrize("name", [name for name in EVERYTHING if name not in ("v2.zarr", "v3.zarr", "a.hdf5")])
+@settings(max_examples=60, derandomize=True, deadline=None, database=None)
+@given(mutate=mutations())
+def test_mutated_file_is_read_or_refused(name, mutate):
+    with TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        path.write_bytes(mutate(content_of(name)))
+        try:
+            table = read_table(path, max_bytes=2**26)
+        except DataFileError:
+            return
+    assert table.values.ndim == 2 and table.values.dtype in (np.float32, np.float64)
+
+
+# --- What belongs to the data -----------------------------------------------------------------------------------------
+
+
+def test_read_like_returns_values_of_the_same_shape(tmp_path):
+    table = Table(X, NAMES, FEATURES)
+    np.testing.assert_array_equal(read_like(written(tmp_path, "a.npy", 2 * X), table), 2 * X)
+    np.testing.assert_array_equal(read_like(written(tmp_path, "a.csv"), table), X)
+    np.testing.assert_array_equal(read_like(written(tmp_path, "a.npy", X.T), table, transpose=True), X)
+
+
+def test_read_like_names_both_shapes(tmp_path):
+    with pytest.raises(DataFileError, match=r"6 x 5.*it is 5 x 6"):
+        read_like(written(tmp_path, "a.npy", X.T), Table(X))
+
+
+def test_read_like_refuses_names_in_another_order(tmp_path):
+    path = written(tmp_path, "a.csv")
+    with pytest.raises(DataFileError, match="sample 1 is 's5'; here it is 's0'"):
+        read_like(path, Table(X, NAMES[::-1], FEATURES))
+    with pytest.raises(DataFileError, match="feature 1 is 'b'; here it is 'a'"):
+        read_like(path, Table(X, NAMES, list("bacde")))
+    np.testing.assert_array_equal(read_like(path, Table(X, None, list("vwxyz"))), X)
