@@ -53,17 +53,7 @@ ORDER = [
     "cli",
 ]
 OPTIONAL = {
-    "matplotlib",
-    "torch",
-    "dask",
-    "distributed",
-    "typer",
-    "pandas",
-    "polars",
-    "jinja2",
-    "h5py",
-    "zarr",
-    "PIL",
+    *("matplotlib", "torch", "dask", "distributed", "typer", "pandas", "polars", "jinja2", "h5py", "zarr", "PIL"),
     "pyarrow",
 }
 
@@ -99,7 +89,8 @@ def test_imports_point_one_way(path):
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_optional_dependencies_are_imported_inside_functions(path):
-    allowed = {"typer"} if path == ROOT / "cli" / "app.py" else set()  # itself imported late, by `cli.main`
+    # The commands are themselves imported late, by `cli.main`.
+    allowed = {"typer"} if path.parent == ROOT / "cli" and path.name != "__init__.py" else set()
     for name, indent in imports(ast.parse(path.read_text())):
         assert indent > 0 or name.split(".")[0] in allowed or name.split(".")[0] not in OPTIONAL, (
             f"{name} is imported at the top of {path}"
@@ -111,4 +102,4 @@ def test_importing_the_package_imports_neither_numba_nor_an_extra():
     loaded = set(
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     )
-    assert not loaded & (OPTIONAL - {"pandas", "polars"} | {"numba"})
+    assert not loaded & (OPTIONAL - {"pandas", "polars", "pyarrow"} | {"numba"})
