@@ -167,3 +167,18 @@ def test_fits_in_workers_of_joblib_are_those_of_this_process():
     found = Parallel(n_jobs=2)(delayed(components_of)(seed) for seed in range(4))
     for seed, components in enumerate(found):
         np.testing.assert_array_equal(components, components_of(seed))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_read_only_data_can_be_fitted(weighted):
+    """As joblib hands large arrays to its workers; with entries between 1 and 2 the data is not even copied."""
+    rng = np.random.default_rng(0)
+    X = 1 + rng.random((60, 30))
+    X.setflags(write=False)
+    weights = np.ones_like(X)
+    weights.setflags(write=False)
+    fits = [
+        RobustNMF(2, random_state=0).fit(data, weights=its_weights if weighted else None)
+        for data, its_weights in ((X, weights), (X.copy(), weights.copy()))
+    ]
+    np.testing.assert_array_equal(fits[0].components_, fits[1].components_)

@@ -3,12 +3,24 @@
 from os import PathLike
 
 from robustnmf import datasets
+from robustnmf.detectors import RobustNMFOutlierDetector
 from robustnmf.estimators import RobustNMF, TruncatedCauchyNMF
 from robustnmf.methods import METHODS
+from robustnmf.selection import RobustNMFCV, select_rank
 
 __version__ = "0.1.0"
 
-__all__ = ["METHODS", "RobustNMF", "TruncatedCauchyNMF", "__version__", "datasets", "load"]
+__all__ = [
+    "METHODS",
+    "RobustNMF",
+    "RobustNMFCV",
+    "RobustNMFOutlierDetector",
+    "TruncatedCauchyNMF",
+    "__version__",
+    "datasets",
+    "load",
+    "select_rank",
+]
 
 
 def load(path: str | PathLike[str]) -> RobustNMF:

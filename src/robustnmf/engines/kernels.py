@@ -414,9 +414,9 @@ def improve(Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: Rul
     ----------
     Y, M : (B, p), M may be None; X : (B, r); A : (p, r); linear : (r,) and ridge, the penalty.
     """
-    ridge = Y.dtype.type(ridge)
-    work = _work_space(Y)
-    return _visit(Y, M, _NOTHING_HIDDEN, X, A, linear, ridge, rule, sweeps, _NO_JUDGES, Y[:0], False, *work)[0]
+    ridge, work = Y.dtype.type(ridge), _work_space(Y)
+    nothing = np.empty((0, Y.shape[1]), dtype=Y.dtype)  # not a part of Y, which may be read-only
+    return _visit(Y, M, _NOTHING_HIDDEN, X, A, linear, ridge, rule, sweeps, _NO_JUDGES, nothing, False, *work)[0]
 
 
 @_contiguous

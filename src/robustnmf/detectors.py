@@ -1,0 +1,190 @@
+"""Which samples are wrong: an outlier detector that asks how much of each sample a robust fit had to cut off."""
+
+from numbers import Real
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
+from sklearn.base import BaseEstimator, OutlierMixin, clone
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from robustnmf.encoding import Description
+from robustnmf.estimators import RobustNMF
+from robustnmf.validation import Observations, check_observations
+
+Vector = NDArray[np.float64]
+
+# A sample is called an outlier if normal ones have as much cut off no more often than this.
+FALSE_ALARMS = 0.001
+# Normal samples may differ by more than chance does: so many standard deviations, by the median deviation, are allowed.
+DEVIATIONS = 3.0
+# Median absolute deviation of a normal distribution, in standard deviations.
+MAD_OF_NORMAL = 0.6745
+
+
+class RobustNMFOutlierDetector(OutlierMixin, BaseEstimator):
+    """Detector of samples of which a large part is wrong.
+
+    A `RobustNMF` is fitted, which cuts off entries that do not fit. A sample is judged by the share of its entries that
+    are cut, and among samples with the same share by how well the others fit.
+
+    Parameters
+    ----------
+    n_components : int or None
+        Number of components, at most ``min(n_samples, n_features)``; None leaves it to the estimator.
+    contamination : "auto" or float in (0, 0.5]
+        Share of outliers among the training samples. "auto" needs no share: a sample is an outlier if more of it is cut
+        than of all but one in a thousand normal samples, see Notes.
+    estimator : RobustNMF or None
+        What is fitted, with any parameters; by default ``RobustNMF()``. A model that cuts nothing off can judge samples
+        by their residuals alone.
+    random_state : int, RandomState, Generator or None
+        Seed of the start; None leaves it to the estimator.
+
+    Attributes
+    ----------
+    model_ : RobustNMF
+        The fit; its ``outliers_`` tell which entries of a sample are wrong.
+    offset_ : float
+        Score below which a sample is an outlier.
+    n_components_ : int
+        Number of components.
+    n_features_in_ : int
+        Number of features seen in fit.
+    feature_names_in_ : ndarray of str
+        Names of the features, if X had any.
+
+    Notes
+    -----
+    With "auto", the median over the training samples of the share that is cut is taken for that of normal samples,
+    which up to half of wrong samples cannot move far. If entries are cut independently of each other, the number cut
+    in a normal sample is binomial, with one entry more than the median as its mean to be on the safe side; the
+    threshold is its quantile at 99.9 %. Where normal samples differ by more than that, it is the median plus three
+    standard deviations, as the median absolute deviation gives them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from robustnmf.detectors import RobustNMFOutlierDetector
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.random((60, 3)) @ rng.random((3, 40)) + 0.02 * rng.random((60, 40))
+    >>> X[:3, ::3] = 10.0
+    >>> detector = RobustNMFOutlierDetector(n_components=3, random_state=0)
+    >>> np.flatnonzero(detector.fit_predict(X) == -1)
+    array([0, 1, 2])
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        contamination: Any = "auto",
+        estimator: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.contamination = contamination
+        self.estimator = estimator
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, *, weights: Any = None) -> Self:
+        """Fit the model and find the threshold.
+
+        Parameters
+        ----------
+        X : array-like (n_samples, n_features)
+            Non-negative data; NaN means missing.
+        y : None
+            Ignored.
+        weights : array-like (n_samples, n_features) or None
+            Non-negative weight of every entry, in the fit and in the shares.
+        """
+        contamination = _check_contamination(self.contamination)
+        data = check_observations(self, X, weights, reset=True)
+        model = self._estimator().fit(X, weights=weights)
+        shares, misfit = _judge(model, data)
+        n_features = data.X.shape[1]
+        if contamination is None:
+            n_observed = n_features if data.M is None else int(np.median(np.count_nonzero(data.M, axis=1)))
+            # Half an entry more: the misfit of a sample at the threshold must not make it an outlier.
+            offset = -_threshold(shares, max(n_observed, 1)) - 0.5 / n_features
+        else:
+            offset = float(np.percentile(_scores(shares, misfit, n_features), 100.0 * contamination))
+        self.model_, self.offset_, self.n_components_ = model, offset, model.n_components_
+        return self
+
+    def score_samples(self, X: Any, *, weights: Any = None) -> Vector:
+        """Return how normal each sample is, (n_samples,), higher is more normal.
+
+        Minus the (weighted) share of its entries that are cut, less half of an entry's share times the misfit of the
+        others, which is between 0 and 1: so the misfit decides between samples with the same number of cut entries. A
+        sample without observed entries scores zero.
+        """
+        check_is_fitted(self, "model_")
+        data = check_observations(self, X, weights, reset=False)
+        return _scores(*_judge(self.model_, data), data.X.shape[1])
+
+    def decision_function(self, X: Any, *, weights: Any = None) -> Vector:
+        """Return ``score_samples(X) - offset_``: negative for outliers, (n_samples,)."""
+        return np.asarray(self.score_samples(X, weights=weights) - self.offset_)
+
+    def predict(self, X: Any, *, weights: Any = None) -> NDArray[np.intp]:
+        """Return 1 for normal samples and -1 for outliers, (n_samples,)."""
+        return np.where(self.decision_function(X, weights=weights) >= 0, 1, -1)
+
+    def fit_predict(self, X: Any, y: Any = None, *, weights: Any = None) -> NDArray[np.intp]:
+        """Fit to X and return 1 for its normal samples and -1 for outliers, (n_samples,)."""
+        return self.fit(X, weights=weights).predict(X, weights=weights)
+
+    def _estimator(self) -> RobustNMF:
+        """Return an unfitted estimator with the parameters that are set here."""
+        estimator: RobustNMF = RobustNMF() if self.estimator is None else clone(self.estimator)
+        own = {"n_components": self.n_components, "random_state": self.random_state}
+        estimator.set_params(**{name: value for name, value in own.items() if value is not None})
+        return estimator
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _judge(model: RobustNMF, data: Observations) -> tuple[Vector, Vector]:
+    """Return for each sample the share of its entries that are cut, and the misfit of the others in [0, 1], (n,)."""
+    about: Description = model._encode_and_describe(data)[1]
+    M = np.ones_like(data.X) if data.M is None else data.M
+    return _share(about.outliers, M), _share(1 - about.weights, np.where(about.outliers, 0, M))
+
+
+def _scores(shares: Vector, misfit: Vector, n_features: int) -> Vector:
+    """Return scores in which the misfit weighs less than one entry that is cut."""
+    return np.asarray(-shares - 0.5 * misfit / n_features)
+
+
+def _share(values: NDArray[Any], M: NDArray[Any]) -> Vector:
+    """Return the weighted mean of each row, 0 where nothing counts, (n,)."""
+    totals = M.sum(axis=1, dtype=np.float64)
+    sums = np.sum(M * values, axis=1, dtype=np.float64)
+    return np.asarray(sums / np.where(totals > 0, totals, 1))
+
+
+def _threshold(shares: Vector, n_entries: int) -> float:
+    """Return the share that is exceeded in hardly any normal sample of so many entries."""
+    typical = float(np.median(shares))
+    spread = float(np.median(np.abs(shares - typical))) / MAD_OF_NORMAL
+    probability = min(typical + 1 / n_entries, 1.0)
+    by_chance = float(binom.isf(FALSE_ALARMS, n_entries, probability)) / n_entries
+    return max(by_chance, typical + DEVIATIONS * spread)
+
+
+def _check_contamination(contamination: Any) -> float | None:
+    """Return the share of outliers, or None if it is not given."""
+    if isinstance(contamination, str) and contamination == "auto":
+        return None
+    if not isinstance(contamination, Real) or not 0 < float(contamination) <= 0.5:
+        raise ValueError(f'contamination must be "auto" or a share in (0, 0.5]; got {contamination!r}.')
+    return float(contamination)
