@@ -12,7 +12,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 # Doctests of a module that needs an absent extra are skipped; every other example in a docstring must run.
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -q --doctest-modules --doctest-ignore-import-errors
 
-.PHONY: demo compare tables bench test test-all lint clean distclean
+.PHONY: demo compare reproduce tables bench test test-all lint clean distclean
 
 demo: $(STAMP)
 	$(BIN)/python -m robustnmf.demo
@@ -20,6 +20,10 @@ demo: $(STAMP)
 # Every model on the embedded faces, one line each (minutes).
 compare: $(STAMP)
 	$(BIN)/python -m robustnmf.compare
+
+# The paper's tables and figures beside ours (hours; DATA=folder adds AR and Caltech-101, QUICK=1 takes minutes).
+reproduce: $(STAMP)
+	$(BIN)/robustnmf reproduce all $(if $(DATA),--data $(DATA)) $(if $(QUICK),--quick)
 
 # What the default is worth, table by table (hours; `benchmarks/robust_default.py --help` for fewer).
 tables: $(STAMP)
