@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 BENCH_STAMP := $(VENV)/.stamp-bench
+DOCS_STAMP := $(VENV)/.stamp-docs
 
 # One BLAS thread per test process: WORKERS processes with a full thread pool each would fight for the cores.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
@@ -33,6 +34,11 @@ tables: $(STAMP)
 bench: $(BENCH_STAMP)
 	$(BIN)/python benchmarks/speed.py
 
+# The documentation with its gallery, as pages in docs/_build/html; a warning is an error.
+docs: $(DOCS_STAMP)
+	$(BIN)/python -m sphinx -b html -d docs/_build/doctrees -W --keep-going -q docs docs/_build/html
+	@echo "Open docs/_build/html/index.html"
+
 test: $(STAMP)
 	$(PYTEST) src tests
 
@@ -54,10 +60,16 @@ $(BENCH_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
 	touch $@
 
+# Sphinx and what it needs.
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	touch $@
+
 # What the tools left behind, compiled kernels included; the environment stays.
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
+	rm -rf docs/_build docs/auto_examples docs/generated
+	find src tests docs examples -type d -name __pycache__ -prune -exec rm -rf {} +
 
 distclean: clean
 	rm -rf $(VENV)

@@ -5,8 +5,8 @@ Materials in a hyperspectral scene
 Each pixel of the scene is a mixture of three materials, and one entry in twenty is hit by a spike. The components are
 the spectra of the materials, the codes show where they are, and the spikes end up in the mask.
 
-With the Samson scene in the folder that the environment variable ``ROBUSTNMF_DATA`` names, this example uses it. The
-page that you see was made **without it, from a small simulated scene**.
+With ``samson.npz`` in the folder that the environment variable ``ROBUSTNMF_DATA`` names, the scene is Samson; without it,
+a small **simulated** one. The output says which.
 """
 
 import os
@@ -28,10 +28,10 @@ from robustnmf.metrics import match_components, outlier_scores
 
 def simulate(rng, shape=(40, 40), n_bands=80):
     """Return a scene with the fields of :func:`robustnmf.datasets.load_samson`."""
-    fields = np.exp(3 * np.array([gaussian_filter(rng.standard_normal(shape), 5) for _ in range(3)]) / 0.06)
+    fields = np.exp(3 * np.array([gaussian_filter(rng.standard_normal(shape), 3) for _ in range(3)]) / 0.1)
     shares = (fields / fields.sum(axis=0)).reshape(3, -1).T
     band = np.linspace(0, 1, n_bands)
-    spectra = np.array([0.2 + 0.7 * band, 0.1 + np.exp(-(((band - 0.6) / 0.15) ** 2)), 0.8 * np.exp(-3 * band)])
+    spectra = np.array([band**6, np.exp(-(((band - 0.5) / 0.12) ** 2)), 0.8 * np.exp(-6 * band)])
     data = shares @ spectra + 0.01 * rng.standard_normal((len(shares), n_bands))
     names = np.array(["soil", "tree", "water"])
     return Bunch(data=np.maximum(data, 0), endmembers=spectra, endmember_names=names, image_shape=shape)
@@ -51,6 +51,7 @@ codes = model.fit_transform(X)
 
 match = match_components(scene.endmembers, model.components_)
 scores = outlier_scores(spikes, model.outliers_)
+print("scene:", file.name if file.is_file() else "simulated")
 print("cosine with the reference spectra:", *(f"{value:.3f}" for value in match.similarities))
 print(f"spikes: precision {scores.precision:.1%}, recall {scores.recall:.1%}")
 
@@ -58,7 +59,7 @@ print(f"spikes: precision {scores.precision:.1%}, recall {scores.recall:.1%}")
 # Result
 # ------
 figure, axes = plt.subplots(2, 3, figsize=(8, 5), layout="constrained")
-for place, (name, found) in enumerate(zip(scene.endmember_names, match.order, strict=True)):
+for place, (name, found) in enumerate(zip(scene.endmember_names, match.permutation, strict=True)):
     reference, spectrum = scene.endmembers[place], model.components_[found]
     axes[0, place].plot(reference / reference.max(), color="0.6", linewidth=4, label="reference")
     axes[0, place].plot(spectrum / spectrum.max(), color="C3", label="found")
@@ -68,4 +69,4 @@ for place, (name, found) in enumerate(zip(scene.endmember_names, match.order, st
 axes[0, 0].legend()
 
 # %%
-# The spectra are those of the materials although every pixel has several spikes in it.
+# The spectra found are close to those of the materials, although every pixel has several spikes in it.

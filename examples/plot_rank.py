@@ -26,7 +26,7 @@ X = np.where(rng.random(X.shape) < 0.1, rng.uniform(0, 100, X.shape), X)
 # ---
 # Both searches fit the same models to the same splits, and differ in how they score them.
 results = {
-    scoring: select_rank(X, range(1, 9), n_splits=4, scoring=scoring, random_state=0)
+    scoring: select_rank(X, range(1, 8), n_splits=3, scoring=scoring, random_state=0)
     for scoring in ("robust", "squared")
 }
 for scoring, result in results.items():

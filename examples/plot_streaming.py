@@ -2,7 +2,7 @@
 A stream that drifts, and a burst of garbage
 ============================================
 
-Samples arrive in batches, the components drift slowly, and for a while half of each sample is wrong. `partial_fit`
+Samples arrive in batches, the components drift slowly, and for a while most of each sample is wrong. `partial_fit`
 follows the drift and lets the burst pass by.
 """
 
@@ -18,7 +18,7 @@ from robustnmf.metrics import match_components
 # %%
 # Data
 # ----
-# Three peaks that move by half a feature per batch. In batches 20 to 24 six entries of ten are garbage.
+# Three peaks that move by a tenth of a feature per batch. In batches 20 to 24 six entries of ten are garbage.
 N_BATCHES, BURST = 45, range(20, 25)
 rng = np.random.default_rng(0)
 feature = np.arange(60)
@@ -26,7 +26,7 @@ feature = np.arange(60)
 
 def components_at(time):
     """Return the true components, (3, 60)."""
-    return np.exp(-(((feature - np.array([[10], [25], [40]]) - 0.2 * time) / 5) ** 2))
+    return np.exp(-(((feature - np.array([[10], [25], [40]]) - 0.1 * time) / 5) ** 2))
 
 
 def batch_at(time):

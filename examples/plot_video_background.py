@@ -5,8 +5,8 @@ The background of a video
 The camera stands still, so every frame is the same picture in changing light, with somebody walking across it. One
 component is the background, and the mask is the person.
 
-With ``video_hall.npz`` in the folder that the environment variable ``ROBUSTNMF_DATA`` names, this example uses it. The
-page that you see was made **without it, from a simulated video**.
+With ``video_hall.npz`` in the folder that the environment variable ``ROBUSTNMF_DATA`` names, that is the video; without
+it, a **simulated** one. The output says which.
 """
 
 import os
@@ -46,6 +46,7 @@ video = load_video_hall(file) if file.is_file() else simulate(np.random.default_
 # ---
 model = TruncatedCauchyNMF(1, random_state=0)
 background = model.inverse_transform(model.fit_transform(video.data))
+print("video:", file.name if file.is_file() else "simulated")
 print(f"{model.outliers_.mean():.1%} of the pixels are not background")
 
 # %%
