@@ -866,7 +866,7 @@ def test_of_the_two_framings_of_faces_one_is_left_out(folder):
     assert objects.data.max() < 5  # features times scale
 
 
-PEOPLE = {"people": N_PEOPLE, "rank": 6, "trials": 1, "max_iter": 60, "tol": 1e-5}
+PEOPLE = {"people": N_PEOPLE, "rank": 6, "sec_every": 1, "trials": 1, "max_iter": 60, "tol": 1e-5}
 
 
 def test_recognition_of_made_up_people_runs_for_every_method(folder, tmp_path):
@@ -1017,3 +1017,17 @@ def test_section_of_a_part_of_the_results_is_made(experiment, kept):
 def test_every_curve_is_named_in_the_legend(name):
     [figure] = EXPERIMENTS[name].section(made_up_results(EXPERIMENTS[name])).figures
     assert [title for title in TITLES.values() if f">{title}<" not in figure.svg] == []
+
+
+def test_sparse_error_correction_is_judged_by_some_people(folder, monkeypatch):
+    judged = []
+
+    class Spy(recognition.SparseErrorCorrectionClassifier):
+        def predict(self, X):
+            judged.append(len(X))
+            return super().predict(X)
+
+    monkeypatch.setattr(recognition, "SparseErrorCorrectionClassifier", Spy)
+    for every in (1, 2):
+        recognition.run(Task("recognition", "", 0, "sec", 0, PEOPLE | {"every": every}), folder)
+    assert judged == [13 * N_PEOPLE, 13 * N_PEOPLE // 2]
