@@ -99,11 +99,11 @@ def shortest_code_within(dictionary: Dictionary, y: Floats, tolerance: float, ma
     x, moving = np.zeros(A.shape[1]), _Independent(G)
     first = penalty = float(np.abs(b).max())
     for _ in range(max_steps):
-        excess = float(np.sum((y - A @ x) ** 2)) - tolerance**2
+        excess = float(np.sum((y - _product(A.T, x)) ** 2)) - tolerance**2
         if excess <= 0 or penalty <= TIE * first:
             return x
         # Optimality: correlations c of atoms and residual are penalty * sign(x) where x is not 0, and never larger.
-        c = b - G @ x
+        c = b - _product(G, x)
         sign = np.where(x != 0, np.sign(x), np.sign(c))
         d = _path_direction(moving, sign, x != 0, np.abs(c) >= penalty * (1 - TIE))
         # As the penalty falls by s, x moves to x + s d, c to c - s G d, and the squared distance falls by
@@ -113,7 +113,7 @@ def shortest_code_within(dictionary: Dictionary, y: Floats, tolerance: float, ma
         to_tolerance = penalty - np.sqrt(penalty**2 - excess / q) if penalty**2 * q > excess else np.inf
         shrinking = np.flatnonzero(x * d < 0)
         to_zero = -x[shrinking] / d[shrinking]
-        step = min(penalty, float(to_zero.min(initial=np.inf)), _step_to_tie(c, G @ d, penalty, d == 0))
+        step = min(penalty, float(to_zero.min(initial=np.inf)), _step_to_tie(c, _product(G, d), penalty, d == 0))
         if to_tolerance <= step:
             return np.asarray(x + to_tolerance * d)
         x += step * d
@@ -126,6 +126,12 @@ def shortest_code_within(dictionary: Dictionary, y: Floats, tolerance: float, ma
         stacklevel=2,
     )
     return x
+
+
+def _product(rows: Floats, x: Floats) -> Floats:
+    """Return x' rows for a sparse x; by a full product, reading a large Gram matrix would take most of the time."""
+    used = np.flatnonzero(x)
+    return np.asarray(x[used] @ rows[used])
 
 
 def _step_to_tie(c: Floats, rate: Floats, penalty: float, resting: Mask) -> float:
@@ -150,7 +156,7 @@ def _path_direction(moving: "_Independent", sign: Floats, nonzero: Mask, tied: M
     candidates = tied & ~nonzero
     d = moving.solve(sign)
     while candidates.any():
-        slack = np.where(candidates, 1 - sign * (moving.gram @ d), -np.inf)
+        slack = np.where(candidates, 1 - sign * _product(moving.gram, d), -np.inf)
         entering = int(slack.argmax())
         if slack[entering] <= TIE:
             break
