@@ -13,7 +13,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 # Doctests of a module that needs an absent extra are skipped; every other example in a docstring must run.
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -q --doctest-modules --doctest-ignore-import-errors
 
-.PHONY: demo compare reproduce tables bench test test-all lint clean distclean
+.PHONY: demo compare reproduce fireworks ranks tables bench docs test test-all lint clean distclean
 
 demo: $(STAMP)
 	$(BIN)/python -m robustnmf.demo
@@ -29,6 +29,14 @@ reproduce: $(STAMP)
 # What the default is worth, table by table (hours; `benchmarks/robust_default.py --help` for fewer).
 tables: $(STAMP)
 	$(BIN)/python benchmarks/robust_default.py
+
+# Air quality at Baltimore with and without the days of fireworks (minutes).
+fireworks: $(STAMP)
+	$(BIN)/python benchmarks/fireworks.py
+
+# Whether cross-validation finds the number of components (minutes).
+ranks: $(STAMP)
+	$(BIN)/python benchmarks/rank_selection.py
 
 # How fast it is, against other packages on the same machine (many minutes; `benchmarks/speed.py --help` for fewer).
 bench: $(BENCH_STAMP)

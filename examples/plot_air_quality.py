@@ -26,6 +26,7 @@ dates = air.dates[measured]
 # Fit
 # ---
 # With uncertainties, species are compared in units of their own noise: trace metals count as well as sulfate does.
+# Not every rank suits: with 5 or 8 components the fit warns that it predicts hardly better than its start.
 model = RobustNMF(6, random_state=0)
 codes = model.fit_transform(X, uncertainties=uncertainties)
 

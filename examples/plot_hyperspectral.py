@@ -5,8 +5,8 @@ Materials in a hyperspectral scene
 Each pixel of the scene is a mixture of three materials, and one entry in twenty is hit by a spike. The components are
 the spectra of the materials, the codes show where they are, and the spikes end up in the mask.
 
-With ``samson.npz`` in the folder that the environment variable ``ROBUSTNMF_DATA`` names, the scene is Samson; without it,
-a small **simulated** one. The output says which.
+With ``samson.npz`` in the folder that the environment variable ``ROBUSTNMF_DATA`` names, the scene is Samson; without
+it, a small **simulated** one. The output says which.
 """
 
 import os
@@ -24,6 +24,7 @@ from robustnmf.metrics import match_components, outlier_scores
 # %%
 # Data
 # ----
+# The simulated spectra overlap little. Where they overlap much, several factorisations fit equally well.
 
 
 def simulate(rng, shape=(40, 40), n_bands=80):

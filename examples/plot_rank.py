@@ -9,8 +9,7 @@ say which rank happens to lie closer to the outliers; a bounded loss does not li
 import matplotlib.pyplot as plt
 import numpy as np
 
-from robustnmf import plots
-from robustnmf.selection import select_rank
+from robustnmf import plots, select_rank
 
 # %%
 # Data

@@ -42,6 +42,7 @@ ORDER = [
     "metrics",
     "selection",
     "estimators",
+    "ecosystem",
     "sparse_codes",
     "classifiers",
     "detectors",
@@ -54,7 +55,7 @@ ORDER = [
 ]
 OPTIONAL = {
     *("matplotlib", "torch", "dask", "distributed", "typer", "pandas", "polars", "jinja2", "h5py", "zarr", "PIL"),
-    "pyarrow",
+    *("pyarrow", "anndata", "xarray", "hyperspy"),
 }
 
 

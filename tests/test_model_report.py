@@ -343,7 +343,7 @@ def test_weights_of_the_fit_are_needed_if_it_had_any():
     weights[:, :4] = 0
     model = RobustNMF(3, random_state=0).fit(X, weights=weights)
     assert "20 % missing" in page.render(model, X, weights=weights).replace("\xa0", " ")
-    with pytest.raises(ValueError, match="If the fit had weights, pass them too"):
+    with pytest.raises(ValueError, match="If the fit had weights or uncertainties, pass them too"):
         page.render(model, X)
 
 

@@ -97,6 +97,15 @@ def test_an_l1_penalty_makes_codes_sparse_and_a_ridge_makes_them_small(low_rank)
     assert norms[1] < norms[0]
 
 
+def test_a_component_that_a_penalty_switches_off_has_codes_of_zero(low_rank):
+    model = RobustNMF(8, random_state=0, alpha_W=0.02, l1_ratio=1.0)
+    codes = model.fit_transform(low_rank)
+    unused = ~model.components_.any(axis=1)
+    assert unused.any()
+    assert not codes[:, unused].any()
+    np.testing.assert_array_equal(model.transform(low_rank), codes)
+
+
 @pytest.mark.parametrize("unit", [2.0**-40, 8.0, 2.0**30])
 def test_penalties_follow_the_unit_of_the_data(low_rank, unit):
     """With X in another unit, a penalty on codes of that unit means the same if its weight changes with it."""

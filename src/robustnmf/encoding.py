@@ -72,8 +72,11 @@ class Basis:
         """
         if self.sweeps is None:
             Ht: Blocks = engine.map(encode, V, M, basis=self, engine=engine, max_iter=max_iter, tol=tol)
-            return Ht
-        *_, Ht = self.path_of_codes(V, M, self.sweeps, engine)
+        else:
+            *_, Ht = self.path_of_codes(V, M, self.sweeps, engine)
+        used = engine.xp.any(self.W > 0, axis=0)
+        if not engine.xp.all(used):  # no data says anything of the code of a component that is zero
+            Ht = engine.map(_where_used, Ht, used=used)
         return Ht
 
     @property
@@ -104,6 +107,11 @@ class Basis:
 def basis_of(components: Array, noise: Array | None) -> Array:
     """Return the basis W (n_features, n_components) that data in units of its noise is encoded in."""
     return components.T if noise is None else components.T / noise[:, None].astype(components.dtype)
+
+
+def _where_used(X: Array, *, used: Array, xp: Namespace) -> Array:
+    """Return codes (B, r) with zeros where a component is not used, (r,)."""
+    return xp.where(used, X, 0)
 
 
 def typical_code(W: Array, Ht: Array, importance: Array | None, xp: Namespace) -> Array:

@@ -234,7 +234,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             noise, weights = check_uncertainties(uncertainties, X, weights)
         with _unchanged_on_failure(self), NumPyEngine().running() as engine:
             data = check_observations(self, X, weights, reset=True)
-            rank = self._choose_rank(data)
+            rank = self._choose_rank(data, noise)
             known = check_components(self.fixed_components, data.X, rank)
             unit = data_unit(data.X if noise is None else data.X / noise)
             parts = replace(parts, penalties=self._penalties(parts, data.X.shape, unit))
@@ -368,14 +368,14 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
         save(self, path, overwrite=overwrite)
 
-    def score_samples(self, X: Any, *, weights: Any = None) -> Matrix:
+    def score_samples(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Matrix:
         """Return how well each sample fits, (n_samples,): minus the mean loss of its entries, higher is better.
 
         For the Cauchy losses this is the mean log-likelihood of the entries, up to a constant; for the others the loss
         is in units of the data. So models with different scales can be compared. A sample without observed entries
         scores zero.
         """
-        about = self._encode_and_describe(self._check_new(X, weights))[1]
+        about = self._encode_and_describe(self._check_new(X, weights, uncertainties))[1]
         observed = about.totals > 0
         mean_loss = about.losses / np.where(observed, about.totals, 1)
         log_scale = log(self._basis.weighting.scale) + log(self._unit)  # scale_ itself may vanish for denormal data
@@ -384,9 +384,9 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             in_units = np.minimum(mean_loss * np.float64(self.scale_) ** loss.scale_power, 1e300)
         return np.where(observed, -in_units - loss.log_scale_coef * log_scale, 0.0)
 
-    def score(self, X: Any, y: Any = None, *, weights: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> float:
         """Return the mean of `score_samples`, for model selection."""
-        return float(np.mean(self.score_samples(X, weights=weights)))
+        return float(np.mean(self.score_samples(X, weights=weights, uncertainties=uncertainties)))
 
     def report(self, X: Any, path: Any, **options: Any) -> Any:
         """Write an HTML page about this fit and the data X it was fitted to; see `robustnmf.report.write`."""
@@ -528,13 +528,14 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         in_units = residuals * self._unit
         return in_units if self._noise is None else in_units * self._noise.astype(in_units.dtype)
 
-    def _choose_rank(self, data: Observations) -> int:
+    def _choose_rank(self, data: Observations, noise: Matrix | None) -> int:
         """Return the number of components, by cross-validation if it is to be found."""
         if not isinstance(self.n_components, str) or self.n_components != "auto":
             return check_rank(self.n_components, data.X, type(self).__name__)
         from robustnmf.selection import auto_rank
 
-        X = data.X if data.M is None else np.where(data.M > 0, data.X, np.nan)
+        X = data.X if noise is None else data.X / noise
+        X = X if data.M is None else np.where(data.M > 0, X, np.nan)
         seed = self.random_state if isinstance(self.random_state, Integral) else 0
         estimator = clone(self).set_params(n_components=1, verbose=0, callback=None)
         return int(auto_rank(X, weights=data.M, estimator=estimator, random_state=seed).chosen)

@@ -34,6 +34,7 @@ Header = Annotated[
 ]
 Transpose = Annotated[bool, typer.Option("--transpose", help="Samples are in columns.")]
 Weights = Annotated[Path | None, typer.Option(help="File with a weight for every entry.")]
+Uncertainties = Annotated[Path | None, typer.Option(help="File with an uncertainty for every entry.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier result.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
@@ -56,7 +57,7 @@ def fit(
         str, typer.Option(help="'default', or 'published' for the algorithms of the papers.")
     ] = "default",
     weights: Weights = None,
-    uncertainties: Annotated[Path | None, typer.Option(help="File with an uncertainty for every entry.")] = None,
+    uncertainties: Uncertainties = None,
     key: Key = None,
     missing_value: Missing = None,
     transpose: Transpose = False,
@@ -120,12 +121,14 @@ def transform(
     missing_value: Missing = None,
     transpose: Transpose = False,
     header: Header = None,
+    uncertainties: Uncertainties = None,
     force: Force = False,
 ) -> None:
     """Write the codes of new samples."""
     with errors_in_one_line():
         fitted, table = _prepare(model, data, out, key, missing_value, transpose, header, force)
-        codes = fitted.transform(table.values)
+        noise = _uncertainties(uncertainties, table, key, transpose, header)
+        codes = fitted.transform(table.values, uncertainties=noise)
         folder.write_matrix(out, codes, table.sample_names, folder.component_names(codes.shape[1]))
     say(f"Codes of {len(codes)} samples: {out}")
 
@@ -139,12 +142,14 @@ def clean(
     missing_value: Missing = None,
     transpose: Transpose = False,
     header: Header = None,
+    uncertainties: Uncertainties = None,
     force: Force = False,
 ) -> None:
     """Write new samples with outliers and missing entries replaced, all others untouched."""
     with errors_in_one_line():
         fitted, table = _prepare(model, data, out, key, missing_value, transpose, header, force)
-        cleaned = fitted.clean(table.values)
+        noise = _uncertainties(uncertainties, table, key, transpose, header)
+        cleaned = fitted.clean(table.values, uncertainties=noise)
         folder.write_matrix(out, cleaned, *folder.names(table))
         changed = float(np.mean(cleaned != table.values))
     say(f"{changed:.2%} of the entries were replaced: {out}")
@@ -160,13 +165,15 @@ def outliers(
     missing_value: Missing = None,
     transpose: Transpose = False,
     header: Header = None,
+    uncertainties: Uncertainties = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Say which entries of samples are outliers, and list the samples that have most."""
     with errors_in_one_line():
         fitted, table = _prepare(model, data, out, key, missing_value, transpose, header, force)
-        mask = fitted.outlier_mask(table.values)
+        noise = _uncertainties(uncertainties, table, key, transpose, header)
+        mask = fitted.outlier_mask(table.values, uncertainties=noise)
         if out is not None:
             folder.write_matrix(out, mask, *folder.names(table))
         shares = mask.mean(axis=1)
@@ -260,6 +267,7 @@ def report(
     missing_value: Missing = None,
     transpose: Transpose = False,
     header: Header = None,
+    uncertainties: Uncertainties = None,
     force: Force = False,
 ) -> None:
     """Write an HTML page about a model and the data that it was fitted to."""
@@ -267,6 +275,7 @@ def report(
 
     with errors_in_one_line():
         fitted, table = _prepare(model, data, out, key, missing_value, transpose, header, force)
+        noise = _uncertainties(uncertainties, table, key, transpose, header)
         write(
             fitted,
             table.values,
@@ -274,6 +283,7 @@ def report(
             image_shape=table.image_shape,
             feature_names=table.feature_names,
             sample_names=table.sample_names,
+            uncertainties=noise,
         )
     say(f"Report: {out}")
 
@@ -345,6 +355,13 @@ def _read(data: Path, key: str | None, missing_value: str | None, transpose: boo
     from robustnmf.reading import read_table
 
     return read_table(data, key=key, missing_value=missing_value, transpose=transpose, header=header)
+
+
+def _uncertainties(path: Path | None, table: Any, key: str | None, transpose: bool, header: bool | None) -> Any:
+    """Return the uncertainties of new data, if there are any."""
+    from robustnmf.reading import read_like
+
+    return None if path is None else read_like(path, table, key=key, transpose=transpose, header=header)
 
 
 def _prepare(
@@ -434,5 +451,5 @@ def _write_results(
         feature_names=table.feature_names,
         sample_names=table.sample_names,
         title=title,
-        weights=arrays.get("weights"),
+        **arrays,
     )

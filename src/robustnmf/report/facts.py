@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from robustnmf.plots import check_fitted
-from robustnmf.validation import Observations, check_observations
+from robustnmf.validation import Observations
 
 Matrix = NDArray[Any]
 
@@ -58,22 +58,25 @@ class Facts:
 
     model: Any
     data: Observations
+    """In units of the noise, if the model was fitted with uncertainties."""
     codes: Matrix
 
     @classmethod
-    def of(cls, model: Any, X: Any, weights: Any) -> "Facts":
+    def of(cls, model: Any, X: Any, weights: Any, uncertainties: Any = None) -> "Facts":
         """Return the facts of a model and the data that it was fitted to, or say that it was not."""
         check_fitted(model)
-        data = check_observations(model, X, weights, reset=False)
+        data = model._check_new(X, weights, uncertainties)
+        if model._noise is not None:
+            data = data._replace(X=data.X / model._noise)
         given, fitted = data.X.shape, model.outliers_.shape
         if given != fitted:
             raise ValueError(f"X must be the data of the fit, of shape {fitted}; got shape {given}.")
-        facts = cls(model, data, np.asarray(model.transform(X, weights=weights)))
+        facts = cls(model, data, np.asarray(model.transform(X, weights=weights, uncertainties=uncertainties)))
         norm, of_data = facts.norms
         if abs(norm - model.reconstruction_err_) > SAME * norm + ROUNDING * of_data:
             raise ValueError(
                 f"X must be the data of the fit: its residual has norm {norm:.6g}, that of the fit "
-                f"{model.reconstruction_err_:.6g}. If the fit had weights, pass them too."
+                f"{model.reconstruction_err_:.6g}. If the fit had weights or uncertainties, pass them too."
             )
         return facts
 
@@ -83,13 +86,19 @@ class Facts:
         n_samples, n_features = self.data.X.shape
         return n_samples, n_features
 
+    @property
+    def components(self) -> Matrix:
+        """The components in the units of the data."""
+        noise = getattr(self.model, "_noise", None)
+        return np.asarray(self.model.components_ if noise is None else self.model.components_ / noise)
+
     def observed(self, rows: Any) -> Matrix:
         """Return which entries of some samples are there."""
         return np.ones(self.data.X[rows].shape, dtype=bool) if self.data.M is None else self.data.M[rows] > 0
 
     def residual(self, rows: Any) -> Matrix:
         """Return residuals of some samples, NaN where missing."""
-        return np.where(self.observed(rows), self.data.X[rows] - self.codes[rows] @ self.model.components_, np.nan)
+        return np.where(self.observed(rows), self.data.X[rows] - self.codes[rows] @ self.components, np.nan)
 
     @cached_property
     def norms(self) -> tuple[float, float]:

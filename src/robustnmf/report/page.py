@@ -108,6 +108,7 @@ def write(
     sample_names: Sequence[Any] | None = None,
     title: str | None = None,
     weights: Any = None,
+    uncertainties: Any = None,
 ) -> Path:
     """Write a report of a fitted model: one HTML page that works offline, and return its path.
 
@@ -128,8 +129,8 @@ def write(
         Names, by default those of a data frame, or numbers from 0.
     title : str or None
         Heading of the page.
-    weights : array-like (n_samples, n_features) or None
-        The weights of the fit, if it had any.
+    weights, uncertainties : array-like (n_samples, n_features) or None
+        The weights and uncertainties of the fit, if it had any. With uncertainties, residuals are in units of them.
     """
     path = Path(path)
     page = render(
@@ -140,6 +141,7 @@ def write(
         sample_names=sample_names,
         title=title,
         weights=weights,
+        uncertainties=uncertainties,
     )
     with write_atomically(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
@@ -155,10 +157,11 @@ def render(
     sample_names: Sequence[Any] | None = None,
     title: str | None = None,
     weights: Any = None,
+    uncertainties: Any = None,
 ) -> str:
     """Return the report as HTML; see `write`."""
     page = template("robustnmf.report", "model.html.j2")  # first of all: without Jinja2 the work would be in vain
-    facts = Facts.of(model, X, weights)
+    facts = Facts.of(model, X, weights, uncertainties)
     n_samples, n_features = facts.shape
     image_shape = model.image_shape if image_shape is None else image_shape
     shape = None if image_shape is None else plots.check_image_shape(image_shape, n_features)
