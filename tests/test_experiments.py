@@ -27,13 +27,14 @@ from robustnmf.experiments import (
     recognition,
     report,
     same_solver,
+    summary,
     toy,
 )
 from robustnmf.experiments.columns import MODELS, TITLES
 from robustnmf.experiments.reproduce import EXPERIMENTS, items, plan
 from robustnmf.experiments.results import COLUMNS, Log, Record, Results
 from robustnmf.experiments.runner import Finished, Outlook, run_tasks
-from robustnmf.experiments.section import Cell
+from robustnmf.experiments.section import Cell, Check, Figure, Section, Table
 from robustnmf.experiments.task import Experiment, Outcome, Task
 
 NAN = math.nan
@@ -1031,3 +1032,20 @@ def test_sparse_error_correction_is_judged_by_some_people(folder, monkeypatch):
     for every in (1, 2):
         recognition.run(Task("recognition", "", 0, "sec", 0, PEOPLE | {"every": every}), folder)
     assert judged == [13 * N_PEOPLE, 13 * N_PEOPLE // 2]
+
+
+def test_summary_shows_ours_and_the_papers_numbers_and_draws_figures_that_stand_alone(tmp_path):
+    table = Table(
+        "errors | all", "p", ["L2"], [("5 %", [Cell(12.614, 0.02, 12.51, "a misprint")]), ("10 %", [Cell(np.nan)])]
+    )
+    checks = [Check("close", False, "off by 2"), Check("known", None, "no results")]
+    section = Section(
+        "noise", "Noise", ("table2",), (), ("Much noise.",), [table], [Figure("f", "<svg a='b'></svg>")], checks
+    )
+    summary.write([section], tmp_path)
+    text = (tmp_path / "summary.md").read_text()
+    assert "| 5 % | 12.61 ± 0.02 (12.51) |" in text
+    assert "| 10 % | – |" in text
+    assert "a misprint" in text
+    assert "- close: **does not hold** (off by 2)" in text
+    assert "background" in (tmp_path / "figures" / "noise-1.svg").read_text()

@@ -26,6 +26,7 @@ from robustnmf.experiments import (
     same_solver,
     toy,
 )
+from robustnmf.experiments import summary as summary_of_all
 from robustnmf.experiments.results import Log, Results
 from robustnmf.experiments.runner import run_tasks
 from robustnmf.experiments.task import Experiment, Task
@@ -158,7 +159,7 @@ def current(results: Results, scale: Scale) -> Results:
 
 
 def build_report(results: Results, page: Path, scale: Scale, skipped: Iterable[Skipped] = ()) -> None:
-    """Write the report of all experiments that have results; nothing but the results goes into it."""
+    """Write the report of all experiments that have results, as a page and as Markdown; nothing else goes into it."""
     sections = [e.section(results.of(e.name)) for e in EXPERIMENTS.values() if results.of(e.name).records]
     hours = sum(record.seconds for record in results.records) / 3600
     summary = {
@@ -171,6 +172,7 @@ def build_report(results: Results, page: Path, scale: Scale, skipped: Iterable[S
         "report of": date.today().isoformat(),
     }
     failures = [f"{r.task.experiment}, {r.task.setting}, {r.task.method}: {r.failure}" for r in results.failures]
+    summary_of_all.write(sections, page.parent)
     report.build(
         sections, page, title="Truncated Cauchy NMF: the paper and robustnmf", summary=summary, failures=failures
     )

@@ -49,7 +49,9 @@ def run_tasks(
     failed = 0
     # On a terminal a bar, elsewhere a line now and then.
     often = {} if sys.stderr.isatty() else {"mininterval": 20.0}
-    bar = tqdm(total=len(tasks), initial=len(tasks) - len(left), unit="fit", disable=quiet, **often)
+    # The bar's own estimate counts fits, which differ a hundredfold in length; ours is in the postfix.
+    layout = "{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} fits, {elapsed} so far{postfix}"
+    bar = tqdm(total=len(tasks), initial=len(tasks) - len(left), disable=quiet, bar_format=layout, **often)
     with bar:
         for finished in _in_parallel(left, experiments, data, n_jobs):
             log.add(finished.task, version, finished.seconds, finished.outcome, finished.failure)
