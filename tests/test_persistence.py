@@ -189,7 +189,7 @@ def test_feature_names_come_back(names, tmp_path):
         {"outliers": MRFRule((3, 4), base=MADRule(5.0), smoothness=1)},
         {"outliers": MedianFilterRule((3, 4)), "tol": np.float32(1e-3)},
     ],
-    ids=str,
+    ids=", ".join,
 )
 def test_parameters_come_back(parameters, tmp_path):
     data = X.astype(np.float32)

@@ -218,10 +218,10 @@ def test_results_of_another_version_are_kept_and_not_counted(tiny, tmp_path, mon
 
 def test_a_folder_of_another_scale_is_refused_and_stays(tiny, tmp_path):
     run(["one"], tmp_path, scale="quick")
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with pytest.raises(ValueError, match=f"{tmp_path} holds a quick reproduction, not a full one"):
         run(["one"], tmp_path)
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     assert len(tiny.ran) == 1
 
 
