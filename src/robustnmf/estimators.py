@@ -16,6 +16,7 @@ from sklearn.utils import Tags, check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
+from robustnmf.arrays import same_kind, to_host
 from robustnmf.encoding import Basis, Description, basis_of, typical_code
 from robustnmf.engines import NumPyEngine
 from robustnmf.errors import DataQualityWarning, IncompatibleError
@@ -226,7 +227,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.fit_transform(X, weights=weights, uncertainties=uncertainties)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Matrix:
+    def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Learn the components of X and return its codes, (n_samples, n_components)."""
         parts = self._check_parameters()
         noise = None
@@ -272,7 +273,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             warnings.warn(f"{type(self).__name__}: {result.warning}", DataQualityWarning, stacklevel=3)
         if not (result.converged or result.stopped):
             self._warn_of_convergence(result.history)
-        return codes
+        return same_kind(X, codes)
 
     def partial_fit(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Self:
         """Learn from one batch of a stream.
@@ -332,21 +333,21 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.n_samples_seen_ = len(codes) + (0 if first else self.n_samples_seen_)
         return np.asarray(~clean)
 
-    def transform(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Matrix:
+    def transform(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return the codes of samples, (n_samples, n_components).
 
         Robust: a corrupted sample gets the code of its clean part. Each sample is encoded by itself. Without
         `uncertainties`, those of a model that was fitted with them are the typical ones of its features.
         """
-        return self._encode(self._check_new(X, weights, uncertainties))
+        return same_kind(X, self._encode(self._check_new(X, weights, uncertainties)))
 
-    def inverse_transform(self, X: Any) -> Matrix:
+    def inverse_transform(self, X: Any) -> Any:
         """Return the reconstruction of codes (n_samples, n_components), in the space of the data."""
         check_is_fitted(self)
-        codes = check_array(X, dtype=(np.float64, np.float32))
+        codes = check_array(to_host(X), dtype=(np.float64, np.float32))
         if codes.shape[1] != self.n_components_:
             raise ValueError(f"Codes must have {self.n_components_} columns, one per component; got {codes.shape[1]}.")
-        return np.asarray(codes @ self.components_)
+        return same_kind(X, codes @ self.components_)
 
     def clean(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return X with outliers and missing entries replaced by the reconstruction, all others untouched.
@@ -722,9 +723,9 @@ def _generator(random_state: Any) -> np.random.Generator:
 
 
 def like(X: Any, values: Matrix) -> Any:
-    """Return values as a data frame with the labels of X, if X is one."""
+    """Return values as a data frame with the labels of X, if X is one, or as an array of its library."""
     if hasattr(X, "columns") and hasattr(X, "index"):  # pandas
         return type(X)(values, index=X.index, columns=X.columns)
     if hasattr(X, "columns") and hasattr(X, "schema"):  # polars
         return type(X)(values, schema=list(X.columns), orient="row")
-    return values
+    return same_kind(X, values)

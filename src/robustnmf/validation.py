@@ -9,7 +9,7 @@ from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
-from robustnmf.arrays import Blocks
+from robustnmf.arrays import Blocks, to_host
 from robustnmf.engines import Engine
 
 Matrix = NDArray[Any]
@@ -50,6 +50,7 @@ class Observations(NamedTuple):
 def check_observations(estimator: Any, X: Any, weights: Any, *, reset: bool) -> Observations:
     """Return the data of an estimator's method, with missing entries and user weights in one array."""
     name = type(estimator).__name__
+    X, weights = to_host(X), to_host(weights)
     if isinstance(X, np.ma.MaskedArray):
         X = np.ma.filled(X.astype(np.float64 if X.dtype.kind in "iub" else X.dtype), np.nan)
     X = validate_data(
@@ -84,6 +85,7 @@ def check_uncertainties(uncertainties: Any, X: Any, weights: Any) -> tuple[Matri
 
     An entry with half the uncertainty that is typical of its feature has four times the weight.
     """
+    uncertainties, X, weights = (to_host(array) for array in (uncertainties, X, weights))
     values = np.asarray(_dense(X) if sparse.issparse(X) else X, dtype=np.float64)
     shape: dict[str, Any] = {"ensure_2d": False, "allow_nd": True, "ensure_min_samples": 0}
     given = check_array(uncertainties, dtype=np.float64, ensure_all_finite=False, input_name="uncertainties", **shape)
