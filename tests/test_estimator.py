@@ -788,3 +788,11 @@ def test_common_factor_of_the_weights_does_not_matter(factor, X):
 
 def test_equal_weights_are_no_weights(X):
     assert_same_fit(make(max_iter=10).fit(X, weights=np.full(X.shape, 3.0)), make(max_iter=10).fit(X), 1e-9)
+
+
+@pytest.mark.parametrize("call", ["fit", "fit_transform"])
+def test_warnings_point_at_the_line_of_the_user(call):
+    model = RobustNMF(2, max_iter=2, random_state=0)
+    with pytest.warns(ConvergenceWarning) as caught:
+        getattr(model, call)(np.random.default_rng(0).random((20, 10)))
+    assert {warning.filename for warning in caught} == {__file__}

@@ -224,11 +224,18 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             typical uncertainty, the median, and entries weighted by how far they differ from it; `scale_` is in those
             units too.
         """
-        self.fit_transform(X, weights=weights, uncertainties=uncertainties)
+        _, result = self._fit(X, weights, uncertainties)
+        self._warn(result, stacklevel=3)
         return self
 
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Learn the components of X and return its codes, (n_samples, n_components)."""
+        codes, result = self._fit(X, weights, uncertainties)
+        self._warn(result, stacklevel=4)  # one more than `fit`: scikit-learn wraps this method
+        return same_kind(X, codes)
+
+    def _fit(self, X: Any, weights: Any, uncertainties: Any) -> tuple[Matrix, Result]:
+        """Learn the components of X; return its codes and what the run came to."""
         parts = self._check_parameters()
         noise = None
         if uncertainties is not None:
@@ -269,11 +276,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 self.sparse_errors_ = self._sparse_errors(given, codes)
             elif hasattr(self, "sparse_errors_"):  # of an earlier fit with another method
                 del self.sparse_errors_
-        if result.warning:
-            warnings.warn(f"{type(self).__name__}: {result.warning}", DataQualityWarning, stacklevel=3)
-        if not (result.converged or result.stopped):
-            self._warn_of_convergence(result.history)
-        return same_kind(X, codes)
+        return codes, result
 
     def partial_fit(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Self:
         """Learn from one batch of a stream.
@@ -569,14 +572,20 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         sums = basis.describe(V, M, Ht, engine.split(weights, like=V), engine.split(outliers, like=V), engine)
         return engine.join(Ht), Description(weights, outliers, *(engine.join(blocks) for blocks in sums))
 
-    def _warn_of_convergence(self, history: list[Iteration]) -> None:
-        known = [iteration.relative_change for iteration in history if iteration.relative_change < inf]
+    def _warn(self, result: Result, stacklevel: int) -> None:
+        """Tell the user, at the line of their call, what is doubtful about a fit."""
+        if result.warning:
+            message = f"{type(self).__name__}: {result.warning}"
+            warnings.warn(message, DataQualityWarning, stacklevel=stacklevel)
+        if result.converged or result.stopped:
+            return
+        known = [iteration.relative_change for iteration in result.history if iteration.relative_change < inf]
         change = f"the relative change of the objective was still {known[-1]:.1e}, and " if known else ""
         warnings.warn(
             f"{type(self).__name__} did not converge in {self.max_iter} iterations: {change}tol is {self.tol:.1e}. "
             "Increase max_iter, or tol if the result is good enough.",
             ConvergenceWarning,
-            stacklevel=4,  # beyond this method, fit_transform and scikit-learn's wrapper of it
+            stacklevel=stacklevel,
         )
 
 
