@@ -23,13 +23,11 @@ from robustnmf.selection import (
     _between,
     _check_ranks,
     _ladder,
-    _match,
     _split,
     auto_rank,
-    bootstrap_components,
-    consensus,
     select_rank,
 )
+from robustnmf.stability import _match, bootstrap_components, consensus
 from robustnmf.validation import Observations
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))

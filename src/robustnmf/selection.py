@@ -1,4 +1,4 @@
-"""How many components: cross-validation by held-out entries, stability over restarts, bootstrap intervals.
+"""How many components: cross-validation by held-out entries.
 
 Some entries are hidden, a model of each rank is fitted to the others, and the hidden ones are predicted. Too few
 components predict them badly, and too many as well, because those follow noise. Where entries are wrong nobody can
@@ -7,27 +7,22 @@ outliers. So the loss is bounded, at one scale for all ranks, and an entry that 
 for all.
 """
 
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import sqrt
-from numbers import Integral, Real
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from robustnmf.errors import DataQualityWarning
 from robustnmf.heldout import FEWEST_TELLING, LARGEST_SHARE, MOST, SUBSTANTIAL
 from robustnmf.losses import Cauchy, squared_ratio
-from robustnmf.metrics import match_components
 from robustnmf.mixture import fit_mixture, median
+from robustnmf.trials import at_least, generator, given, or_default, quietly, seeds, variant
 from robustnmf.validation import Observations, check_observations, check_rank
 
 Matrix = NDArray[Any]
@@ -44,8 +39,6 @@ RESOLUTION = 1e-3
 PATIENCE = 5
 # A ladder takes every rank at first; then steps of a fifth.
 STEP = 5
-# Samples of which pairs are compared: their matrix is square.
-MOST_PAIRED = 1000
 
 
 @dataclass(frozen=True)
@@ -81,65 +74,6 @@ class RankSelection:
     chosen: int
     rule: str
     scale: float
-
-
-@dataclass(frozen=True)
-class Consensus:
-    """What fits from several starts have in common.
-
-    Attributes
-    ----------
-    model : estimator
-        The fit that is most like the others (the medoid).
-    medoid : int
-        Which fit that is.
-    components : ndarray (rank, n_features)
-        Its components.
-    stability : ndarray (rank,)
-        Mean cosine between each of them and its counterparts in the other fits: 1 if every start finds it.
-    similarity : ndarray (n_init, n_init)
-        Mean cosine of matched components, of each pair of fits.
-    together : ndarray (n, n)
-        Share of fits in which two samples have the same largest code; of at most a thousand samples, evenly spread.
-    dispersion : float
-        How sure that is (Kim and Park 2007): 1 if all fits agree on every pair, 0 if all are in doubt.
-    """
-
-    model: Any
-    medoid: int
-    components: Matrix
-    stability: Matrix
-    similarity: Matrix
-    together: Matrix
-    dispersion: float
-
-    @property
-    def score(self) -> float:
-        """Mean stability of the components."""
-        return float(self.stability.mean())
-
-
-@dataclass(frozen=True)
-class Bootstrap:
-    """How far components would move with other samples.
-
-    Attributes
-    ----------
-    low, high : ndarray (rank, n_features)
-        Ends of the percentile interval of each entry of ``components_``.
-    stability : ndarray (rank,)
-        Mean cosine between each component and its counterparts.
-    level : float
-        Level of the intervals.
-    n_boot : int
-        Number of resamplings.
-    """
-
-    low: Matrix
-    high: Matrix
-    stability: Matrix
-    level: float
-    n_boot: int
 
 
 def select_rank(
@@ -192,7 +126,7 @@ def select_rank(
     >>> select_rank(X, range(1, 6), n_splits=3, random_state=0).chosen
     3
     """
-    estimator = _or_default(estimator)
+    estimator = or_default(estimator)
     data = check_observations(clone(estimator), X, weights, reset=True)
     trial = _CrossValidation.of(data, weights is not None, n_splits, estimator, rule, scoring, random_state, n_jobs)
     trial.add(_check_ranks(ranks, data.X))
@@ -232,7 +166,7 @@ def auto_rank(
     >>> auto_rank(X, n_splits=2, random_state=0).chosen
     2
     """
-    estimator = _or_default(estimator)
+    estimator = or_default(estimator)
     data = check_observations(clone(estimator), X, weights, reset=True)
     limit = _highest_rank(data) if max_rank is None else check_rank(max_rank, data.X, "auto_rank (max_rank)")
     trial = _CrossValidation.of(data, weights is not None, n_splits, estimator, rule, scoring, random_state, n_jobs)
@@ -322,7 +256,7 @@ class RobustNMFCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None) -> Any:
         """Choose the rank, learn the components of X and return its codes, (n_samples, n_components_)."""
         data = check_observations(self, X, weights, reset=True)
-        estimator, rng = _or_default(self.estimator), _generator(self.random_state)
+        estimator, rng = or_default(self.estimator), generator(self.random_state)
         trial = _CrossValidation.of(
             data, weights is not None, self.n_splits, estimator, self.rule, self.scoring, rng, self.n_jobs
         )
@@ -331,8 +265,8 @@ class RobustNMFCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         else:
             trial.add(_check_ranks(self.ranks, data.X))
             selection = trial.selection()
-        model = _variant(estimator, selection.chosen, _seeds(rng, 1)[0])
-        codes = model.fit_transform(X, **_given(weights))
+        model = variant(estimator, selection.chosen, seeds(rng, 1)[0])
+        codes = model.fit_transform(X, **given(weights))
         self.best_estimator_, self.selection_ = model, selection
         self.best_rank_ = self.n_components_ = selection.chosen
         self.components_ = model.components_
@@ -340,7 +274,7 @@ class RobustNMFCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def transform(self, X: Any, *, weights: Any = None) -> Any:
         """Return the codes of samples, (n_samples, n_components_)."""
-        return self._fitted(X).transform(X, **_given(weights))
+        return self._fitted(X).transform(X, **given(weights))
 
     def inverse_transform(self, X: Any) -> Any:
         """Return the reconstruction of codes (n_samples, n_components_), in the space of the data."""
@@ -348,15 +282,15 @@ class RobustNMFCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def clean(self, X: Any, *, weights: Any = None) -> Any:
         """Return X with outliers and missing entries replaced by the reconstruction, all others untouched."""
-        return self._fitted(X).clean(X, **_given(weights))
+        return self._fitted(X).clean(X, **given(weights))
 
     def outlier_mask(self, X: Any, *, weights: Any = None) -> Any:
         """Return True where an observed entry is an outlier, (n_samples, n_features)."""
-        return self._fitted(X).outlier_mask(X, **_given(weights))
+        return self._fitted(X).outlier_mask(X, **given(weights))
 
     def score_samples(self, X: Any, *, weights: Any = None) -> Any:
         """Return how well each sample fits, (n_samples,), see `RobustNMF.score_samples`."""
-        return self._fitted(X).score_samples(X, **_given(weights))
+        return self._fitted(X).score_samples(X, **given(weights))
 
     def score(self, X: Any, y: Any = None, *, weights: Any = None) -> float:
         """Return the mean of `score_samples`."""
@@ -380,137 +314,6 @@ class RobustNMFCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def consensus(
-    X: Any,
-    rank: int,
-    *,
-    weights: Any = None,
-    n_init: int = 10,
-    estimator: Any = None,
-    random_state: Any = None,
-    n_jobs: int | None = None,
-) -> Consensus:
-    """Fit from several starts and tell which components they agree on.
-
-    Parameters
-    ----------
-    X : array-like (n_samples, n_features)
-        Non-negative data; NaN means missing.
-    rank : int
-        Number of components.
-    weights : array-like (n_samples, n_features) or None
-        Non-negative weight of every entry.
-    n_init : int
-        Number of fits, at least 2.
-    estimator : estimator or None
-        What is fitted, by default `TruncatedCauchyNMF`. Its starts differ little; those of ``init="random"`` differ
-        more.
-    random_state : int, RandomState, Generator or None
-        Seed of the starts.
-    n_jobs : int or None
-        Fits at a time.
-
-    References
-    ----------
-    H. Kim, H. Park, "Sparse non-negative matrix factorizations via alternating non-negativity-constrained least squares
-    for microarray data analysis", Bioinformatics, 2007.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from robustnmf.selection import consensus
-    >>> rng = np.random.default_rng(0)
-    >>> peaks = np.exp(-(((np.arange(40) - np.array([[8], [20], [32]])) / 6) ** 2))
-    >>> X = (rng.random((60, 3)) * (rng.random((60, 3)) < 0.6)) @ peaks + 0.02 * rng.random((60, 40))
-    >>> bool(consensus(X, 3, n_init=3, random_state=0).score > 0.99)
-    True
-    >>> bool(consensus(X, 5, n_init=3, random_state=0).score > 0.99)  # two of them are up to the start
-    False
-    """
-    estimator, n_init = _or_default(estimator), _at_least("n_init", n_init, 2)
-    seeds = _seeds(_generator(random_state), n_init)
-    fits = Parallel(n_jobs=n_jobs)(delayed(_components_and_labels)(estimator, X, weights, rank, s) for s in seeds)
-    found = [components for components, _ in fits]
-    cosines = np.array([[_match(one, other).similarities for other in found] for one in found])
-    similarity = cosines.mean(axis=2)
-    medoid = int(similarity.sum(axis=1).argmax())
-    together = _together([labels for _, labels in fits])
-    with _quietly():
-        model = _variant(estimator, rank, seeds[medoid]).fit(X, **_given(weights))
-    return Consensus(
-        model=model,
-        medoid=medoid,
-        components=found[medoid],
-        stability=np.delete(cosines[medoid], medoid, axis=0).mean(axis=0),
-        similarity=similarity,
-        together=together,
-        dispersion=float(np.mean(4 * (together - 0.5) ** 2)),
-    )
-
-
-def bootstrap_components(
-    X: Any,
-    model: Any,
-    *,
-    weights: Any = None,
-    n_boot: int = 50,
-    level: float = 0.9,
-    random_state: Any = None,
-    n_jobs: int | None = None,
-) -> Bootstrap:
-    """Return percentile intervals of the components of a fit, by drawing its samples anew.
-
-    A sample that is drawn twice counts twice, by its weight: a copy of it would betray entries that the fit holds out.
-    Each fit starts from the components of the model, which keeps their identity, and what it finds is matched with
-    them in order and scale. The intervals tell how much depends on which samples there are; they know nothing of other
-    minima, for which see `consensus`.
-
-    Parameters
-    ----------
-    X : array-like (n_samples, n_features)
-        The data that the model was fitted to.
-    model : RobustNMF
-        A fitted model.
-    weights : array-like (n_samples, n_features) or None
-        The weights that it was fitted with.
-    n_boot : int
-        Number of resamplings, at least 2.
-    level : float
-        Level of the intervals, in (0, 1).
-    random_state : int, RandomState, Generator or None
-        Seed of the resampling.
-    n_jobs : int or None
-        Fits at a time.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from robustnmf import TruncatedCauchyNMF
-    >>> from robustnmf.selection import bootstrap_components
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.random((60, 2)) @ rng.random((2, 40)) + 0.02 * rng.random((60, 40))
-    >>> model = TruncatedCauchyNMF(2, random_state=0).fit(X)
-    >>> interval = bootstrap_components(X, model, n_boot=5, random_state=0)
-    >>> bool(np.all(interval.low <= interval.high)), interval.low.shape
-    (True, (2, 40))
-    """
-    check_is_fitted(model)
-    if not isinstance(level, Real) or not 0 < level < 1:
-        raise ValueError(f"level must be a number in (0, 1), such as 0.9; got {level!r}.")
-    rng, n_boot = _generator(random_state), _at_least("n_boot", n_boot, 2)
-    data = check_observations(clone(model), X, weights, reset=True)
-    M = np.ones_like(data.X) if data.M is None else data.M
-    codes = np.asarray(model.transform(X, **_given(weights)))
-    draws = [_draw(len(M), rng) for _ in range(n_boot)]
-    task = delayed(_refit)
-    refits = Parallel(n_jobs=n_jobs)(
-        task(model, data.X, M, codes, counts, seed) for counts, seed in zip(draws, _seeds(rng, n_boot), strict=True)
-    )
-    low, high = np.quantile([components for components, _ in refits], [(1 - level) / 2, (1 + level) / 2], axis=0)
-    stability = np.mean([similarities for _, similarities in refits], axis=0)
-    return Bootstrap(low, high, stability, float(level), n_boot)
 
 
 # --------------------------------------------------------------------------------------------------- cross-validation
@@ -558,7 +361,7 @@ class _CrossValidation:
         for name, value, known in (("rule", rule, RULES), ("scoring", scoring, SCORINGS)):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}.")
-        splits = _split(data, _at_least("n_splits", n_splits, 2), _generator(random_state))
+        splits = _split(data, at_least("n_splits", n_splits, 2), generator(random_state))
         X = data.X if data.M is None else np.where(data.M > 0, data.X, np.nan)
         return cls(X, data.M if weighted else None, splits, estimator, rule, scoring, n_jobs)
 
@@ -654,9 +457,9 @@ def _split(data: Observations, n_splits: int, rng: np.random.Generator) -> list[
     observed = np.ones(data.X.shape, dtype=bool) if data.M is None else data.M > 0
     order = rng.permutation(np.flatnonzero(observed))
     size = int(min(order.size * min(LARGEST_SHARE, 1 / n_splits), MOST))
-    seeds = _seeds(rng, n_splits)
+    drawn = seeds(rng, n_splits)
     splits = []
-    for i, seed in enumerate(seeds):
+    for i, seed in enumerate(drawn):
         positions = _spared(order[i * size : (i + 1) * size], observed)
         weights = np.ones(positions.size) if data.M is None else data.M.flat[positions].astype(np.float64)
         splits.append(_Hidden(positions, data.X.flat[positions].astype(np.float64), weights, seed))
@@ -683,117 +486,12 @@ def _misses(estimator: Any, X: Matrix, weights: Matrix | None, rank: int, split:
     """Return by how much a model that is fitted without some entries misses them, (k,)."""
     X = X.copy()
     X.flat[split.positions] = np.nan
-    model = _variant(estimator, rank, split.seed)
-    with _quietly():
-        codes = np.asarray(model.fit_transform(X, **_given(weights)), dtype=np.float64)
+    model = variant(estimator, rank, split.seed)
+    with quietly():
+        codes = np.asarray(model.fit_transform(X, **given(weights)), dtype=np.float64)
     rows, columns = np.divmod(split.positions, X.shape[1])
     predicted = np.einsum("ij,ji->i", codes[rows], model.components_[:, columns])
     return np.asarray(np.abs(split.values - predicted))
-
-
-# ------------------------------------------------------------------------------------------------ restarts, bootstrap
-
-
-class _Match(NamedTuple):
-    """Counterparts of reference components."""
-
-    components: Matrix
-    similarities: Matrix
-
-
-def _match(reference: Matrix, components: Matrix) -> _Match:
-    """Return components in the order and scale of a reference, with their cosines; a component of zeros has cosine 0.
-
-    Two more features, in which only components of zeros differ from zero, give those a direction of their own.
-    """
-    of_reference = np.column_stack([reference, ~reference.any(axis=1), np.zeros(len(reference))])
-    of_found = np.column_stack([components, np.zeros(len(components)), ~components.any(axis=1)])
-    match = match_components(of_reference, of_found)
-    return _Match(match.scales[:, None] * components[match.permutation], match.similarities)
-
-
-def _components_and_labels(estimator: Any, X: Any, weights: Any, rank: int, seed: int) -> tuple[Matrix, Matrix]:
-    """Return the components of a fit, and the largest code of each of at most a thousand samples."""
-    model = _variant(estimator, rank, seed)
-    with _quietly():
-        codes = np.asarray(model.fit_transform(X, **_given(weights)))
-    return model.components_, codes[:: -(-len(codes) // MOST_PAIRED)].argmax(axis=1)
-
-
-def _together(labellings: Sequence[Matrix]) -> Matrix:
-    """Return in which share of the labellings each pair of samples shares a label."""
-    return np.asarray(np.mean([labels[:, None] == labels for labels in labellings], axis=0))
-
-
-@dataclass(frozen=True, eq=False)
-class _WarmStart:
-    """Starts from known factors, at the level of the data that it gets: the fit works in a unit of its own."""
-
-    components: Matrix
-    codes: Matrix
-
-    name: ClassVar[str] = "warm"
-
-    def __call__(self, V: Matrix, M: Matrix | None, rank: int, rng: np.random.Generator) -> tuple[Matrix, Matrix]:
-        """Return the factors; the level is the median ratio of larger entries to their reconstruction."""
-        product = (self.codes @ self.components).T
-        observed = product > 0 if M is None else (product > 0) & (M > 0)
-        if not observed.any():
-            return self.components.T, self.codes.T
-        large = np.asarray(observed & (product >= np.median(product[observed])))
-        return self.components.T, float(np.median(V[large] / product[large])) * self.codes.T
-
-
-def _draw(n_samples: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Return how often each sample is drawn, (n,)."""
-    return np.bincount(rng.integers(n_samples, size=n_samples), minlength=n_samples)
-
-
-def _refit(model: Any, X: Matrix, M: Matrix, codes: Matrix, counts: NDArray[np.intp], seed: int) -> _Match:
-    """Return the components of samples that count as often as they were drawn, matched with those of the model."""
-    drawn = counts > 0
-    start = _WarmStart(model.components_, codes[drawn])
-    fit = _variant(model, model.n_components_, seed).set_params(init=start)
-    with _quietly():
-        fit.fit(X[drawn], weights=M[drawn] * counts[drawn, None])
-    return _match(model.components_, fit.components_)
-
-
-# ------------------------------------------------------------------------------------------------------------- common
-
-
-def _variant(estimator: Any, rank: int, seed: int) -> Any:
-    """Return an unfitted copy with another rank and seed."""
-    parameters = {"n_components": rank, "random_state": seed}
-    known = estimator.get_params()
-    return clone(estimator).set_params(**{name: value for name, value in parameters.items() if name in known})
-
-
-def _or_default(estimator: Any) -> Any:
-    """Return the estimator, or the default one.
-
-    It is imported late: estimators that find their rank by themselves import this module.
-    """
-    if estimator is not None:
-        return estimator
-    from robustnmf import TruncatedCauchyNMF
-
-    return TruncatedCauchyNMF()
-
-
-def _given(weights: Any) -> dict[str, Any]:
-    """Return weights as an argument, if there are any: estimators that know none will do without them."""
-    return {} if weights is None else {"weights": weights}
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Silence warnings of trial fits: that some rank explains nothing is what the comparison is to find out."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.simplefilter("ignore", DataQualityWarning)
-        warnings.filterwarnings("ignore", message=".*have no observed entry", category=UserWarning)
-        yield
 
 
 def _check_ranks(ranks: Any, X: Matrix) -> list[int]:
@@ -804,22 +502,3 @@ def _check_ranks(ranks: Any, X: Matrix) -> list[int]:
     if not checked:
         raise ValueError("ranks must not be empty; give at least one, such as range(1, 11).")
     return checked
-
-
-def _at_least(name: str, value: Any, least: int) -> int:
-    """Return a number as an int, or say how large it must be."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}; got {value!r}.")
-    return int(value)
-
-
-def _generator(random_state: Any) -> np.random.Generator:
-    """Return a generator for what scikit-learn accepts as random_state, or the generator given."""
-    if isinstance(random_state, np.random.Generator):
-        return random_state
-    return np.random.default_rng(check_random_state(random_state).randint(2**31))
-
-
-def _seeds(rng: np.random.Generator, number: int) -> list[int]:
-    """Return seeds, drawn before any work is shared out: who does it does not matter."""
-    return [int(seed) for seed in rng.integers(2**31, size=number)]

@@ -1,0 +1,67 @@
+"""Fits that are tried: copies of an estimator with another rank and seed, without their warnings."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from robustnmf.errors import DataQualityWarning
+
+
+def variant(estimator: Any, rank: int, seed: int) -> Any:
+    """Return an unfitted copy with another rank and seed."""
+    parameters = {"n_components": rank, "random_state": seed}
+    known = estimator.get_params()
+    return clone(estimator).set_params(**{name: value for name, value in parameters.items() if name in known})
+
+
+def or_default(estimator: Any) -> Any:
+    """Return the estimator, or the default one.
+
+    It is imported late: estimators that find their rank by themselves import this package's way of doing so.
+    """
+    if estimator is not None:
+        return estimator
+    from robustnmf import TruncatedCauchyNMF
+
+    return TruncatedCauchyNMF()
+
+
+def given(weights: Any) -> dict[str, Any]:
+    """Return weights as an argument, if there are any: estimators that know none will do without them."""
+    return {} if weights is None else {"weights": weights}
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Silence warnings of trial fits: that some rank explains nothing is what the comparison is to find out."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", DataQualityWarning)
+        warnings.filterwarnings("ignore", message=".*have no observed entry", category=UserWarning)
+        yield
+
+
+def at_least(name: str, value: Any, least: int) -> int:
+    """Return a number as an int, or say how large it must be."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} must be an integer of at least {least}; got {value!r}.")
+    return int(value)
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """Return a generator for what scikit-learn accepts as random_state, or the generator given."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    return np.random.default_rng(check_random_state(random_state).randint(2**31))
+
+
+def seeds(rng: np.random.Generator, number: int) -> list[int]:
+    """Return seeds, drawn before any work is shared out: who does it does not matter."""
+    return [int(seed) for seed in rng.integers(2**31, size=number)]
