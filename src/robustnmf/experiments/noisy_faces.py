@@ -169,8 +169,8 @@ def occlusion_section(results: Results) -> Section:
             "little; clusters still do.",
         ),
         remarks=(
-            "K-means, L2-, L2,1-, L1-, Huber-NMF and RNMF-L1 find next to nothing, as in the paper; CIM-NMF holds up to "
-            "12 x 12 and then fails, more sharply than printed. Two columns differ: CauchyNMF, lost from the first "
+            "K-means, L2-, L2,1-, L1-, Huber-NMF and RNMF-L1 find next to nothing, as in the paper; CIM-NMF holds up "
+            "to 12 x 12 and then fails, more sharply than printed. Two columns differ: CauchyNMF, lost from the first "
             "row on in the paper, holds up to 12 x 12 here, and Truncated CauchyNMF is a few points lower at first "
             "and far better from 16 x 16 on. Both start as in the authors' code, which the paper does not describe.",
         ),
