@@ -10,10 +10,10 @@ mask                           how well outliers are found, where they are known
 clean                          what robustness costs where nothing is wrong: error against plain NMF
 cost                           seconds, against a fit that is told scale and cut
 ablation                       every part of the default switched off in turn
-ar, caltech                    K-means on the codes of people or categories drawn at random (needs --data)
 ar-recognition                 sparse representation in the subspace of the unoccluded first session (needs --data)
-ar-recognition-paper           the same, subspace of all images and training on the whole first session; only if named
 hard-cases                     odd shapes, gaps, counts, dead features: error against weighted least squares
+
+Tables of the paper, AR and Caltech-101 among them, are those of ``robustnmf reproduce``.
 
 ``--data DIR`` holds ar_42x30.npz, caltech101_effnetlite0.npz and samson.npz, see `robustnmf.datasets`.
 """
@@ -35,13 +35,13 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.decomposition import NMF
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.preprocessing import FunctionTransformer
 
 from robustnmf import METHODS, RobustNMF, TruncatedCauchyNMF
 from robustnmf.classifiers import SparseRepresentationClassifier
 from robustnmf.datasets import load_ar, load_baltimore, load_caltech101, load_orl, load_samson
 from robustnmf.datasets.corruptions import block_occlusion, laplace, salt_and_pepper
 from robustnmf.errors import DataQualityWarning
+from robustnmf.experiments import toy
 from robustnmf.metrics import clustering_accuracy, normalized_mutual_information, outlier_scores, relative_error
 from robustnmf.schedules import TRUSTING, WARY, Staged
 
@@ -50,7 +50,6 @@ Generator = np.random.Generator
 
 QUICK_ITER = 40
 ONE_SHOT = ("near-separable", "heavy-noise")
-PEOPLE_OR_CATEGORIES = (2, 4, 6, 8, 10)
 
 
 # --------------------------------------------------------------------------------------------- cases, fits and measures
@@ -64,7 +63,6 @@ class Options:
     """Seeds of the corruptions."""
     starts: Sequence[int]
     """Seeds of the starts."""
-    trials: int
     quick: bool
     published: bool
     """Whether to run the published configuration too: a minute or more for each fit of the faces."""
@@ -224,18 +222,6 @@ def oracle_run(setting: str, case: Case, seed: int, start: int, options: Options
     """Return least squares on the entries that are known to be clean."""
     model = least_squares(case.rank, start, options)
     return attempt(setting, "oracle", case, model, seed, start, weights=np.where(case.mask, 0.0, 1.0))
-
-
-def clustering_rivals(rank: int, start: int, options: Options) -> dict[str, Any]:
-    """Return the models whose codes are clustered, the default first."""
-    rivals = {name: other(name, rank, start, options, 100) for name in ("nenmf", "l1", "huber", "cim")}
-    return {
-        "default": default(rank, start, options),
-        **rivals,
-        "cauchy published": published(rank, start, options, method="cauchy"),
-        "truncated-cauchy published": published(rank, start, options),
-        "data as they are": FunctionTransformer(),
-    }
 
 
 # ------------------------------------------------------------------------------------------------------- simulated data
@@ -406,26 +392,11 @@ def laplace_runs(options: Options) -> Iterator[Run]:
             yield attempt(setting, f"{name} published", case, published(40, 0, options, method=name), 0, 0)
 
 
-SLOPE = 0.2
-N_POINTS = 180
-
-
-def points_on_a_line(n_in_x: int, n_in_y: int, seed: int) -> Matrix:
-    """Return points with x uniform up to 10 and y = 0.2 x with slight noise, some of them moved far along an axis."""
-    rng = np.random.default_rng(seed)
-    x = rng.uniform(0, 10, size=N_POINTS)
-    y = np.maximum(SLOPE * x + rng.normal(scale=0.02, size=N_POINTS), 0)
-    moved = rng.permutation(N_POINTS)
-    x[moved[:n_in_x]] += rng.uniform(10, 30, size=n_in_x)
-    y[moved[n_in_x : n_in_x + n_in_y]] += SLOPE * rng.uniform(10, 30, size=n_in_y)
-    return np.column_stack([x, y])
-
-
 def slope_run(setting: str, method: str, model: Any, n_in_x: int, n_in_y: int, seed: int, prefix: str = "") -> Run:
     """Return how far the slope of a rank-one fit is from that of the line."""
-    fitted = fit(model, points_on_a_line(n_in_x, n_in_y, seed))
+    fitted = fit(model, toy.points(toy.Case(n_in_x, n_in_y), seed))
     along_x, along_y = model.components_[0]
-    error = 100 * abs(along_y / along_x - SLOPE) / SLOPE if along_x > 0 else np.inf
+    error = 100 * abs(along_y / along_x - toy.SLOPE) / toy.SLOPE if along_x > 0 else np.inf
     measures = {f"{prefix}slope error %": error, f"{prefix}within 2 %": float(error <= 2), "seconds": fitted.seconds}
     return Run(setting, method, seed, seed, measures, fitted.warned)
 
@@ -457,7 +428,7 @@ def breakdown_runs(direction: str, method: str, seeds: Sequence[int], options: O
     reached = {"by the median of seeds": np.nan, "by all seeds but one in twenty": np.nan}
     holding = set(reached)
     for percent in options.some(range(0, 61, 2)):
-        n_moved = round(percent / 100 * N_POINTS)
+        n_moved = round(percent / 100 * toy.N_POINTS)
         n_in_x = n_moved if direction == "x" else n_moved // 2
         runs = []
         for seed in seeds:
@@ -598,23 +569,6 @@ def ablation_runs(options: Options) -> Iterator[Run]:
                 yield attempt(setting, method, case, model, seed, seed)
 
 
-def clustering_runs(data: Matrix, target: Matrix, noun: str, options: Options) -> Iterator[Run]:
-    """Cluster the samples of a few classes, drawn anew in each trial."""
-    for n_classes in options.some(PEOPLE_OR_CATEGORIES):
-        for trial in range(1 if options.quick else options.trials):
-            case = some_classes(data, target, n_classes, trial)
-            for method, model in clustering_rivals(n_classes, trial, options).items():
-                yield attempt(f"{n_classes} {noun}", method, case, model, trial, trial)
-
-
-def ar_runs(options: Options) -> Iterator[Run]:
-    yield from clustering_runs(*ar_faces(options), "people", options)
-
-
-def caltech_runs(options: Options) -> Iterator[Run]:
-    yield from clustering_runs(*caltech_features(options), "categories", options)
-
-
 # Shots of the second session.
 CONDITIONS = {
     "all": range(14, 27),
@@ -635,22 +589,16 @@ def recognition_models(options: Options) -> dict[str, Any]:
     return {"default": default(rank, 0, options), **rivals}
 
 
-def recognition_runs(options: Options, subspace_of_all: bool) -> Iterator[Run]:
+def ar_recognition_runs(options: Options) -> Iterator[Run]:
     """Recognise people of the second session by sparse representation in terms of the first."""
     ar = load_ar(options.file("ar_42x30.npz"))
     people = ar.target < (10 if options.quick else 100)
-    training = people & (ar.session == 1)
-    if not subspace_of_all:
-        training &= ar.occlusion == "none"
+    training = people & (ar.session == 1) & (ar.occlusion == "none")
     testing = people & (ar.session == 2)
-    learnt_from = people if subspace_of_all else training
     for method, model in recognition_models(options).items():
-        fitted = fit(model, ar.data[learnt_from])
-        codes = np.zeros((len(ar.data), model.n_components_))
-        codes[learnt_from] = fitted.codes
-        if not subspace_of_all:
-            codes[testing] = model.transform(ar.data[testing])
-        right = recognise(codes[training], ar.target[training], codes[testing]) == ar.target[testing]
+        fitted = fit(model, ar.data[training])
+        codes = model.transform(ar.data[testing])
+        right = recognise(fitted.codes, ar.target[training], codes) == ar.target[testing]
         for condition, shots in CONDITIONS.items():
             accuracy = 100 * float(right[np.isin(ar.shot[testing], shots)].mean())
             measures = {"accuracy %": accuracy, "seconds": fitted.seconds}
@@ -662,14 +610,6 @@ def recognise(atoms: Matrix, people: Matrix, codes: Matrix) -> Matrix:
     classifier = SparseRepresentationClassifier().fit(atoms, people)
     parts = np.array_split(codes, max(1, len(codes) // 25))
     return np.concatenate(Parallel(n_jobs=-1)(delayed(classifier.predict)(part) for part in parts))
-
-
-def ar_recognition_runs(options: Options) -> Iterator[Run]:
-    yield from recognition_runs(options, subspace_of_all=False)
-
-
-def ar_recognition_paper_runs(options: Options) -> Iterator[Run]:
-    yield from recognition_runs(options, subspace_of_all=True)
 
 
 def with_dead_features(case: Case) -> Case:
@@ -782,7 +722,6 @@ class Table:
     beside: Mapping[str, Columns] = field(default_factory=dict)
     """Columns beside the means of a measure."""
     needs_data: bool = False
-    only_if_named: bool = False
 
 
 def by_setting(pattern: str, settings: Iterable[int], values: Iterable[float]) -> dict[str, float]:
@@ -791,7 +730,6 @@ def by_setting(pattern: str, settings: Iterable[int], values: Iterable[float]) -
 
 SALT_PEPPER_TARGETS = by_setting("p = {} %", (5, 10, 20, 30, 40, 50, 60), (10.2, 10.5, 11.0, 11.4, 12.2, 14.5, 18.0))
 BLOCK_TARGETS = by_setting("b = {}", range(10, 23, 2), (60, 60, 60, 60, 59, 58, 56))
-CLUSTERING = ("accuracy %", "NMI %")
 
 TABLES: Mapping[str, Table] = {
     "salt-pepper": Table(
@@ -813,7 +751,7 @@ TABLES: Mapping[str, Table] = {
         {"error %": best_other(26.0)},
     ),
     "toy": Table(
-        f"Slope of a line through {N_POINTS} points",
+        f"Slope of a line through {toy.N_POINTS} points",
         toy_runs,
         ("slope error %", "within 2 %", "breakdown point %"),
     ),
@@ -833,22 +771,11 @@ TABLES: Mapping[str, Table] = {
         dict.fromkeys(("seconds", "seconds without codes"), ratio_of_medians),
     ),
     "ablation": Table("The default with one part changed", ablation_runs, ("error %", "accuracy %", "NMI %", "cut %")),
-    "ar": Table("AR faces of a few people: K-means on the codes", ar_runs, CLUSTERING, needs_data=True),
     "ar-recognition": Table(
         "AR faces, rank 200, subspace of the unoccluded first session: people recognised in the second",
         ar_recognition_runs,
         ("accuracy %",),
         needs_data=True,
-    ),
-    "ar-recognition-paper": Table(
-        "AR faces, rank 200, subspace of all images: people recognised in the second session by the first",
-        ar_recognition_paper_runs,
-        ("accuracy %",),
-        needs_data=True,
-        only_if_named=True,
-    ),
-    "caltech": Table(
-        "Caltech features of a few categories: K-means on the codes", caltech_runs, CLUSTERING, needs_data=True
     ),
     "hard-cases": Table(
         "Odd shapes, gaps, counts, dead features", hard_case_runs, ("error %", "precision %", "recall %")
@@ -961,7 +888,7 @@ def chosen_tables(named: Sequence[str], have_data: bool) -> list[str]:
     unknown = [name for name in named if name not in TABLES]
     if unknown:
         raise SystemExit(f"Unknown table(s) {', '.join(unknown)}; choose from {', '.join(TABLES)}.")
-    chosen = list(named) or [name for name, table in TABLES.items() if not table.only_if_named]
+    chosen = list(named) or list(TABLES)
     left_out = [name for name in chosen if TABLES[name].needs_data and not have_data]
     if left_out and named:
         raise SystemExit(f"Pass --data for {', '.join(left_out)}.")
@@ -978,14 +905,13 @@ def main() -> None:
     parser.add_argument("--published", action="store_true", help="also the published configuration (slow)")
     parser.add_argument("--seeds", type=int, default=3, help="seeds of each corruption (3)")
     parser.add_argument("--starts", type=int, default=2, help="starts for each of them (2)")
-    parser.add_argument("--trials", type=int, default=10, help="draws of people or categories (10)")
     parser.add_argument("--data", type=Path, help="folder of the data sets that do not come with the package")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="folder of the CSV files")
     given = parser.parse_args()
-    if min(given.seeds, given.starts, given.trials) < 1:
-        parser.error("--seeds, --starts and --trials must be at least 1.")
+    if min(given.seeds, given.starts) < 1:
+        parser.error("--seeds and --starts must be at least 1.")
     seeds, starts = (range(1) if given.quick else range(n) for n in (given.seeds, given.starts))
-    options = Options(seeds, starts, given.trials, given.quick, given.published, given.alone, given.data)
+    options = Options(seeds, starts, given.quick, given.published, given.alone, given.data)
     out = given.out / "quick" if given.quick else given.out  # a test must not replace results
     for name in chosen_tables(given.tables, given.data is not None):
         produce(name, options, out)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags, check_array, check_random_state
+from sklearn.utils import Tags, check_array
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
@@ -27,6 +27,7 @@ from robustnmf.scales import FixedScale
 from robustnmf.solvers import LossSolver, SharedGram, SparseError
 from robustnmf.solvers.sparse_error import sparse_error
 from robustnmf.streaming import Stream, clean_samples
+from robustnmf.trials import generator
 from robustnmf.validation import (
     Observations,
     check_components,
@@ -485,7 +486,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 return self.callback is not None and bool(self.callback(iteration))
 
             observed = None if data.M is None else data.M.T
-            start = parts.init(data.X.T, observed, rank, _generator(self.random_state))
+            start = parts.init(data.X.T, observed, rank, generator(self.random_state))
             W, H = check_start(start, data.X.T, observed, rank)
             put_known(W, H, known)
             method = replace(parts.method, fixed=len(known))
@@ -523,8 +524,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if uncertainties is not None:
             if self._noise is None:
                 raise ValueError("This model was fitted without uncertainties: fit it with them, or leave them out.")
-            typical, weights = check_uncertainties(uncertainties, X, weights)
-            weights = weights * (self._noise / typical) ** 2
+            _, weights = check_uncertainties(uncertainties, X, weights, self._noise)
         return check_observations(self, X, weights, reset=False)
 
     def _in_units_of_X(self, residuals: Matrix) -> Matrix:
@@ -722,13 +722,6 @@ def _table(history: list[Iteration]) -> dict[str, Matrix]:
     """Return the history as one array per column."""
     columns = ("objective", "scale", "outlier_share", "seconds", "relative_change")
     return {name: np.array([getattr(iteration, name) for iteration in history]) for name in columns}
-
-
-def _generator(random_state: Any) -> np.random.Generator:
-    """Return a generator for what scikit-learn accepts as random_state, or the generator given."""
-    if isinstance(random_state, np.random.Generator):
-        return random_state
-    return np.random.default_rng(check_random_state(random_state).randint(2**31))
 
 
 def like(X: Any, values: Matrix) -> Any:

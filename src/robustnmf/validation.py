@@ -80,10 +80,13 @@ def check_observations(estimator: Any, X: Any, weights: Any, *, reset: bool) -> 
     return Observations(np.where(missing, 0, X), M if user_weights is None else M * user_weights)
 
 
-def check_uncertainties(uncertainties: Any, X: Any, weights: Any) -> tuple[Matrix, Any]:
+def check_uncertainties(
+    uncertainties: Any, X: Any, weights: Any, typical: Matrix | None = None
+) -> tuple[Matrix, Matrix]:
     """Return the typical uncertainty of each feature, (n_features,), and weights that say how each entry differs.
 
-    An entry with half the uncertainty that is typical of its feature has four times the weight.
+    An entry with half the uncertainty that is typical of its feature has four times the weight. What is typical is the
+    median, unless it is given.
     """
     uncertainties, X, weights = (to_host(array) for array in (uncertainties, X, weights))
     values = np.asarray(_dense(X) if sparse.issparse(X) else X, dtype=np.float64)
@@ -104,17 +107,12 @@ def check_uncertainties(uncertainties: Any, X: Any, weights: Any) -> tuple[Matri
             f"uncertainties must be positive and finite where X is observed; got {given[row, column]} at sample {row}, "
             f"feature {column}. Set entries of unknown uncertainty to NaN in X, or give them a large one."
         )
-    known = np.where(observed, given, np.nan)
-    typical = np.ones(values.shape[1])
-    seen = observed.any(axis=0)
-    typical[seen] = np.nanmedian(known[:, seen], axis=0)
-    return typical, relative_precision(given, typical, observed, weights)
-
-
-def relative_precision(uncertainties: Matrix, typical: Matrix, observed: Matrix, weights: Any) -> Matrix:
-    """Return the weight of entries with these uncertainties, 1 for those typical of their feature."""
-    precision = (typical / np.where(observed, uncertainties, 1.0)) ** 2
-    return np.where(observed, precision if weights is None else precision * weights, 0.0)
+    if typical is None:
+        seen = observed.any(axis=0)
+        typical = np.ones(values.shape[1])
+        typical[seen] = np.nanmedian(np.where(observed, given, np.nan)[:, seen], axis=0)
+    precision = (typical / np.where(observed, given, 1.0)) ** 2
+    return typical, np.where(observed, precision if weights is None else precision * weights, 0.0)
 
 
 def check_rank(n_components: Any, X: Matrix, name: str) -> int:

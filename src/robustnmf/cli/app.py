@@ -126,8 +126,7 @@ def transform(
 ) -> None:
     """Write the codes of new samples."""
     with errors_in_one_line():
-        fitted, table = _prepare(model, data, out, key, missing_value, transpose, header, force)
-        noise = _uncertainties(uncertainties, table, key, transpose, header)
+        fitted, table, noise = _prepare(model, data, out, key, missing_value, transpose, header, uncertainties, force)
         codes = fitted.transform(table.values, uncertainties=noise)
         folder.write_matrix(out, codes, table.sample_names, folder.component_names(codes.shape[1]))
     say(f"Codes of {len(codes)} samples: {out}")
@@ -147,8 +146,7 @@ def clean(
 ) -> None:
     """Write new samples with outliers and missing entries replaced, all others untouched."""
     with errors_in_one_line():
-        fitted, table = _prepare(model, data, out, key, missing_value, transpose, header, force)
-        noise = _uncertainties(uncertainties, table, key, transpose, header)
+        fitted, table, noise = _prepare(model, data, out, key, missing_value, transpose, header, uncertainties, force)
         cleaned = fitted.clean(table.values, uncertainties=noise)
         folder.write_matrix(out, cleaned, *folder.names(table))
         changed = float(np.mean(cleaned != table.values))
@@ -171,8 +169,7 @@ def outliers(
 ) -> None:
     """Say which entries of samples are outliers, and list the samples that have most."""
     with errors_in_one_line():
-        fitted, table = _prepare(model, data, out, key, missing_value, transpose, header, force)
-        noise = _uncertainties(uncertainties, table, key, transpose, header)
+        fitted, table, noise = _prepare(model, data, out, key, missing_value, transpose, header, uncertainties, force)
         mask = fitted.outlier_mask(table.values, uncertainties=noise)
         if out is not None:
             folder.write_matrix(out, mask, *folder.names(table))
@@ -274,8 +271,7 @@ def report(
     from robustnmf.report import write
 
     with errors_in_one_line():
-        fitted, table = _prepare(model, data, out, key, missing_value, transpose, header, force)
-        noise = _uncertainties(uncertainties, table, key, transpose, header)
+        fitted, table, noise = _prepare(model, data, out, key, missing_value, transpose, header, uncertainties, force)
         write(
             fitted,
             table.values,
@@ -357,13 +353,6 @@ def _read(data: Path, key: str | None, missing_value: str | None, transpose: boo
     return read_table(data, key=key, missing_value=missing_value, transpose=transpose, header=header)
 
 
-def _uncertainties(path: Path | None, table: Any, key: str | None, transpose: bool, header: bool | None) -> Any:
-    """Return the uncertainties of new data, if there are any."""
-    from robustnmf.reading import read_like
-
-    return None if path is None else read_like(path, table, key=key, transpose=transpose, header=header)
-
-
 def _prepare(
     model: Path,
     data: Path,
@@ -372,14 +361,20 @@ def _prepare(
     missing: str | None,
     transpose: bool,
     header: bool | None,
+    uncertainties: Path | None,
     force: bool,
-) -> tuple[Any, Any]:
-    """Return a model and new data, if the result may be written."""
+) -> tuple[Any, Any, Any]:
+    """Return a model, new data and their uncertainties, if any, provided that the result may be written."""
     from robustnmf import load
+    from robustnmf.reading import read_like
 
     if out is not None and os.path.lexists(out) and not force:
         raise FileExistsError(f"{out} exists. Choose another name with --out, or pass --force to replace it.")
-    return load(model / "model.robustnmf" if model.is_dir() else model), _read(data, key, missing, transpose, header)
+    table = _read(data, key, missing, transpose, header)
+    noise = None
+    if uncertainties is not None:
+        noise = read_like(uncertainties, table, key=key, transpose=transpose, header=header)
+    return load(model / "model.robustnmf" if model.is_dir() else model), table, noise
 
 
 def _rank(text: str) -> int | str:
