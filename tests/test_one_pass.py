@@ -155,7 +155,9 @@ def test_arrays_of_any_layout_give_the_same():
 
 def test_judges_are_evenly_spread_and_few():
     for n in (1, 5, one_pass.MOST_JUDGES, one_pass.MOST_JUDGES + 1, 10_000):
-        judges = np.flatnonzero(one_pass._judges(n))
+        judges = one_pass._judges([n])[0]
+        first, *others = one_pass._judges([n // 3, n - n // 3 - n // 2, n // 2])
+        assert np.concatenate([first, others[0] + n // 3, others[1] + n - n // 2]).tolist() == judges.tolist()
         assert judges.size <= one_pass.MOST_JUDGES
         assert judges.size > min(n, one_pass.MOST_JUDGES) // 2
         assert len(set(np.diff(judges))) <= 1

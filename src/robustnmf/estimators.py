@@ -16,7 +16,7 @@ from sklearn.utils import Tags, check_array
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
-from robustnmf.arrays import same_kind, to_host
+from robustnmf.arrays import Blocks, same_kind, to_host
 from robustnmf.encoding import Basis, Description, basis_of, typical_code
 from robustnmf.engines import NumPyEngine
 from robustnmf.errors import DataQualityWarning, IncompatibleError
@@ -251,7 +251,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             result = self._run(data, rank, parts, known if noise is None else known / noise, unit, engine)
             importance = None if data.M is None else data.M.sum(axis=1, dtype=np.float64)
             kept = rank if self._is_penalised else len(known)
-            components, code = _normalise(result.state.W, engine.join(result.state.Ht), importance, kept, noise)
+            code = typical_code(result.state.W, result.state.Ht, _split(importance, result.state.Ht, engine), engine)
+            components, code = _normalise(result.state.W, code, kept, noise)
             components[: len(known)] = known
             weighting = result.state.weighting
             basis = Basis(basis_of(components, noise), code, weighting, parts.penalties, result.code_sweeps)
@@ -703,9 +704,11 @@ def _thresholds(basis: Basis) -> Matrix:
     return np.broadcast_to(np.minimum(by_rule, by_loss), basis.W.shape[:1]).astype(basis.W.dtype)
 
 
-def _normalise(
-    W: Matrix, Ht: Matrix, importance: Matrix | None, kept: int, noise: Matrix | None
-) -> tuple[Matrix, Matrix]:
+def _split(values: Matrix | None, like: Blocks, engine: NumPyEngine) -> Blocks | None:
+    return None if values is None else engine.split(values, like=like)
+
+
+def _normalise(W: Matrix, code: Matrix, kept: int, noise: Matrix | None) -> tuple[Matrix, Matrix]:
     """Return the components, W' in units of X with maximum 1 in each row but the first `kept`, and their typical code.
 
     `noise` is what the features were divided by, (n_features,).
@@ -714,8 +717,7 @@ def _normalise(
     largest = in_units.max(axis=0)
     largest[largest == 0] = 1
     largest[:kept] = 1
-    components = np.ascontiguousarray((in_units / largest).T)
-    return components, typical_code(W / largest, Ht * largest, importance, np)
+    return np.ascontiguousarray((in_units / largest).T), code * largest
 
 
 def _table(history: list[Iteration]) -> dict[str, Matrix]:

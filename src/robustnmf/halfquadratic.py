@@ -11,13 +11,14 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from robustnmf.arrays import Array, Blocks, Namespace
-from robustnmf.engines.protocol import Engine
+from robustnmf.engines.protocol import Engine, recomputed
 from robustnmf.heldout import without
 from robustnmf.losses import Loss, Squared
 from robustnmf.outliers import NoRejection, OutlierRule
 from robustnmf.penalties import NO_PENALTIES, NOTHING, ElasticNet, Penalties
 from robustnmf.scales import FixedScale, ScaleRule
 from robustnmf.solvers import LossSolver, Problem, SharedGram, Solver, one_pass
+from robustnmf.solvers.normal_equations import basis_by_sums
 from robustnmf.weighting import Weighting
 
 
@@ -150,6 +151,8 @@ def sweep(
     Ht = engine.map(half_step, V, kept, Ht, A=W, weighting=weighting, **net, **parts)  # lines 2 to 6
     if method.fixed == W.shape[1]:
         return W, Ht
+    if not engine.gathers_features:
+        return basis_by_sums(V, kept, W, Ht, weighting, method.solver, method.penalties, method.fixed, engine), Ht
     parts |= {"net": method.penalties.basis, "scale": weighting.scale, "fixed": method.fixed}
     if weighting.loss.group == "sample":  # the weights of features depend on whole samples
         Q = engine.map(_sample_weights, V, kept, Ht, W=W, weighting=weighting)
@@ -243,7 +246,7 @@ def _apply_rules(
     scale = max(scale, scale_floor)
     cut = method.outliers(magnitudes, counts, scale, engine)
     if cut is not None:
-        n_magnitudes = magnitudes[0].shape[1]
+        n_magnitudes = 1 if method.loss.group == "sample" else magnitudes[0].shape[1]
         cut = engine.xp.broadcast_to(engine.xp.asarray(cut, dtype=magnitudes[0].dtype), (n_magnitudes,))
         if not engine.xp.all(cut >= 0):
             raise ValueError(
@@ -262,22 +265,26 @@ def comparable(losses: float, weight: float, loss: Loss, ratio: float) -> float:
     return float(0.5 * (ratio**loss.scale_power * losses + loss.log_scale_coef * weight * log(ratio)))
 
 
+@recomputed
 def _kept(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:
     """Return the weights M of a block of samples without outliers, (n, m)."""
     return weighting.kept(Vt - Ht @ W.T, M, xp)
 
 
+@recomputed
 def _sample_weights(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:
     """Return the weights of a block of samples, (n, m)."""
     Q = weighting.weights(Vt - Ht @ W.T, M, xp)
     return xp.ones_like(Vt) if Q is None else Q
 
 
+@recomputed
 def _magnitudes(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:
     """Return the magnitudes of V - WH, samples in rows: of each entry, or of each sample."""
     return weighting.magnitudes(Vt - Ht @ W.T, M, xp)
 
 
+@recomputed
 def _counts(M: Array, *, weighting: Weighting, xp: Namespace) -> Array | None:
     """Return the weight with which each magnitude counts."""
     return weighting.counts(M, xp)

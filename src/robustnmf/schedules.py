@@ -134,7 +134,7 @@ class _Whole:
     V: Blocks
     M: Blocks | None
     chosen: Blocks
-    """Whether a sample is, boolean (n,) in all."""
+    """Which samples are, by their number in the block."""
     engine: Engine
 
     @classmethod
@@ -142,15 +142,17 @@ class _Whole:
         """Return the data with a choice of samples, or None if all are needed."""
         n_samples, n_features = sum(len(block) for block in V), V[0].shape[1]
         every = int(n_samples / max(ENOUGH_ENTRIES / n_features, ENOUGH_SAMPLES * rank))
-        return None if every < 2 else cls(V, M, engine.split(np.arange(n_samples) % every == 0, like=V), engine)
+        if every < 2:
+            return None
+        firsts = np.cumsum([0, *(len(block) for block in V[:-1])])
+        chosen = [np.arange(-first % every, len(block), every) for first, block in zip(firsts, V, strict=True)]
+        return cls(V, M, chosen, engine)
 
     def part(self, blocks: Blocks | None) -> Any:
         """Return the rows of the samples that were chosen, in blocks of the size that the data has."""
         if blocks is None:
             return None
-        rows = self.engine.join(self.engine.map(_choose, blocks, self.chosen))
-        per_block = max(len(block) for block in self.V)
-        return self.engine.split(rows, like=np.array_split(rows, range(per_block, len(rows), per_block)))
+        return self.engine.regroup(self.engine.map(_choose, blocks, self.chosen), max(len(block) for block in self.V))
 
 
 class _Log:
@@ -305,9 +307,9 @@ class _Walk:
         n_entries = self.held.n_observed
         if n_entries > FEW_SAMPLES * rank * n_features or weighting.is_spatial or self.method.fixed:
             return point
-        codes, xp = self.engine.join(point.Ht), self.engine.xp
+        codes = self.engine.join(point.Ht)
         weighting = replace(weighting, cut=None if weighting.cut is None else weighting.cut[:1])
-        basis = Basis(codes, typical_code(codes, point.W, None, xp), weighting)
+        basis = Basis(codes, typical_code(codes, [point.W], None, self.engine), weighting)
         W = self.engine.map_features(_encode_again, self.V, self.M, point.W, basis=basis, engine=self.engine)
         return self.held.point(W, point.Ht)
 
@@ -315,7 +317,7 @@ class _Walk:
         """Return the point with the codes of all samples, if it has those of some."""
         if self.whole is None:
             return point
-        code = typical_code(point.W, self.engine.join(point.Ht), None, self.engine.xp)
+        code = typical_code(point.W, point.Ht, None, self.engine)
         basis = Basis(point.W, code, weighting, self.method.penalties, code_sweeps)
         Ht = basis.encode(self.whole.V, self.whole.M, self.engine, max_iter=0, tol=0.0)
         return point._replace(Ht=Ht)
@@ -405,7 +407,7 @@ class _Walk:
         None if they do when they have converged.
         """
         M, engine = self.held.M, self.engine
-        basis = Basis(point.W, typical_code(point.W, engine.join(point.Ht), None, engine.xp), weighting)
+        basis = Basis(point.W, typical_code(point.W, point.Ht, None, engine), weighting)
         losses = []
         for Ht in basis.path_of_codes(self.V, M, MOST_CODE_SWEEPS, engine):
             judge.offer(self.held.point(point.W, Ht))

@@ -36,6 +36,8 @@ class NumPyEngine:
         Entries of the data matrix in one block; None takes `BLOCK_ENTRIES`.
     """
 
+    gathers_features = True
+
     def __init__(self, n_threads: int | None = None, block_entries: int | None = None) -> None:
         self.xp: Namespace = xp
         self.n_threads = _default_threads() if n_threads is None else n_threads
@@ -61,6 +63,15 @@ class NumPyEngine:
     def join(self, blocks: Blocks) -> Array:
         """Return the blocks as one array."""
         return blocks[0] if len(blocks) == 1 else np.concatenate(list(blocks))
+
+    def regroup(self, blocks: Blocks, n_rows: int) -> Blocks:
+        """Return views of all rows, joined, in blocks of `n_rows`."""
+        rows = self.join(blocks)
+        return [rows[i : i + n_rows] for i in range(0, len(rows), n_rows)]
+
+    def anchor(self, blocks: Blocks) -> Blocks:
+        """Return the blocks: arrays in memory do not remember how they were made."""
+        return blocks
 
     def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
         """Apply the function to every block."""

@@ -18,10 +18,26 @@ def light(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def recomputed(function: Callable[..., Any] | None = None, *, parts: int | None = None) -> Callable[..., Any]:
+    """Mark a function whose result is as large as the data and quick to compute from it.
+
+    An engine whose data does not fit in memory computes it anew wherever it is needed, instead of keeping it. Each of
+    the `parts` that it returns, or its one result, has the shape of the first argument, or one column of it, and its
+    dtype, unless a keyword `dtype` says otherwise.
+    """
+    if function is None:
+        return lambda function: recomputed(function, parts=parts)
+    function.is_recomputed = True  # type: ignore[attr-defined]
+    function.n_parts = parts  # type: ignore[attr-defined]
+    return function
+
+
 class Engine(Protocol):
     """Places arrays, maps functions over blocks, and reduces."""
 
     xp: Namespace
+    gathers_features: bool
+    """Whether `map_features` may be asked for any data; where it would move all of it, sums have to do."""
 
     def split(self, X: Array, like: Blocks | None = None) -> Blocks:
         """Cut an array with samples in rows, shape (n, anything), into blocks of samples, or as `like` is cut."""
@@ -29,6 +45,17 @@ class Engine(Protocol):
 
     def join(self, blocks: Blocks) -> Array:
         """Undo `split`."""
+        ...
+
+    def regroup(self, blocks: Blocks, n_rows: int) -> Blocks:
+        """Return the same rows in blocks of `n_rows`, the last one shorter; for parts of the data that are small."""
+        ...
+
+    def anchor(self, blocks: Blocks) -> Blocks:
+        """Return blocks that the next iteration starts from.
+
+        An engine that remembers how blocks were made, to make them again where they are lost, may forget it here.
+        """
         ...
 
     def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:

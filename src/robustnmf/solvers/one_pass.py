@@ -46,21 +46,20 @@ def sweep(
         Columns of W, the first ones, that stay as they are.
     """
     xp, scale = engine.xp, weighting.scale
-    judges = engine.split(_judges(sum(len(block) for block in V)), like=V)
+    judges = _judges([len(block) for block in V])
     penalty = penalties.of(penalties.codes, W, scale, xp)
-    (Ht, weights), sums = engine.map_and_sum(
+    (Ht, weights, codes), sums = engine.map_and_sum(
         _visit, V, M, hidden, Ht, judges, W=W, penalty=penalty, weighting=weighting, solver=solver, engine=engine
     )
     if fixed == W.shape[1]:
         return W, Ht
     descent, curvature, gram, total = sums
-    codes = [X[of_judges] for X, of_judges in zip(Ht, judges, strict=True)]
     features = np.array_split(np.arange(len(W)), range(FEATURES, len(W), FEATURES))
     parts = (engine.split(array, like=features) for array in (W, descent, curvature))
     shared = {
         "gram": gram,
-        "weights": weights,
-        "codes": codes,
+        "weights": engine.join(weights),
+        "codes": engine.join(codes),
         "penalty": penalties.given_sum(penalties.basis, total, W, scale, xp),
         "fixed": fixed,
         "max_iter": solver.max_iter,
@@ -103,12 +102,12 @@ def _visit(
     solver: SharedGram,
     engine: Engine,
     xp: Namespace,
-) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
+) -> tuple[tuple[Array, Array, Array], tuple[Array, ...]]:
     """Improve the codes of a block.
 
     Returns
     -------
-    Codes (B, r) and the weights of those samples that judge, (judges, m); what is to be summed over the blocks: descent
+    Codes (B, r), and weights and codes of those samples that judge, (judges, m) and (judges, r); what is to be summed over the blocks: descent
     and curvature of the basis (m, r), X' X (r, r), and the sum of the codes (r,).
     """
     rule, kernel = _rule(weighting, Y, engine), engine.kernel("visit")
@@ -122,7 +121,7 @@ def _visit(
         Q = weighting.weights(residual, M, xp)
         Q = xp.ones_like(Y) if Q is None else Q
         weights, descent, curvature = Q[judges], (Q * residual).T @ X, Q.T @ (X * X)
-    return (X, weights), (descent, curvature, X.T @ X, xp.sum(X, axis=0))
+    return (X, weights, X[judges]), (descent, curvature, X.T @ X, xp.sum(X, axis=0))
 
 
 def _improve_basis(
@@ -132,8 +131,8 @@ def _improve_basis(
     curvature: Array,
     *,
     gram: Array,
-    weights: Blocks,
-    codes: Blocks,
+    weights: Array,
+    codes: Array,
     penalty: Penalty | None,
     fixed: int,
     max_iter: int,
@@ -148,8 +147,7 @@ def _improve_basis(
         steepness = xp.where(xp.arange(W.shape[1]) < fixed, 0, steepness)
     move = propose(gram, descent, steepness, W, max_iter, engine)
     first, last = int(features[0]), int(features[-1]) + 1
-    judged = [_bend(Q[:, first:last], X, move, xp) for Q, X in zip(weights, codes, strict=True)]
-    bend, seen = (sum(terms) for terms in zip(*judged, strict=True))
+    bend, seen = _bend(weights[:, first:last], codes, move, xp)
     unseen_too = xp.sum(curvature, axis=1) / xp.where(seen > 0, seen, 1)  # the judges stand for all samples
     return advance(W, move, descent, bend * unseen_too + ridge * xp.sum(move * move, axis=1), xp)
 
@@ -172,9 +170,10 @@ def _no_penalty(X: Array, xp: Namespace) -> Penalty:
     return Penalty(xp.zeros(X.shape[1], dtype=X.dtype))
 
 
-def _judges(n_samples: int) -> Any:
-    """Return which samples judge a step of the basis, (n,)."""
-    return np.arange(n_samples) % -(-n_samples // MOST_JUDGES) == 0
+def _judges(lengths: list[int]) -> Blocks:
+    """Return which samples judge a step of the basis, by their number in a block of each length."""
+    every, firsts = -(-sum(lengths) // MOST_JUDGES), np.cumsum([0, *lengths[:-1]])
+    return [np.arange(-first % every, length, every) for first, length in zip(firsts, lengths, strict=True)]
 
 
 def _rule(weighting: Weighting, Y: Array, engine: Engine) -> Any:
