@@ -26,6 +26,7 @@ ORDER = [
     "spatial",
     "weighting",
     "heldout",
+    "checkpoint",
     "initializers",
     "penalties",
     "solvers",

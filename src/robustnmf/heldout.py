@@ -37,6 +37,8 @@ class Point(NamedTuple):
     Ht: Blocks
     predictions: Vector
     """WH at the entries held out."""
+    step: int = -1
+    """Number of the step that led here, in the journal of the fit."""
 
 
 @dataclass(frozen=True)

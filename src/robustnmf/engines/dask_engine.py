@@ -282,6 +282,15 @@ class DaskEngine:
         kept = self.map(same, read)
         return [replace(block, depth=0) for block in kept]
 
+    def hold(self, blocks: Blocks) -> Blocks:
+        """Return blocks that workers keep."""
+        kept: Blocks = self.map(same, blocks)
+        return kept
+
+    def reaches(self, folder: Path) -> bool:
+        """Return whether all workers see a folder of the client."""
+        return _all_see(self.client, folder)
+
     def _relay(self, blocks: Blocks) -> Blocks:
         """Return copies of the blocks that came through the client, a group at a time, each on two workers."""
         relayed: list[HeldBlock] = []
@@ -464,10 +473,7 @@ class _Files:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         self.folder = Path(tempfile.mkdtemp(prefix="robustnmf-", dir=parent))
-        mark = self.folder / "mark"
-        mark.touch()
-        seen = client.run(os.path.exists, str(mark))
-        self.are_shared = bool(seen) and all(seen.values())
+        self.are_shared = _all_see(client, self.folder)
 
     def new(self, name: str) -> tuple[Path, "_Keeper"]:
         """Return a path, and what keeps it: when nothing refers to the latter, the file goes."""
@@ -477,6 +483,15 @@ class _Files:
     def close(self) -> None:
         """Remove the folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _all_see(client: Any, folder: Path) -> bool:
+    """Return whether a file that is made in a folder here is there for every worker."""
+    mark = folder / f".seen-{uuid4().hex}"
+    mark.touch()
+    seen = client.run(os.path.exists, str(mark))
+    mark.unlink()
+    return bool(seen) and all(seen.values())
 
 
 class _Keeper:

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cached_property, reduce
 from math import ceil
+from pathlib import Path
 from threading import Event, Lock
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from robustnmf.arrays import Array, Blocks, Namespace
+from robustnmf.engines.lazy import resolve
 
 # Entries of X in a block: 2 MiB in float64, so that a block's residuals and weights stay in the cache.
 BLOCK_ENTRIES = 2**18
@@ -68,6 +70,14 @@ class NumPyEngine:
         """Return views of all rows, joined, in blocks of `n_rows`."""
         rows = self.join(blocks)
         return [rows[i : i + n_rows] for i in range(0, len(rows), n_rows)]
+
+    def hold(self, blocks: Blocks) -> Blocks:
+        """Return the blocks as arrays in memory."""
+        return [resolve(block, {}, self) for block in blocks]
+
+    def reaches(self, folder: Path) -> bool:
+        """Return True: everything is done by this machine."""
+        return True
 
     def anchor(self, blocks: Blocks) -> Blocks:
         """Return the blocks: arrays in memory do not remember how they were made."""

@@ -7,6 +7,7 @@ as keyword `xp`; they must not depend on how the data was cut.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from robustnmf.arrays import Array, Blocks, Namespace
@@ -49,6 +50,14 @@ class Engine(Protocol):
 
     def regroup(self, blocks: Blocks, n_rows: int) -> Blocks:
         """Return the same rows in blocks of `n_rows`, the last one shorter; for parts of the data that are small."""
+        ...
+
+    def hold(self, blocks: Blocks) -> Blocks:
+        """Return blocks that are read once and then kept, where a function is to find them."""
+        ...
+
+    def reaches(self, folder: Path) -> bool:
+        """Return whether functions of blocks can write to a folder of this machine."""
         ...
 
     def anchor(self, blocks: Blocks) -> Blocks:
