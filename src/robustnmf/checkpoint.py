@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from robustnmf.arrays import Array, Blocks, Namespace
-from robustnmf.engines.lazy import ReadBlock
+from robustnmf.engines.lazy import ReadBlock, is_lazy
 from robustnmf.engines.protocol import Engine
 from robustnmf.files import write_atomically
 from robustnmf.heldout import Point
@@ -35,6 +35,8 @@ TEXT = "checkpoint.json"
 EVERY, SHARE = 5, 0.05
 # and seconds after which it is in any case.
 LONGEST = 120.0
+# Name of blocks that were joined, among arrays.
+_JOINED = "blocks"
 
 
 class CheckpointError(ValueError):
@@ -114,16 +116,18 @@ class Checkpoint:
 
     def n_samples(self, name: str) -> int:
         """Return the number of samples in the blocks that were put under a name."""
-        return sum(int(file["shape"][0]) for file in self._records[name]["blocks"])
+        return sum(self._records[name]["lengths"])
 
     def blocks(self, name: str, like: Blocks, engine: Engine) -> Blocks:
         """Return the blocks that were put under a name; data is cut as `like`."""
-        files = self._records[name]["blocks"]
-        if [file["shape"][0] for file in files] != [len(block) for block in like]:
+        files, lengths = self._records[name]["blocks"], self._records[name]["lengths"]
+        if lengths != [len(block) for block in like]:
             raise CheckpointError(
-                f"The checkpoint in {self.folder} has {len(files)} blocks of samples, the data is cut into {len(like)} "
-                "others. Use the same chunks, or delete the folder to begin anew."
+                f"The checkpoint in {self.folder} has {len(lengths)} blocks of samples, the data is cut into "
+                f"{len(like)} others. Use the same chunks, or delete the folder to begin anew."
             )
+        if not files:
+            return engine.split(self.arrays(name)[_JOINED], like=like)
         sources = [_Saved(str(self.folder / file["file"]), file["sha256"]) for file in files]
         if not engine.reaches(self.folder):
             return engine.split(np.concatenate([source() for source in sources]), like=like)
@@ -146,7 +150,11 @@ class Checkpoint:
         """Write arrays and blocks of samples, to be found under this name once they are committed."""
         if name in self._records:
             return
-        record: dict[str, Any] = {"arrays": None, "blocks": []}
+        record: dict[str, Any] = {"arrays": None, "blocks": [], "lengths": []}
+        if blocks is not None:
+            record["lengths"] = [len(block) for block in blocks]
+            if not is_lazy(blocks):  # one file is enough for what is here
+                arrays, blocks = arrays | {_JOINED: engine.join(blocks)}, None
         if arrays:
             buffer = BytesIO()
             np.savez(buffer, **arrays)  # type: ignore[arg-type]

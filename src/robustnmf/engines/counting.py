@@ -22,6 +22,9 @@ FEATURE_BINS = 2**22
 # So few entries are gathered and sorted.
 FEW = 2**14
 
+# A share of nothing is reached by the first entry.
+SMALLEST = float(np.nextafter(0, 1))
+
 Counts = NDArray[np.float64]
 
 
@@ -58,7 +61,7 @@ def _wanted(q: float, counts: Counts, weights: Counts, ranges: Array | None) -> 
     if ranges is None or ranges[:, 0].min() == ranges[:, 1].max():
         return max(ceil(q * int(counts.sum())), 1), counts
     # Weights such as 1/3 are rounded: a sum that reaches the share to within that rounding has reached it.
-    return float((q - 4 * np.finfo(ranges.dtype).eps) * weights.sum()), weights
+    return max(float((q - 4 * np.finfo(ranges.dtype).eps) * weights.sum()), SMALLEST), weights
 
 
 def _one_by_one(
@@ -81,7 +84,7 @@ def _of_features(engine: Engine, A: Blocks, M: Blocks | None, q: float) -> Any:
     equal = M is None or _all_equal(engine, M)
     counts = total[0] if equal else total[1]
     eps = 0.0 if equal else 4 * np.finfo(M[0].dtype).eps  # type: ignore[index]
-    wanted = np.maximum(np.ceil(q * counts), 1) if equal else (q - eps) * counts
+    wanted = np.maximum(np.ceil(q * counts), 1) if equal else np.maximum((q - eps) * counts, SMALLEST)
     low, below = np.zeros(n_features, dtype=np.uint64), np.zeros(n_features)
     shift = width
     while shift > 0:

@@ -28,12 +28,12 @@ def chunk_sources(X: Any) -> list[Source] | None:
     import dask
     from dask._task_spec import Task, convert_legacy_graph
     from dask.optimization import cull
-    from distributed import Future
+    from distributed import futures_of
 
+    if futures_of(X):
+        return None
     (X,) = dask.optimize(X)
     graph = convert_legacy_graph(dict(X.__dask_graph__()))
-    if any(isinstance(getattr(node, "value", node), Future) for node in graph.values()):
-        return None
     chunks: list[Source] = []
     seen: set[Any] = set()
     for key, *_ in X.__dask_keys__():
