@@ -41,7 +41,7 @@ from robustnmf.engines.lazy import (
     same,
 )
 from robustnmf.engines.numpy_engine import NumPyEngine, _add, _single_threaded_blas, _zip_blocks
-from robustnmf.engines.sources import BLOCK_BYTES, FileRows, Rows, sources
+from robustnmf.engines.sources import BLOCK_BYTES, FileRows, Rows, cuts_like, sources
 from robustnmf.engines.streaming_engine import check_gathered
 from robustnmf.errors import IncompatibleError, MissingExtraError
 
@@ -151,9 +151,9 @@ class DaskEngine:
 
     # --- Data ---------------------------------------------------------------------------------------------------------
 
-    def read(self, rows: Rows) -> Blocks:
-        """Return the blocks of data that all workers can read, kept by them if it fits."""
-        cuts = rows.cuts(self.block_bytes)
+    def read(self, rows: Rows, like: Blocks | None = None) -> Blocks:
+        """Return the blocks of data that all workers can read, kept by them if it fits; cut as `like` if given."""
+        cuts = rows.cuts(self.block_bytes) if like is None else cuts_like(like)
         blocks = read_blocks(list(sources(rows, cuts)), [b - a for a, b in cuts], rows.shape[1], rows.dtype, None)
         return self._placed(blocks)
 

@@ -271,3 +271,9 @@ def is_dask(X: Any) -> bool:
 def sources(rows: Rows, cuts: Sequence[tuple[int, int]]) -> Iterator[RowBlock]:
     """Return what reads each block."""
     return (RowBlock(rows, start, stop) for start, stop in cuts)
+
+
+def cuts_like(blocks: Sequence[Any]) -> list[tuple[int, int]]:
+    """Return first and last row of each block."""
+    ends = [int(end) for end in np.cumsum([len(block) for block in blocks])]
+    return list(pairwise([0, *ends]))
