@@ -85,13 +85,13 @@ def _look(Y: Array, weights: Array | None, *, xp: Namespace) -> tuple[Matrix, tu
     for wrong in (np.isinf(Y), Y < 0):
         wrong &= ~missing
         first = int(wrong.argmax()) if wrong.any() else 0
-        row += [np.count_nonzero(wrong), first, float(Y.flat[first]) if Y.size else 0.0]
+        row += [float(np.count_nonzero(wrong)), first, float(Y.flat[first]) if Y.size else 0.0]
     if weights is None:
         row += [0.0, 1.0]
     else:
         row += [float(weights.min(initial=0.0)), float(weights.max(initial=0.0))]
     seen = np.count_nonzero(~missing, axis=0)
-    return np.array([row]), (seen, int(missing.all(axis=1).sum()), np.count_nonzero(missing))
+    return np.array([row]), (seen, int(missing.all(axis=1).sum()), int(np.count_nonzero(missing)))
 
 
 def _missing(Y: Array, weights: Array | None) -> Array:
@@ -181,9 +181,7 @@ def start(
     return W.astype(dtype), engine.map(_as_type, Ht, dtype=dtype)
 
 
-def unseen_to_zero(
-    W: Matrix, Ht: Blocks, M: Blocks | None, seen: Matrix, engine: Engine
-) -> tuple[Matrix, Blocks]:
+def unseen_to_zero(W: Matrix, Ht: Blocks, M: Blocks | None, seen: Matrix, engine: Engine) -> tuple[Matrix, Blocks]:
     """Return factors that are zero for features and samples of which nothing is observed."""
     if M is None:
         return W, Ht
@@ -305,9 +303,7 @@ def _median_start(
     return W, engine.map(_jittered, sizes, draws.codes(V, engine), spread=spread)
 
 
-def _median_rank_one(
-    V: Blocks, M: Blocks | None, n_iter: int, enough: int, engine: Engine
-) -> tuple[Matrix, Blocks]:
+def _median_rank_one(V: Blocks, M: Blocks | None, n_iter: int, enough: int, engine: Engine) -> tuple[Matrix, Blocks]:
     """Return w (m,) and blocks of s (n,) such that V is about w s', by medians of ratios over some samples."""
     lengths = [len(block) for block in V]
     every = max(1, sum(lengths) // enough)

@@ -157,7 +157,7 @@ class Checkpoint:
                 arrays, blocks = arrays | {_JOINED: engine.join(blocks)}, None
         if arrays:
             buffer = BytesIO()
-            np.savez(buffer, **arrays)  # type: ignore[arg-type]
+            np.savez(buffer, **arrays)
             file = f"{name}.npz"
             with write_atomically(self.folder / file) as temporary:
                 temporary.write_bytes(buffer.getvalue())
@@ -262,7 +262,7 @@ class Journal:
         if self.checkpoint is None:
             return make()
         if number < len(self._recorded):
-            return self._values[number] | self._recorded[number]
+            return {**self._values[number], **self._recorded[number]}
         found = make()
         self._arrays[number] = {name: value for name, value in found.items() if isinstance(value, np.ndarray)}
         self._values.append({name: value for name, value in found.items() if not isinstance(value, np.ndarray)})

@@ -321,9 +321,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             code = typical_code(state.W, state.Ht, importance, engine)
             components, code = _normalise(state.W, code, rank if self._is_penalised else len(known), None)
             components[: len(known)] = known
-            losses, total, squares = engine.sum(
-                totals, data.V, data.M, state.Ht, W=state.W, weighting=state.weighting
-            )
+            losses, total, squares = engine.sum(totals, data.V, data.M, state.Ht, W=state.W, weighting=state.weighting)
             scale = float(state.weighting.scale)
             objective = comparable(losses, total, parts.loss, scale / state.first_scale)
             objective += penalty_value(parts.penalties, state.W, state.Ht, scale, engine)
@@ -340,7 +338,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self.n_samples_seen_ = data.shape[0]
             self._stream = None
             for attribute in ("sparse_errors_", "feature_names_in_"):  # of an earlier fit
-                vars(self).pop(attribute, None)
+                if hasattr(self, attribute):
+                    delattr(self, attribute)
             self.weights_, self.outliers_ = (lazy_result(self, what, X, weights, engine) for what in _OF_ENTRIES)
         return result._replace(state=state._replace(Ht=[]))  # blocks of an engine that is gone
 
@@ -348,7 +347,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Refuse what needs all data in one memory."""
         if uncertainties is not None:
             raise IncompatibleError(
-                "uncertainties need all data in memory. For data that is not, pass weights=(typical / uncertainties)**2."
+                "uncertainties need all data in memory. For data that is not, pass weights=1 / uncertainties**2."
             )
         if isinstance(self.n_components, str):
             raise IncompatibleError("n_components='auto' takes many fits: choose it on a part of X that is in memory.")
@@ -471,7 +470,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
         save(self, path, overwrite=overwrite)
 
-    def score_samples(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Matrix:
+    def score_samples(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return how well each sample fits, (n_samples,): minus the mean loss of its entries, higher is better.
 
         For the Cauchy losses this is the mean log-likelihood of the entries, up to a constant; for the others the loss

@@ -133,9 +133,7 @@ def _save(checkpoint: Checkpoint, state: State, history: list[Iteration], engine
     checkpoint.commit(numbers | {"name": name, "history": history}, [name])
 
 
-def _resume(
-    checkpoint: Checkpoint, V: Blocks, method: Method, engine: Engine
-) -> tuple[State, list[Iteration]] | None:
+def _resume(checkpoint: Checkpoint, V: Blocks, method: Method, engine: Engine) -> tuple[State, list[Iteration]] | None:
     """Return state and history of an earlier run, None if there was none."""
     saved = checkpoint.load()
     if saved is None:

@@ -20,8 +20,8 @@ from robustnmf.arrays import Array, Blocks, Namespace
 from robustnmf.checkpoint import data_fingerprint
 from robustnmf.engines import DaskEngine, StreamingEngine
 from robustnmf.engines.lazy import read_blocks
-from robustnmf.engines.sources import BLOCK_BYTES, is_dask, rows_of, sources
-from robustnmf.errors import IncompatibleError, MissingExtraError
+from robustnmf.engines.sources import BLOCK_BYTES, is_dask, optional, rows_of, sources
+from robustnmf.errors import IncompatibleError
 from robustnmf.losses import squared_ratio
 from robustnmf.weighting import Weighting
 
@@ -94,11 +94,7 @@ def _dask_blocks(X: Any, engine: Any, like: Blocks | None) -> Blocks:
 
 def as_dask(X: Any) -> Any:
     """Return data of any kind as a Dask array (n, m)."""
-    try:
-        import dask
-        import dask.array as da
-    except ImportError as error:
-        raise MissingExtraError("Dask", "dask") from error
+    dask, da = optional("dask", "dask"), optional("dask.array", "dask")
     if is_dask(X):
         if hasattr(X, "to_dask_array"):
             X = X.to_dask_array(lengths=True)
@@ -154,7 +150,9 @@ class Data(NamedTuple):
 
 def fingerprint(estimator: Any, V: Blocks, M: Blocks | None, engine: Any) -> dict[str, str]:
     """Return what a fit is of: the data, and every parameter that matters."""
-    parameters = {name: value for name, value in estimator.get_params(deep=False).items() if name not in FREE_PARAMETERS}
+    parameters = {
+        name: value for name, value in estimator.get_params(deep=False).items() if name not in FREE_PARAMETERS
+    }
     of = {f"parameter {name}": _as_text(value) for name, value in parameters.items()}
     return of | {"class": type(estimator).__name__, "data": data_fingerprint(V, M, engine)}
 
@@ -193,11 +191,11 @@ def totals(
 
 
 def _weights(model: Any, X: Matrix, **options: Any) -> Matrix:
-    return model._describe_entries(X, **options).weights
+    return np.asarray(model._describe_entries(X, **options).weights)
 
 
 def _outliers(model: Any, X: Matrix, **options: Any) -> Matrix:
-    return model._describe_entries(X, **options).outliers
+    return np.asarray(model._describe_entries(X, **options).outliers)
 
 
 def _codes(model: Any, X: Matrix, **options: Any) -> Matrix:
@@ -263,8 +261,6 @@ def _dtype(model: Any, what: str, X: Any) -> Any:
 
 
 def _dask_result(model: Any, what: str, X: Any, weights: Any) -> Any:
-    import dask
-
     X = as_dask(X).rechunk({1: -1})
     others = [] if weights is None else [as_dask(weights).rechunk(X.chunks)]
     columns = RESULTS[what].columns
@@ -274,7 +270,7 @@ def _dask_result(model: Any, what: str, X: Any, weights: Any) -> Any:
     return X.map_blocks(
         _of_chunk,
         *others,
-        model=dask.delayed(model),
+        model=optional("dask", "dask").delayed(model),
         what=what,
         name=None,
         token=f"robustnmf-{what}",
@@ -370,10 +366,7 @@ class LazyMatrix:
 
     def to_zarr(self, store: Any, **options: Any) -> Any:
         """Write all of it to a Zarr array, block by block, and return that."""
-        try:
-            import zarr
-        except ImportError as error:
-            raise MissingExtraError("zarr", "io") from error
+        zarr = optional("zarr", "io")
         chunks = (max(len(block) for block in self._blocks), *self.shape[1:])
         array = zarr.create_array(store, shape=self.shape, chunks=chunks, dtype=self.dtype, **options)
         for start, block in self.blocks():
@@ -384,4 +377,3 @@ class LazyMatrix:
 def is_lazy_result(value: Any) -> bool:
     """Return whether an attribute of a model is a result that is computed when asked for."""
     return isinstance(value, LazyMatrix) or is_dask(value)
-

@@ -379,10 +379,7 @@ class _Walk:
         """Return loss, scale and cut of the model: those of a mixture by held-out entries, others by those fitted."""
         scale_rule, cut_rule = self.method.scale, self.method.outliers
         held_out = isinstance(scale_rule, MixtureScale | FixedScale) and isinstance(cut_rule, MixtureRule | NoRejection)
-        if held_out:
-            weighting = Weighting(self.method.loss, self.scale_floor, None, cut_rule)
-        else:
-            weighting = self._assessed(point)
+        weighting = Weighting(self.method.loss, self.scale_floor, None, cut_rule) if held_out else self._assessed(point)
         if isinstance(scale_rule, FixedScale):
             weighting = replace(weighting, scale=max(scale_rule.value, self.scale_floor))
         elif isinstance(scale_rule, MixtureScale):

@@ -115,7 +115,7 @@ def check_uncertainties(
     return typical, np.where(observed, precision if weights is None else precision * weights, 0.0)
 
 
-def check_rank(n_components: Any, X: Matrix, name: str) -> int:
+def check_rank(n_components: Any, X: Any, name: str) -> int:
     """Return the rank as an int, or say which ranks the data allows."""
     limit = min(X.shape)
     is_integer = isinstance(n_components, int | np.integer) and not isinstance(n_components, bool)
@@ -141,7 +141,7 @@ def check_start(start: Any, V: Matrix, M: Matrix | None, rank: int) -> tuple[Mat
     return W, H
 
 
-def check_components(components: Any, X: Matrix, rank: int) -> Matrix:
+def check_components(components: Any, X: Any, rank: int) -> Matrix:
     """Return known components in the dtype of X, (n_fixed, n_features); none for None."""
     if components is None:
         return np.empty((0, X.shape[1]), dtype=X.dtype)

@@ -118,7 +118,7 @@ def _keys(A: Array) -> NDArray[np.uint64]:
     kind = np.uint32 if A.dtype.itemsize == 4 else np.uint64
     bits = (A + A.dtype.type(0)).view(kind)  # -0 becomes 0
     sign = kind(1) << kind(8 * A.dtype.itemsize - 1)
-    return np.where(bits & sign, ~bits, bits | sign).astype(np.uint64)
+    return np.asarray(np.where(bits & sign, ~bits, bits | sign), dtype=np.uint64)
 
 
 def _numbers(keys: NDArray[np.uint64], dtype: Any) -> Array:
@@ -156,9 +156,7 @@ def _first_counts(A: Array, M: Array | None, *, shift: int, xp: Namespace) -> tu
     return np.zeros((1, 2)) if M is None else _range(M, xp=xp), counts
 
 
-def _counts(
-    A: Array, M: Array | None, *, low: int, shift: int, bits: int, xp: Namespace
-) -> tuple[Counts, Counts]:
+def _counts(A: Array, M: Array | None, *, low: int, shift: int, bits: int, xp: Namespace) -> tuple[Counts, Counts]:
     """Return the numbers of entries in bins from `low` on, each of 2**shift integers, and their weights."""
     values, weights = _observed(A, M)
     keys = _keys(values)
@@ -169,7 +167,7 @@ def _counts(
     counts = np.bincount(bins, minlength=n_bins).astype(np.float64)
     if weights is None:
         return counts, counts
-    return counts, np.bincount(bins, weights=weights[inside], minlength=n_bins)
+    return counts, np.bincount(bins, weights=weights[inside], minlength=n_bins).astype(np.float64)
 
 
 def _inside(A: Array, M: Array | None, *, low: int, high: int, xp: Namespace) -> tuple[Array, Array]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from robustnmf.arrays import Array
 from robustnmf.engines.lazy import Source
+from robustnmf.engines.sources import optional
 
 
 @dataclass(frozen=True)
@@ -15,9 +16,7 @@ class ChunkSource:
     key: Any
 
     def __call__(self) -> Array:
-        import dask
-
-        return dask.get(self.graph, self.key)
+        return optional("dask", "dask").get(self.graph, self.key)
 
 
 def chunk_sources(X: Any) -> list[Source] | None:
@@ -25,20 +24,18 @@ def chunk_sources(X: Any) -> list[Source] | None:
 
     Work that chunks have in common would be done again for each of them, in each iteration.
     """
-    import dask
-    from dask._task_spec import Task, convert_legacy_graph
-    from dask.optimization import cull
-    from distributed import futures_of
-
-    if futures_of(X):
+    dask, tasks_of, optimization, distributed = (
+        optional(name, "dask") for name in ("dask", "dask._task_spec", "dask.optimization", "distributed")
+    )
+    if distributed.futures_of(X):
         return None
     (X,) = dask.optimize(X)
-    graph = convert_legacy_graph(dict(X.__dask_graph__()))
+    graph = tasks_of.convert_legacy_graph(dict(X.__dask_graph__()))
     chunks: list[Source] = []
     seen: set[Any] = set()
     for key, *_ in X.__dask_keys__():
-        own, _ = cull(graph, [key])
-        tasks = {k for k, node in own.items() if isinstance(node, Task)}
+        own, _ = optimization.cull(graph, [key])
+        tasks = {k for k, node in own.items() if isinstance(node, tasks_of.Task)}
         if tasks & seen:
             return None
         seen |= tasks

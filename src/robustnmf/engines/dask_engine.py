@@ -41,9 +41,8 @@ from robustnmf.engines.lazy import (
     same,
 )
 from robustnmf.engines.numpy_engine import NumPyEngine, _add, _single_threaded_blas, _zip_blocks
-from robustnmf.engines.sources import BLOCK_BYTES, FileRows, Rows, cuts_like, sources
+from robustnmf.engines.sources import BLOCK_BYTES, FileRows, Rows, cuts_like, optional, sources
 from robustnmf.engines.streaming_engine import check_gathered
-from robustnmf.errors import IncompatibleError, MissingExtraError
 
 # Data of a task.
 GROUP_BYTES = 2**27
@@ -138,16 +137,16 @@ class DaskEngine:
         try:
             self.client = distributed.get_client()
         except ValueError:
-            with distributed.LocalCluster(threads_per_worker=1, dashboard_address=":0") as cluster:
-                with distributed.Client(cluster) as self.client:
-                    yield
+            made = distributed.LocalCluster(threads_per_worker=1, dashboard_address=":0")
+            with made as cluster, distributed.Client(cluster) as self.client:
+                yield
             return
         yield
 
     @property
     def n_threads(self) -> int:
         """Threads of all workers."""
-        return max(1, sum(self.client.nthreads().values()))
+        return max(1, sum(int(n) for n in self.client.nthreads().values()))
 
     # --- Data ---------------------------------------------------------------------------------------------------------
 
@@ -172,7 +171,7 @@ class DaskEngine:
         chunks = None if self._keeps(X.nbytes) else chunk_sources(X)
         self._plan(X.nbytes)
         if chunks is not None:
-            return read_blocks(chunks, lengths, X.shape[1], dtype, None)
+            return list(read_blocks(chunks, lengths, X.shape[1], dtype, None))
         X = self.client.persist(X)
         futures = {future.key: future for future in self.client.futures_of(X)}
         held = [futures[key] for key, *_ in X.__dask_keys__()]
@@ -195,11 +194,9 @@ class DaskEngine:
     @property
     def memory(self) -> int:
         """Bytes that all workers may use."""
-        import psutil
-
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         limits = [worker["memory_limit"] for worker in workers]
-        return sum(limits) if all(limits) else int(psutil.virtual_memory().total)
+        return sum(limits) if all(limits) else int(optional("psutil", "dask").virtual_memory().total)
 
     def split(self, X: Array, like: Blocks | None = None) -> Blocks:
         """Spread an array of the client over the workers, or cut a small one."""
@@ -254,7 +251,7 @@ class DaskEngine:
         made = []
         for start in range(0, total, n_rows):
             stop = min(start + n_rows, total)
-            first, last = np.searchsorted(ends, start, side="right"), np.searchsorted(ends, stop)
+            first, last = int(np.searchsorted(ends, start, side="right")), int(np.searchsorted(ends, stop))
             compiler = _Compiler(self._share)
             parts = [compiler.reduce(block) for block in blocks[first : last + 1]]
             skip = start - int(ends[first] - len(blocks[first]))
@@ -276,7 +273,9 @@ class DaskEngine:
         path.mkdir()
         self._gather(self._submit("write", _write_blocks, [blocks], {}, same, path=str(path)))
         read = [
-            ReadBlock(_Shaped(_SavedBlock(str(path / f"{i}.npy")), block.shape[1:], keeper), None, block.shape, block.dtype)
+            ReadBlock(
+                _Shaped(_SavedBlock(str(path / f"{i}.npy")), block.shape[1:], keeper), None, block.shape, block.dtype
+            )
             for i, block in enumerate(blocks)
         ]
         kept = self.map(same, read)
@@ -467,9 +466,7 @@ class _Files:
     """A folder for arrays that workers can read again when they are lost."""
 
     def __init__(self, client: Any, folder: Path | None) -> None:
-        import dask
-
-        parent = folder or dask.config.get("temporary-directory", None)
+        parent = folder or optional("dask", "dask").config.get("temporary-directory", None)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         self.folder = Path(tempfile.mkdtemp(prefix="robustnmf-", dir=parent))
@@ -704,10 +701,4 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def _distributed() -> Any:
-    try:
-        import distributed
-        import distributed.client
-        import distributed.comm.core
-    except ImportError as error:
-        raise MissingExtraError("distributed", "dask") from error
-    return distributed
+    return optional("distributed", "dask")

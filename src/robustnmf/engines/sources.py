@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from itertools import pairwise
 from os import PathLike, fspath
 from pathlib import Path
@@ -26,8 +27,15 @@ BLOCK_BYTES = 2**24
 class Rows(Protocol):
     """A matrix of which some rows can be read at a time."""
 
-    shape: tuple[int, int]
-    dtype: Any
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        ...
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the numbers."""
+        ...
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return some rows, (stop - start, m), as an array of its own."""
@@ -120,9 +128,7 @@ class HDF5Rows(_EvenlyCut):
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return some rows."""
-        import h5py
-
-        with h5py.File(self.path, "r") as file:
+        with optional("h5py", "io").File(self.path, "r") as file:
             return np.asarray(file[self.name][start:stop])
 
     @classmethod
@@ -141,10 +147,10 @@ class ZarrRows(_EvenlyCut):
     @property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
         """Rows and columns."""
-        return tuple(self.array.shape)  # type: ignore[return-value]
+        return tuple(self.array.shape)
 
     @property
-    def dtype(self) -> Any:  # type: ignore[override]
+    def dtype(self) -> Any:
         """Type of the numbers."""
         return np.dtype(self.array.dtype)
 
@@ -233,11 +239,15 @@ class ParquetRows:
 
 
 def _parquet(path: str) -> Any:
+    return optional("pyarrow.parquet", "io").ParquetFile(path)
+
+
+def optional(module: str, extra: str) -> Any:
+    """Return a module that an extra installs."""
     try:
-        from pyarrow.parquet import ParquetFile
+        return import_module(module)
     except ImportError as error:
-        raise MissingExtraError("pyarrow", "io") from error
-    return ParquetFile(path)
+        raise MissingExtraError(module.split(".")[0], extra) from error
 
 
 def _is_number(kind: Any) -> bool:

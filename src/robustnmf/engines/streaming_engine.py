@@ -38,7 +38,10 @@ class StreamingEngine(NumPyEngine):
     def read(self, rows: Rows, like: Blocks | None = None) -> Blocks:
         """Return the blocks of data on disk, cut as the blocks `like` if there are any."""
         cuts = rows.cuts(self.block_bytes) if like is None else cuts_like(like)
-        return read_blocks(list(sources(rows, cuts)), [b - a for a, b in cuts], rows.shape[1], rows.dtype, None)
+        blocks: Blocks = read_blocks(
+            list(sources(rows, cuts)), [b - a for a, b in cuts], rows.shape[1], rows.dtype, None
+        )
+        return blocks
 
     def join(self, blocks: Blocks) -> Array:
         """Return the blocks as one array; those that were not in memory are then."""

@@ -1,8 +1,8 @@
 """The update of the basis from sums over samples, for data whose features cannot be gathered.
 
-The problem of a feature depends on its samples through A' D A and A' D y alone, with A = H'. Both are sums over samples,
-so blocks of samples are visited where they are and only the sums travel: (m, r (r + 1) / 2) and (m, r) numbers, for so
-many features at a time that they stay below a bound.
+The problem of a feature depends on its samples through A' D A and A' D y alone, with A = H'. Both are sums over
+samples, so blocks of samples are visited where they are and only the sums travel: (m, r (r + 1) / 2) and (m, r)
+numbers, for so many features at a time that they stay below a bound.
 """
 
 from typing import Any
@@ -35,7 +35,8 @@ def basis_by_sums(
 ) -> Array:
     """Return W (m, r) improved, its first `fixed` columns as they were."""
     if isinstance(solver, SparseError):
-        return solver.update(W, *engine.sum(shrunk_sums, V, M, Ht, W=W, weighting=weighting), engine.xp)
+        numerator, denominator = engine.sum(shrunk_sums, V, M, Ht, W=W, weighting=weighting)
+        return solver.update(W, numerator, denominator, engine.xp)
     if isinstance(solver, LossSolver):
         raise IncompatibleError(
             f"solver {solver} needs all samples of a feature at once, and this data is not in one memory. Solvers that "

@@ -107,8 +107,8 @@ def _visit(
 
     Returns
     -------
-    Codes (B, r), and weights and codes of those samples that judge, (judges, m) and (judges, r); what is to be summed over the blocks: descent
-    and curvature of the basis (m, r), X' X (r, r), and the sum of the codes (r,).
+    Codes (B, r), and weights and codes of those samples that judge, (judges, m) and (judges, r); what is to be summed
+    over the blocks: descent and curvature of the basis (m, r), X' X (r, r), and the sum of the codes (r,).
     """
     rule, kernel = _rule(weighting, Y, engine), engine.kernel("visit")
     if rule is not None and kernel is not None:
