@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from conftest import make_data
-from robustnmf import schedules
-from robustnmf.checkpoint import Checkpoint
+from robustnmf import RobustNMF, schedules
+from robustnmf.checkpoint import Checkpoint, CheckpointError
 from robustnmf.engines import DaskEngine, NumPyEngine, StreamingEngine, dask_engine
 from robustnmf.engines.lazy import LazyBlock
 from robustnmf.engines.protocol import recomputed
@@ -366,3 +366,98 @@ def test_tasks_have_names_that_a_dashboard_can_show(client, tmp_path):
     parts = parts_of(schedule="plain", scale="mad", outliers="none")
     fit_there(DaskEngine(client, block_bytes=5000, keep=False), parts, tmp_path, max_iter=2, callback=look)
     assert {"visit", "visit-kept", "summarise", "shared"} <= names
+
+
+# --- The estimator ----------------------------------------------------------------------------------------------------
+
+GAPS = np.where(np.random.default_rng(2).random(X.shape) < 0.05, np.nan, X)
+
+
+def model_of(x, weights=None, **options):
+    return RobustNMF(**{"n_components": RANK, "random_state": 0, "max_iter": 30} | options).fit(x, weights=weights)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+class TestEstimator:
+    def test_a_dask_array_is_fitted_and_its_results_are_lazy(self, client):
+        array, expected = da.from_array(GAPS, chunks=(17, 10)), model_of(GAPS)
+        model = model_of(array)
+        np.testing.assert_allclose(model.components_, expected.components_, atol=1e-8)
+        assert model.scale_ == pytest.approx(expected.scale_, rel=1e-8)
+        results = {
+            "transform": (model.transform(array), expected.transform(GAPS)),
+            "clean": (model.clean(array), expected.clean(GAPS)),
+            "outlier_mask": (model.outlier_mask(array), expected.outliers_),
+            "weights_": (model.weights_, expected.weights_),
+            "outliers_": (model.outliers_, expected.outliers_),
+            "score_samples": (model.score_samples(array), expected.score_samples(GAPS)),
+        }
+        for name, (found, wanted) in results.items():
+            assert isinstance(found, da.Array), name
+            assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype), name
+            np.testing.assert_allclose(found.compute(), wanted, atol=1e-6, err_msg=name)
+
+    def test_weights_count_whatever_their_chunks(self, client):
+        array = da.from_array(X, chunks=(17, 10))
+        expected = model_of(X, WEIGHTS)
+        for weights in (WEIGHTS, da.from_array(WEIGHTS, chunks=(11, -1))):
+            np.testing.assert_allclose(model_of(array, weights).components_, expected.components_, atol=1e-8)
+        found = model_of(array, WEIGHTS).transform(array, weights=da.from_array(WEIGHTS, chunks=(11, -1)))
+        np.testing.assert_allclose(found.compute(), expected.transform(X, weights=WEIGHTS), atol=1e-6)
+
+    def test_other_data_is_fitted_by_the_cluster_on_request(self, client, tmp_path):
+        expected = model_of(GAPS)
+        np.save(tmp_path / "X.npy", GAPS)
+        for x in (GAPS, np.load(tmp_path / "X.npy", mmap_mode="r"), GAPS.tolist()):
+            model = model_of(x, engine="dask")
+            np.testing.assert_allclose(model.components_, expected.components_, atol=1e-8)
+            assert isinstance(model.outliers_, da.Array)
+
+    def test_data_frames_of_dask_are_fitted(self, client):
+        pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+        frame = dd.from_pandas(pd.DataFrame(GAPS, columns=[f"c{i}" for i in range(M_FEATURES)]), npartitions=4)
+        np.testing.assert_allclose(model_of(frame).components_, model_of(GAPS).components_, atol=1e-8)
+
+    def test_zarr_goes_in_and_out(self, client, tmp_path):
+        pytest.importorskip("zarr")
+        da.from_array(GAPS, chunks=(17, -1)).to_zarr(str(tmp_path / "x.zarr"))
+        stored = da.from_zarr(str(tmp_path / "x.zarr"))
+        model = model_of(stored)
+        model.clean(stored).to_zarr(str(tmp_path / "clean.zarr"))
+        cleaned = da.from_zarr(str(tmp_path / "clean.zarr")).compute()
+        np.testing.assert_allclose(cleaned, model_of(GAPS).clean(GAPS), atol=1e-6)
+
+    def test_a_fit_goes_on_from_its_checkpoint(self, client, tmp_path):
+        class Crash(Exception):
+            pass
+
+        def crash(iteration):
+            if iteration.n_iter == 12:
+                raise Crash
+
+        array = da.from_array(GAPS, chunks=(17, -1))
+        with pytest.raises(Crash):
+            model_of(array, checkpoint=tmp_path, callback=crash)
+        told = []
+        model = model_of(array, checkpoint=tmp_path, callback=lambda i: told.append(i.n_iter))
+        assert min(told) > 3
+        np.testing.assert_allclose(model.components_, model_of(GAPS).components_, atol=1e-8)
+        with pytest.raises(CheckpointError, match="parameter n_components is 3, here it is 2"):
+            model_of(array, checkpoint=tmp_path, n_components=2)
+
+    def test_wrong_data_is_named_by_its_place(self, client):
+        x = X.copy()
+        x[44, 7] = -1
+        with pytest.raises(ValueError, match="sample 44, feature 7"):
+            model_of(da.from_array(x, chunks=(17, -1)))
+
+    def test_a_local_cluster_is_started_where_there_is_none(self):
+        code = (
+            "import sys; sys.path.insert(0, sys.argv[1])\n"
+            "import test_dask as t\n"
+            "if __name__ == '__main__':\n"
+            "    model = t.model_of(t.da.from_array(t.X, chunks=(20, -1)), schedule='plain', max_iter=3)\n"
+            "    print(abs(model.components_ - t.model_of(t.X, schedule='plain', max_iter=3).components_).max())\n"
+        )
+        command = [sys.executable, "-W", "ignore", "-c", code, str(Path(__file__).parent)]
+        assert float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) < 1e-8
