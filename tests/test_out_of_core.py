@@ -310,20 +310,20 @@ def test_memory_of_a_streamed_fit_is_a_part_of_the_data(tmp_path):
 # --- Checkpoints ------------------------------------------------------------------------------------------------------
 
 
-class Crash(Exception):
+class CrashError(Exception):
     pass
 
 
 def crash_at(n_iter):
     def callback(iteration):
         if iteration.n_iter == n_iter:
-            raise Crash
+            raise CrashError
 
     return callback
 
 
 def run_and_crash(n_iter, x, folder, **options):
-    with pytest.raises(Crash):
+    with pytest.raises(CrashError):
         fitted(x, callback=crash_at(n_iter), checkpoint=folder, **options)
 
 
@@ -407,7 +407,7 @@ def test_damage_is_found(name, tmp_path, saved_often):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    with pytest.raises(CheckpointError, match="damaged|not a checkpoint"):
+    with pytest.raises(CheckpointError, match=r"damaged|not a checkpoint"):
         fitted(X, checkpoint=tmp_path / "state")
 
 
@@ -430,10 +430,10 @@ def test_a_crash_while_saving_leaves_the_state_before(tmp_path, saved_often, mon
     commit = checkpoint.Checkpoint.commit
 
     def broken(self, values, names):
-        raise Crash
+        raise CrashError
 
     monkeypatch.setattr(checkpoint.Checkpoint, "commit", broken)
-    with pytest.raises(Crash):
+    with pytest.raises(CrashError):
         fitted(X, checkpoint=tmp_path / "state")
     monkeypatch.setattr(checkpoint.Checkpoint, "commit", commit)
     resumed = fitted(X, checkpoint=tmp_path / "state")

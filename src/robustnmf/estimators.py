@@ -24,7 +24,7 @@ from robustnmf.engines import NumPyEngine
 from robustnmf.errors import DataQualityWarning, IncompatibleError
 from robustnmf.halfquadratic import Callback, Iteration, Result, comparable, penalty_value, take_start
 from robustnmf.methods import Parts, resolve
-from robustnmf.outofcore import Data, engine_of, fingerprint, is_out_of_core, row_totals, totals
+from robustnmf.outofcore import Data, as_data, engine_of, fingerprint, is_out_of_core, row_totals, totals
 from robustnmf.outofcore import result as lazy_result
 from robustnmf.penalties import ElasticNet, Penalties
 from robustnmf.scales import FixedScale
@@ -305,6 +305,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Learn the components of data that is not in memory; return what the run came to."""
         name = type(self).__name__
         self._check_out_of_core(parts, uncertainties)
+        X, weights = as_data(X), as_data(weights)
         runner = engine_of(X, self.engine, self.checkpoint)
         with _unchanged_on_failure(self), runner.running() as engine:
             data = Data.of(X, weights, engine, name)
@@ -364,7 +365,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         check_is_fitted(self)
         if uncertainties is not None:
             raise IncompatibleError("uncertainties need all data in memory.")
-        return lazy_result(self, what, X, weights, engine_of(X, self.engine, None))
+        return lazy_result(self, what, as_data(X), as_data(weights), engine_of(X, self.engine, None))
 
     def _describe_entries(self, X: Any, weights: Any = None) -> Description:
         """Return what the fit says of entries in memory."""

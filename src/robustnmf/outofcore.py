@@ -70,9 +70,15 @@ def blocks_of(X: Any, engine: Any, like: Blocks | None = None) -> Blocks:
     if rows is not None:
         read: Blocks = engine.read(rows, like)
         return read
-    X = check_array(X, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False, ensure_min_samples=0)
-    split: Blocks = engine.split(X, like=like)
+    split: Blocks = engine.split(as_data(X), like=like)
     return split
+
+
+def as_data(X: Any) -> Any:
+    """Return data of Dask and on disk as it is, and anything else as an array of numbers."""
+    if X is None or is_dask(X) or rows_of(X) is not None:
+        return X
+    return check_array(X, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False)
 
 
 def _dask_blocks(X: Any, engine: Any, like: Blocks | None) -> Blocks:

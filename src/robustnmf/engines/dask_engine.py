@@ -30,6 +30,7 @@ from robustnmf.arrays import Array, Blocks, Namespace
 from robustnmf.engines import counting
 from robustnmf.engines.lazy import (
     ComputedBlock,
+    Here,
     LazyBlock,
     ReadBlock,
     Shared,
@@ -58,6 +59,8 @@ ROOM = 5
 IN_GRAPH_BYTES = 2**22
 # Arrays up to this size, in all blocks together, travel in the graph.
 SMALL_BYTES = 2**20
+# Results of a task up to this size, and shared arguments, travel with what is said about them: it saves a round trip.
+TINY_BYTES = 2**14
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +77,8 @@ class HeldBlock(LazyBlock):
     """Length of the chain of results that it was made of, since the last anchor."""
     keepers: frozenset[Any] = frozenset()
     """Keep the files that it can be made from again."""
-
-
-class Here:
-    """Stands for the engine of the worker among shared arguments."""
+    value: Any = None
+    """A copy on the client, if it is tiny."""
 
 
 class DaskEngine:
@@ -233,14 +234,15 @@ class DaskEngine:
 
     def join(self, blocks: Blocks) -> Array:
         """Return the blocks as one array of the client."""
-        if is_lazy(blocks):
-            blocks = self._fetch(blocks)
-        return self.local.join(blocks)
+        return self.local.join(self._fetch(blocks) if is_lazy(blocks) else blocks)
 
     def _fetch(self, blocks: Blocks) -> list[Array]:
         """Return arrays of the client."""
-        results = self._submit("join", _call_on_blocks, [blocks], {}, same)
-        return [block for group in self._gather(results) for block in group]
+        values = [getattr(block, "value", None) for block in blocks]
+        if any(value is None for value in values):
+            results = self._submit("join", _arrays, [blocks], {}, same)
+            values = [block for group in self._gather(results) for block in group]
+        return values
 
     def regroup(self, blocks: Blocks, n_rows: int) -> Blocks:
         """Return the same rows in blocks of `n_rows`: a small part of the data, which is moved between workers."""
@@ -310,8 +312,8 @@ class DaskEngine:
             return self.local.map(function, *blocks, **self._with_local(shared))
         if getattr(function, "is_recomputed", False) and not self._all_held(blocks):
             return computed_blocks(function, blocks, self._with_here(shared))
-        results = self._submit(_name(function), _call_on_blocks, blocks, shared, function)
-        return self._held(results, blocks)
+        made = self._submit(_name(function), _map_over_blocks, blocks, shared, function)
+        return self._kept(_name(function), made, blocks)[0]
 
     def map_features(
         self, function: Callable[..., Any], V: Blocks, M: Blocks | None, *rows: Array | None, **shared: Any
@@ -334,11 +336,8 @@ class DaskEngine:
         if not any(map(is_lazy, blocks)):
             return self.local.map_and_sum(function, *blocks, **self._with_local(shared))
         name = _name(function)
-        pairs = self._submit(name, _map_and_sum_over_blocks, blocks, shared, function)
-        kept, sums = (self._each(f"{name}-{what}", _take, pairs, i) for i, what in enumerate(("kept", "sum")))
-        del pairs
-        total = self._added_up(name, sums)
-        return self._held(kept, blocks), total
+        made = self._submit(name, _map_and_sum_over_blocks, blocks, shared, function)
+        return self._kept(name, made, blocks, with_sums=True)
 
     def quantile(self, A: Blocks, M: Blocks | None, q: float, *, axis: Literal["feature"] | None = None) -> Array:
         """Return an exact weighted quantile, by counting."""
@@ -368,13 +367,13 @@ class DaskEngine:
     ) -> list[Any]:
         """Return futures of a function's work on groups of blocks."""
         arguments = _zip_blocks(blocks)
-        common = self._share(Shared(self._with_here(shared)))
+        common = Shared(self._with_here(shared))
         tasks, held = [], []
         for start, stop in self._groups(len(arguments)):
             compiler = _Compiler(self._share)
-            slot = compiler.slot(common)
+            given = compiler.shared(common)
             reduced = [tuple(compiler.reduce(block) for block in row) for row in arguments[start:stop]]
-            tasks.append(_Task(function, reduced, slot, start, options))
+            tasks.append(_Task(function, reduced, given, start, options))
             held.append(compiler.held)
         return self._each(name, work, tasks, held)
 
@@ -392,18 +391,26 @@ class DaskEngine:
             sums = self._each(f"{name}-total", _add_up, groups, None)
         return _add_up(self._gather(sums))
 
-    def _held(self, results: list[Any], blocks: Sequence[Blocks | None]) -> Any:
-        """Return the blocks of results; this waits for them, so that an error shows where it was made."""
-        about = self._gather(self._each("shapes", _describe, results, None))
+    def _kept(
+        self, name: str, made: list[Any], blocks: Sequence[Blocks | None], *, with_sums: bool = False
+    ) -> tuple[Any, Any]:
+        """Return the blocks of results that tasks have made, and their sum.
+
+        This waits for them, so that an error shows where it was made.
+        """
+        kept, reports = (self._each(f"{name}-{what}", _take, made, i) for i, what in enumerate(("kept", "report")))
+        sums = self._each(f"{name}-sum", _take, made, 2) if with_sums else []
+        del made  # what is not kept is free as soon as it has been taken apart
         depth, keepers = _history(block for b in blocks if b is not None for block in b)
-        made: list[tuple[HeldBlock, ...]] = []
-        is_tuple = isinstance(about[0][0], list)
-        for future, group in zip(results, about, strict=True):
-            for i, described in enumerate(group):
-                parts = enumerate(described) if is_tuple else [(None, described)]
-                made.append(tuple(HeldBlock(future, i, part, s, t, depth + 1, keepers) for part, (s, t) in parts))
-        lists = tuple(map(list, zip(*made, strict=True)))
-        return lists if is_tuple else lists[0]
+        found: list[tuple[HeldBlock, ...]] = []
+        is_tuple = False
+        for future, report in zip(kept, self._gather(reports), strict=True):
+            for i, about in enumerate(report):
+                is_tuple = isinstance(about, list)
+                parts = list(enumerate(about)) if is_tuple else [(None, about)]
+                found.append(tuple(HeldBlock(future, i, p, s, t, depth + 1, keepers, v) for p, (s, t, v) in parts))
+        lists = tuple(map(list, zip(*found, strict=True)))
+        return lists if is_tuple else lists[0], self._added_up(name, sums) if with_sums else None
 
     def _gather(self, futures: list[Any]) -> list[Any]:
         """Return what futures hold, or say what to do about what went wrong."""
@@ -538,11 +545,6 @@ class _Parcel:
     def __getitem__(self, index: Any) -> Any:
         return self.content[index]
 
-    @property
-    def values(self) -> Any:
-        """Those of shared arguments."""
-        return self.content.values
-
 
 class _Compiler:
     """Turns blocks into what a worker can resolve, and collects the futures that it needs for that."""
@@ -560,6 +562,10 @@ class _Compiler:
             self.held.append(future)
         return Slot(self._slots[future.key])
 
+    def shared(self, shared: Shared) -> Any:
+        """Return shared arguments, or what stands for them unless they are tiny."""
+        return Shared(shared.values) if _size(shared.values) <= TINY_BYTES else self.slot(self._share(shared))
+
     def reduce(self, block: Any) -> Any:
         """Return the block with slots in place of futures."""
         if isinstance(block, HeldBlock):
@@ -567,7 +573,7 @@ class _Compiler:
         if isinstance(block, ComputedBlock):
             if id(block.call) not in self._calls:
                 arguments = tuple(self.reduce(argument) for argument in block.call.arguments)
-                shared = self.slot(self._share(block.call.shared))
+                shared = self.shared(block.call.shared)
                 self._calls[id(block.call)] = replace(block.call, arguments=arguments, shared=shared)
             return replace(block, call=self._calls[id(block.call)])
         return block
@@ -582,19 +588,20 @@ class _Task:
 
     function: Callable[..., Any]
     arguments: list[tuple[Any, ...]]
-    shared: Slot
+    shared: Any
+    """`Shared`, or the slot that stands for it."""
     start: int
     options: dict[str, Any]
 
     def results(self, held: Sequence[Any]) -> Iterator[Any]:
         """Yield what the function returns for each block."""
         engine = _worker_engine()
-        held = [_arrived(value, engine) for value in held]
-        shared = self.shared.of(held).values
+        held = [_opened(value) for value in held]
+        shared = (self.shared.of(held) if isinstance(self.shared, Slot) else self.shared).at(engine)
         with _single_threaded_blas:
             for row in self.arguments:
                 loaded: dict[int, Any] = {}
-                yield self.function(*(resolve(a, loaded, engine, held) for a in row), **shared, xp=engine.xp)
+                yield self.function(*(resolve(a, loaded, engine, held) for a in row), **shared.values, xp=engine.xp)
 
 
 @cache
@@ -602,28 +609,30 @@ def _worker_engine() -> NumPyEngine:
     return NumPyEngine(n_threads=1)
 
 
-def _arrived(value: Any, engine: NumPyEngine) -> Any:
-    """Return shared arguments with the worker's engine in them; anything else as it is."""
-    value = value.content if isinstance(value, _Parcel) and isinstance(value.content, Shared) else value
-    if not isinstance(value, Shared):
-        return value
-    return Shared({name: engine if given is Here else given for name, given in value.values.items()})
+def _opened(value: Any) -> Any:
+    """Return shared arguments out of their parcel; anything else as it is."""
+    return value.content if isinstance(value, _Parcel) and isinstance(value.content, Shared) else value
 
 
-def _call_on_blocks(task: _Task, held: list[Any]) -> list[Any]:
+def _arrays(task: _Task, held: list[Any]) -> list[Any]:
     return list(task.results(held))
+
+
+def _map_over_blocks(task: _Task, held: list[Any]) -> tuple[list[Any], list[Any]]:
+    kept = list(task.results(held))
+    return kept, _report(kept)
 
 
 def _sum_over_blocks(task: _Task, held: list[Any]) -> Any:
     return _add_up(task.results(held))
 
 
-def _map_and_sum_over_blocks(task: _Task, held: list[Any]) -> tuple[list[Any], Any]:
+def _map_and_sum_over_blocks(task: _Task, held: list[Any]) -> tuple[list[Any], list[Any], Any]:
     kept, total = [], None
     for result, part in task.results(held):
         kept.append(result)
         total = part if total is None else _add(total, part)
-    return kept, total
+    return kept, _report(kept), total
 
 
 def _write_blocks(task: _Task, held: list[Any]) -> int:
@@ -640,7 +649,7 @@ def _write_blocks(task: _Task, held: list[Any]) -> int:
 
 def _concatenate(parts: list[Any], held: list[Any], skip: int, n_rows: int) -> Array:
     engine = _worker_engine()
-    held = [_arrived(value, engine) for value in held]
+    held = [_opened(value) for value in held]
     rows = np.concatenate([resolve(part, {}, engine, held) for part in parts])
     return np.ascontiguousarray(rows[skip : skip + n_rows])
 
@@ -653,17 +662,21 @@ def _add_up(parts: Any, _: Any = None) -> Any:
     return total
 
 
-def _take(pair: tuple[Any, Any], which: int) -> Any:
-    return pair[which]
+def _take(made: tuple[Any, ...], which: int) -> Any:
+    return made[which]
 
 
-def _describe(results: list[Any], _: Any = None) -> list[Any]:
-    """Return shape and dtype of each result, or of each part of it."""
-    return [[_about(part) for part in r] if isinstance(r, tuple) else _about(r) for r in results]
+def _report(results: list[Any]) -> list[Any]:
+    """Return shape and dtype of each result, or of each part of it, and those themselves that are tiny together."""
+    n_parts = len(results[0]) if isinstance(results[0], tuple) else None
+    if n_parts is None:
+        return _about(results)
+    return [list(about) for about in zip(*(_about([r[i] for r in results]) for i in range(n_parts)), strict=True)]
 
 
-def _about(result: Any) -> tuple[tuple[int, ...], Any]:
-    return np.shape(result), getattr(result, "dtype", np.dtype(type(result)) if np.isscalar(result) else None)
+def _about(results: list[Any]) -> list[tuple[tuple[int, ...], Any, Any]]:
+    is_tiny = sum(np.asarray(result).nbytes for result in results) <= TINY_BYTES
+    return [(np.shape(r), np.asarray(r).dtype, r if is_tiny else None) for r in results]
 
 
 def _unwrap(parcel: _Parcel) -> Any:

@@ -51,11 +51,19 @@ class ReadBlock(LazyBlock):
     dtype: Any
 
 
+class Here:
+    """Stands for the engine that works on a block, among shared arguments."""
+
+
 class Shared:
     """Keyword arguments that a function is called with on every block."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self.values = values
+
+    def at(self, engine: Any) -> "Shared":
+        """Return them with an engine in its place."""
+        return Shared({name: engine if value is Here else value for name, value in self.values.items()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +138,7 @@ def resolve(block: Any, loaded: dict[int, Any], engine: Any, held: Sequence[Any]
         if id(block.call) not in loaded:
             function, shared = block.call.function, block.call.shared
             arguments = [resolve(argument, loaded, engine, held) for argument in block.call.arguments]
-            shared = shared.of(held) if isinstance(shared, Slot) else shared
+            shared = (shared.of(held) if isinstance(shared, Slot) else shared).at(engine)
             loaded[id(block.call)] = function(*arguments, **shared.values, xp=engine.xp)
         value = loaded[id(block.call)]
         return value if block.part is None else value[block.part]
