@@ -45,10 +45,9 @@ from robustnmf.engines.numpy_engine import NumPyEngine, _add, _single_threaded_b
 from robustnmf.engines.sources import BLOCK_BYTES, FileRows, Rows, cuts_like, optional, sources
 from robustnmf.engines.streaming_engine import check_gathered
 
-# Data of a task.
-GROUP_BYTES = 2**27
-# Tasks for each thread of the cluster, if there are blocks enough: so that a slow one does not keep the others waiting.
-TASKS_PER_THREAD = 3
+# Tasks for each thread of the cluster, if there are blocks enough, so that a slow one does not keep the others waiting;
+# but whatever the size of the data so few in all, at least one for each thread, that the scheduler does not.
+TASKS_PER_THREAD, ENOUGH_TASKS = 4, 4000
 # Sums that are added up by one task.
 FAN_IN = 8
 # Iterations of codes that Dask remembers, and so at most repeats where a worker is lost.
@@ -120,7 +119,7 @@ class DaskEngine:
     def running(self) -> Iterator["DaskEngine"]:
         """Use the client that is given or active, or a local cluster; leave nothing behind."""
         with self._connected(), self.local.running():
-            self.n_groups = max(1, TASKS_PER_THREAD * self.n_threads)
+            self.n_groups = n_groups(self.n_threads)
             self._files = _Files(self.client, self._folder)
             try:
                 yield self
@@ -170,7 +169,6 @@ class DaskEngine:
             X = X.compute_chunk_sizes()
         lengths, dtype = [int(size) for size in X.chunks[0]], np.dtype(X.dtype)
         chunks = None if self._keeps(X.nbytes) else chunk_sources(X)
-        self._plan(X.nbytes)
         if chunks is not None:
             return list(read_blocks(chunks, lengths, X.shape[1], dtype, None))
         X = self.client.persist(X)
@@ -180,14 +178,8 @@ class DaskEngine:
 
     def _placed(self, blocks: Sequence[LazyBlock]) -> Blocks:
         """Return blocks that are read, kept by the workers if they have the room."""
-        n_bytes = sum(block.nbytes for block in blocks)
-        self._plan(n_bytes)
-        kept: Blocks = self.map(same, blocks) if self._keeps(n_bytes) else blocks
+        kept: Blocks = self.map(same, blocks) if self._keeps(sum(block.nbytes for block in blocks)) else blocks
         return kept
-
-    def _plan(self, n_bytes: int) -> None:
-        """Set how many tasks data of this size is worked on by."""
-        self.n_groups = max(self.n_groups, ceil(n_bytes / GROUP_BYTES))
 
     def _keeps(self, n_bytes: int) -> bool:
         return ROOM * n_bytes <= self.memory if self.keep is None else self.keep
@@ -467,6 +459,11 @@ class DaskEngine:
         if self._files is None:
             raise RuntimeError("A DaskEngine works within `with engine.running()`.")
         return self._files
+
+
+def n_groups(n_threads: int) -> int:
+    """Return how many tasks a function's work on all blocks is cut into."""
+    return max(n_threads, min(TASKS_PER_THREAD * n_threads, ENOUGH_TASKS))
 
 
 class _Files:
