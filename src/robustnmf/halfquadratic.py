@@ -10,7 +10,7 @@ from math import inf, log
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from robustnmf.arrays import Array, Blocks, Namespace
+from robustnmf.arrays import Array, Blocks, Namespace, size
 from robustnmf.engines.protocol import Engine
 from robustnmf.heldout import without
 from robustnmf.losses import Loss, Squared
@@ -244,7 +244,7 @@ def _apply_rules(
     cut = method.outliers(magnitudes, counts, scale, engine)
     if cut is not None:
         n_magnitudes = magnitudes[0].shape[1]
-        cut = engine.xp.broadcast_to(engine.xp.asarray(cut, dtype=magnitudes[0].dtype), (n_magnitudes,))
+        cut = engine.xp.broadcast_to(engine.place(cut, magnitudes[0].dtype), (n_magnitudes,))
         if not engine.xp.all(cut >= 0):
             raise ValueError(
                 f"An outlier rule must return non-negative thresholds; {method.outliers!r} returned {cut}."
@@ -312,9 +312,9 @@ def _summarise(
     """
     rho = weighting.losses(A, xp)
     never = weighting.loss.is_quadratic and weighting.cut is None
-    outlier = xp.zeros(A.shape, dtype=xp.bool) if never else weighting.outliers(A, M, xp)
+    outlier = xp.zeros_like(A, dtype=xp.bool) if never else weighting.outliers(A, M, xp)
     if counts is None:
-        return float(xp.sum(rho, dtype=xp.float64)), int(xp.count_nonzero(outlier)), A.size, float(A.size)
+        return float(xp.sum(rho, dtype=xp.float64)), int(xp.count_nonzero(outlier)), size(A), float(size(A))
     observed = counts > 0
     return (
         float(xp.sum(counts * rho, dtype=xp.float64)),

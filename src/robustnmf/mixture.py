@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robustnmf.arrays import Array, Blocks, Namespace
+from robustnmf.arrays import Array, Blocks, Namespace, to_host
 from robustnmf.engines.protocol import Engine
 
 Vector = NDArray[Any]
@@ -91,7 +91,7 @@ def mixture_of_width(width: float, magnitudes: Vector, weights: Vector | None = 
 def sample(magnitudes: Blocks, M: Blocks | None, engine: Engine) -> tuple[Vector, Vector]:
     """Return magnitudes of observed entries and their weights, at most `SAMPLE` of them, evenly spread."""
     values, weights = engine.map(_observed, magnitudes, M)
-    host, counts = (np.asarray(engine.join(blocks), dtype=np.float64) for blocks in (values, weights))
+    host, counts = (to_host(engine.join(blocks)).astype(np.float64, copy=False) for blocks in (values, weights))
     every = max(1, -(-host.size // SAMPLE))
     return host[::every], counts[::every]
 
@@ -99,7 +99,8 @@ def sample(magnitudes: Blocks, M: Blocks | None, engine: Engine) -> tuple[Vector
 def _observed(A: Array, M: Array | None, *, xp: Namespace) -> tuple[Array, Array]:
     """Return the entries of positive weight, and their weights, as vectors."""
     if M is None:
-        return xp.reshape(A, (-1,)), xp.ones(A.size, dtype=A.dtype)
+        values = xp.reshape(A, (-1,))
+        return values, xp.ones_like(values)
     return A[M > 0], M[M > 0]
 
 

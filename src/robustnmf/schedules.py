@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from robustnmf.arrays import Array, Blocks, Namespace
-from robustnmf.encoding import Basis, encode, losses, typical_code
+from robustnmf.arrays import Array, Blocks, Namespace, to_host
+from robustnmf.encoding import Basis, encode, losses, order_statistics, typical_code
 from robustnmf.engines.protocol import Engine, light
 from robustnmf.halfquadratic import Callback, Iteration, Method, Result, State, assess, sweep
 from robustnmf.heldout import HeldOut, Judge, Point, Vector
@@ -150,7 +150,8 @@ class _Whole:
             return None
         rows = self.engine.join(self.engine.map(_choose, blocks, self.chosen))
         per_block = max(len(block) for block in self.V)
-        return self.engine.split(rows, like=np.array_split(rows, range(per_block, len(rows), per_block)))
+        starts = range(0, len(rows), per_block)
+        return self.engine.split(rows, like=[range(start, min(start + per_block, len(rows))) for start in starts])
 
 
 class _Log:
@@ -169,7 +170,7 @@ class _Log:
 
     def add(self, weighting: Weighting, magnitudes: Vector, objective: float, change: float) -> None:
         """Add an iteration and ask the callback whether to stop."""
-        cut = inf if weighting.cut is None else float(np.median(np.asarray(weighting.cut)))
+        cut = inf if weighting.cut is None else float(np.median(to_host(weighting.cut)))
         share = float(np.mean(magnitudes > cut)) if magnitudes.size else 0.0
         seconds = perf_counter() - self.begin
         self.history.append(Iteration(len(self.history), objective, float(weighting.scale), share, seconds, change))
@@ -236,7 +237,9 @@ class _Walk:
                 weighting = self.weigh(point, mixture)
                 last, point = point, self._advance(point, last, weighting, self.method, judge)
                 mixture = self._mixture(point, mixture)
-        misfit, n_samples = self.engine.sum(_log_medians, self.V, self.M, point.Ht, W=point.W, floor=self.floor)
+        misfit, n_samples = self.engine.sum(
+            _log_medians, self.V, self.M, point.Ht, W=point.W, floor=self.floor, engine=self.engine
+        )
         return _Path(opening, start, point, last, best, mixture, misfit / n_samples if n_samples else 0.0)
 
     def finish(self, path: _Path) -> Result:
@@ -289,7 +292,7 @@ class _Walk:
         held_out = isinstance(self.method.scale, MixtureScale) and isinstance(self.method.outliers, MixtureRule)
         if weighting.cut is None or not held_out:
             return point, weighting
-        limit = RELAXED * float(np.median(np.asarray(weighting.cut)))
+        limit = RELAXED * float(np.median(to_host(weighting.cut)))
         wider = replace(weighting, scale=RELAXED * weighting.scale, cut=RELAXED * weighting.cut)
         relaxed = self._settle(point, wider, judge)
         before, after = (judge.loss(np.minimum(self.held.magnitudes(p), limit) ** 2) for p in (point, relaxed))
@@ -369,8 +372,8 @@ class _Walk:
         return max(median(self.held.magnitudes(point)[telling], self.held.weights[telling]), self.scale_floor)
 
     def _per_feature(self, cut: float) -> Array:
-        xp, n_features = self.engine.xp, self.V[0].shape[1]
-        return xp.broadcast_to(xp.asarray(cut, dtype=self.V[0].dtype), (n_features,))
+        n_features = self.V[0].shape[1]
+        return self.engine.xp.broadcast_to(self.engine.place(cut, self.V[0].dtype), (n_features,))
 
     def _advance(
         self,
@@ -447,7 +450,9 @@ def _onward(new: Array, last: Array, *, momentum: float, xp: Namespace) -> Array
     return xp.where(moved > 0, moved, 0)
 
 
-def _log_medians(Y: Array, M: Array | None, X: Array, *, W: Array, floor: float, xp: Namespace) -> tuple[float, float]:
+def _log_medians(
+    Y: Array, M: Array | None, X: Array, *, W: Array, floor: float, engine: Engine, xp: Namespace
+) -> tuple[float, float]:
     """Return the sum over samples of the logarithm of their median residual, and the number of samples.
 
     Half of a sample may be wrong and its median still tells how well the rest is fitted; and a logarithm lets no sample
@@ -456,10 +461,9 @@ def _log_medians(Y: Array, M: Array | None, X: Array, *, W: Array, floor: float,
     counts by the largest weight of its entries.
     """
     counts = xp.astype(Y > 0, Y.dtype) if M is None else xp.where(Y > 0, M, 0)
-    ordered = xp.sort(xp.where(counts > 0, xp.abs(Y - X @ W.T), inf), axis=1)
     n_counted = xp.sum(xp.astype(counts > 0, xp.int64), axis=1)
     middle = xp.minimum((n_counted + W.shape[1] - 1) // 2, xp.maximum(n_counted - 1, 0))
-    medians = xp.take_along_axis(ordered, middle[:, None], axis=1)[:, 0]
+    medians = order_statistics(xp.where(counts > 0, xp.abs(Y - X @ W.T), inf), middle, engine)
     weights = xp.max(counts, axis=1)
     logarithms = xp.log(xp.where((weights > 0) & (medians > floor), medians, floor))
     return float(xp.sum(weights * logarithms, dtype=xp.float64)), float(xp.sum(weights, dtype=xp.float64))

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from robustnmf.arrays import Array, Namespace
+from robustnmf.arrays import Array, Namespace, device
 from robustnmf.penalties import Penalty
 
 # Entries of the largest temporary array when Gram matrices are formed: 64 MiB in float64.
@@ -45,20 +45,21 @@ class Problem:
         gram = self._gram()
         if self.penalty is None or not self.penalty.ridge:
             return gram
-        return gram + self.penalty.ridge * self.xp.eye(gram.shape[1], dtype=gram.dtype)
+        return gram + self.penalty.ridge * self.xp.eye(gram.shape[1], dtype=gram.dtype, device=device(gram))
 
     def _gram(self) -> Array:
-        xp, r = self.xp, self.A.shape[1]
+        xp, r, here = self.xp, self.A.shape[1], device(self.A)
         if self.Q is None:
             return (self.A.T @ self.A)[None, :, :]
         if not self._square_is_small:
             return xp.matmul(self.A.T * self.Q[:, None, :], self.A)
         # All Gram matrices at once, as one product with the row-wise Khatri-Rao square of A.
         left, right = np.triu_indices(r)
-        square = xp.take(self.A, xp.asarray(left), axis=1) * xp.take(self.A, xp.asarray(right), axis=1)
+        first, second = (xp.take(self.A, xp.asarray(side, device=here), axis=1) for side in (left, right))
         position = np.zeros((r, r), dtype=np.int64)
         position[left, right] = position[right, left] = np.arange(left.size)
-        return xp.reshape(xp.take(self.Q @ square, xp.asarray(position.ravel()), axis=1), (-1, r, r))
+        triangles = self.Q @ (first * second)
+        return xp.reshape(xp.take(triangles, xp.asarray(position.ravel(), device=here), axis=1), (-1, r, r))
 
     @property
     def _square_is_small(self) -> bool:
