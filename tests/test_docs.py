@@ -40,9 +40,8 @@ INTERNAL = {
 }
 
 INTERNAL_MODULES = {
-    *("arrays", "baselines", "blockwise", "cli", "compare", "demo", "encoding", "estimators", "files", "heldout", "markov"),
-    "outofcore",
-    *("penalties", "sparse_codes", "streaming", "trials", "validation", "weighting"),
+    *("arrays", "baselines", "blockwise", "cli", "compare", "demo", "encoding", "estimators", "files", "heldout"),
+    *("markov", "outofcore", "penalties", "sparse_codes", "streaming", "trials", "validation", "weighting"),
 }
 
 

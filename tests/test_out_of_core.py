@@ -134,9 +134,9 @@ def test_data_and_starts_are_those_of_data_in_memory(dtype, weights, init, tmp_p
     x, engine = (37 * (X if weights is None else GAPS)).astype(dtype), StreamingEngine(block_bytes=3000)
     V, M, unit, _ = prepared(x, weights, engine, tmp_path)
     filled = np.nan_to_num(x)
-    assert unit == data_unit(filled)
+    assert unit == data_unit(filled, None, NumPyEngine())
     observed = None if weights is None else (~np.isnan(x) * (weights / weights.max()).astype(dtype)).astype(dtype)
-    expected = Observations(filled, observed).in_unit(unit, np.dtype(dtype))
+    expected = Observations(filled, observed).in_unit(unit, np.dtype(dtype), NumPyEngine())
     np.testing.assert_array_equal(engine.join(V), expected.X)
     if M is not None:
         np.testing.assert_array_equal(engine.join(M), expected.M)

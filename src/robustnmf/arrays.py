@@ -15,10 +15,37 @@ Array: TypeAlias = Any
 Namespace: TypeAlias = Any
 Blocks: TypeAlias = Sequence[Array]
 
+device = array_api_compat.device
+"""Where an array is."""
+size = array_api_compat.size
+"""Number of its entries."""
+
+
+def transposed(results: list[Any]) -> Any:
+    """Return a list of results; for a list of tuples, the tuple of lists."""
+    return tuple(map(list, zip(*results, strict=True))) if isinstance(results[0], tuple) else results
+
+
+def zip_blocks(blocks: Sequence[Blocks | None]) -> list[tuple[Any, ...]]:
+    """Return one tuple of arrays per block; None stands for None in every block."""
+    n_blocks = next(len(b) for b in blocks if b is not None)
+    return list(zip(*([None] * n_blocks if b is None else b for b in blocks), strict=True))
+
 
 def is_foreign(X: Any) -> bool:
     """Return whether X is an array of another library than NumPy, such as a tensor of Torch."""
     return not isinstance(X, np.ndarray | np.generic) and array_api_compat.is_array_api_obj(X)
+
+
+def is_on_host(X: Any) -> bool:
+    """Return whether an array of any library is in the memory of the host."""
+    if not is_foreign(X):
+        return True
+    if array_api_compat.is_torch_array(X):
+        return bool(X.device.type == "cpu")
+    if array_api_compat.is_cupy_array(X):
+        return False
+    return not hasattr(X, "__dlpack_device__") or int(X.__dlpack_device__()[0]) == 1  # DLPack's number of the CPU
 
 
 def to_host(X: Any) -> Any:
@@ -33,11 +60,19 @@ def to_host(X: Any) -> Any:
         return X
     if array_api_compat.is_torch_array(X):
         return X.detach().cpu().numpy()
-    return X.get() if array_api_compat.is_cupy_array(X) else np.asarray(X)
+    if array_api_compat.is_cupy_array(X):
+        return X.get()
+    return np.asarray(X if is_on_host(X) else array_api_compat.to_device(X, "cpu"))
 
 
 def same_kind(X: Any, values: Any) -> Any:
-    """Return values as an array of the library of X, where X is; if that is NumPy or no array library, as they are."""
+    """Return values as an array of the library of X, where X is; if that is no array library, as an array of NumPy."""
     if not is_foreign(X):
-        return values
+        return to_host(values)
+    if is_foreign(values):
+        if array_api_compat.is_torch_array(X):
+            return values.to(X.device)
+        if not is_on_host(X) and not is_on_host(values):
+            return array_api_compat.array_namespace(X).from_dlpack(values)
+        values = to_host(values)
     return array_api_compat.array_namespace(X).asarray(values, device=array_api_compat.device(X))

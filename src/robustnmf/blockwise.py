@@ -16,7 +16,7 @@ from robustnmf.arrays import Array, Blocks, Namespace
 from robustnmf.engines.lazy import ReadBlock
 from robustnmf.engines.protocol import Engine, recomputed
 from robustnmf.errors import IncompatibleError
-from robustnmf.initializers import Initializer, MedianStart, PublishedStart, RandomStart
+from robustnmf.initializers import Initializer, MedianStart, PublishedStart, RandomStart, _median_on_host
 
 Matrix = NDArray[Any]
 
@@ -336,7 +336,7 @@ def _feature_medians(some: Blocks, sizes: Matrix | None, n_features: int, engine
         columns = engine.join(engine.map(_columns, some, start=start, stop=start + step)).T
         if sizes is not None:
             columns = columns[:, sizes > 0] / sizes[sizes > 0]
-        medians.append(_medians(columns))
+        medians.append(_median_on_host(columns))
     return np.concatenate(medians)
 
 
@@ -348,12 +348,6 @@ _STARTS: dict[type, Callable[..., tuple[Matrix, Blocks]]] = {
 
 
 # --- On a block -------------------------------------------------------------------------------------------------------
-
-
-def _medians(rows: Matrix) -> Matrix:
-    from robustnmf.initializers import _median
-
-    return _median(rows)
 
 
 def _chosen_rows(Y: Array, M: Array | None, chosen: Array, *, xp: Namespace) -> Array:
@@ -371,7 +365,7 @@ def _row_sizes(Y: Array, M: Array | None, *, bright: Array, w: Array, xp: Namesp
     rows = np.asarray(Y[:, bright], dtype=np.float64)
     if M is not None:
         rows = np.where(M[:, bright] > 0, rows, np.nan)
-    return _medians(rows / w[bright]) if len(rows) else np.empty(0)
+    return _median_on_host(rows / w[bright]) if len(rows) else np.empty(0)
 
 
 def _any_positive(sizes: Array, *, xp: Namespace) -> int:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from robustnmf.arrays import Array, Blocks, Namespace
+from robustnmf.arrays import Array, Blocks, Namespace, to_host
 from robustnmf.engines.lazy import ReadBlock, is_lazy
 from robustnmf.engines.protocol import Engine
 from robustnmf.files import write_atomically
@@ -127,7 +127,7 @@ class Checkpoint:
                 f"{len(like)} others. Use the same chunks, or delete the folder to begin anew."
             )
         if not files:
-            return engine.split(self.arrays(name)[_JOINED], like=like)
+            return engine.split(engine.place(self.arrays(name)[_JOINED]), like=like)
         sources = [_Saved(str(self.folder / file["file"]), file["sha256"]) for file in files]
         if not engine.reaches(self.folder):
             return engine.split(np.concatenate([source() for source in sources]), like=like)
@@ -157,7 +157,7 @@ class Checkpoint:
                 arrays, blocks = arrays | {_JOINED: engine.join(blocks)}, None
         if arrays:
             buffer = BytesIO()
-            np.savez(buffer, **arrays)
+            np.savez(buffer, **{key: to_host(array) for key, array in arrays.items()})
             file = f"{name}.npz"
             with write_atomically(self.folder / file) as temporary:
                 temporary.write_bytes(buffer.getvalue())
@@ -254,7 +254,7 @@ class Journal:
             return Point(None, [], predictions)  # nobody will ask for its factors any more
         W, n_samples = checkpoint.arrays(name)["W"], checkpoint.n_samples(name)
         like = next((V for V in self._data if sum(len(block) for block in V) == n_samples), self._data[0])
-        return Point(W, checkpoint.blocks(name, like, self.engine), predictions)
+        return Point(self.engine.place(W), checkpoint.blocks(name, like, self.engine), predictions)
 
     def values(self, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Return the numbers and arrays that a step leads to."""
@@ -288,16 +288,17 @@ class Journal:
 def data_fingerprint(V: Blocks, M: Blocks | None, engine: Engine) -> str:
     """Return a text that is another for other data, or data that is cut otherwise."""
     numbers = [np.array([i]) for i in range(len(V))]
-    total = engine.sum(_digest, V, M, numbers)
-    return f"{sum(len(block) for block in V)} x {V[0].shape[1]} {np.dtype(V[0].dtype).name} {int(total[0]):016x}"
+    high, low = engine.sum(_digest, V, M, numbers)
+    kind = str(V[0].dtype).removeprefix("torch.")
+    return f"{sum(len(block) for block in V)} x {V[0].shape[1]} {kind} {int(high):x}-{int(low):x}"
 
 
-def _digest(Y: Array, M: Array | None, number: Array, *, xp: Namespace) -> Array:
-    """Return a checksum of a block and its place, (1,)."""
+def _digest(Y: Array, M: Array | None, number: Array, *, xp: Namespace) -> tuple[int, int]:
+    """Return a checksum of a block and its place, as two numbers whose sums over blocks do not overflow."""
     digest = hashlib.blake2b(str(int(number[0])).encode(), digest_size=8)
     for array in (Y, M):
-        digest.update(b"-" if array is None else np.ascontiguousarray(array).data)
-    return np.array([int.from_bytes(digest.digest(), "little")], dtype=np.uint64)
+        digest.update(b"-" if array is None else np.ascontiguousarray(to_host(array)).data)
+    return int.from_bytes(digest.digest()[:4], "little"), int.from_bytes(digest.digest()[4:], "little")
 
 
 @dataclass(frozen=True)

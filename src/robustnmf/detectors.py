@@ -11,6 +11,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from robustnmf.encoding import Description
+from robustnmf.engines import NumPyEngine
 from robustnmf.estimators import RobustNMF
 from robustnmf.validation import Observations, check_observations
 
@@ -155,7 +156,8 @@ class RobustNMFOutlierDetector(OutlierMixin, BaseEstimator):
 
 def _judge(model: RobustNMF, data: Observations) -> tuple[Vector, Vector]:
     """Return for each sample the share of its entries that are cut, and the misfit of the others in [0, 1], (n,)."""
-    about: Description = model._encode_and_describe(data)[1]
+    with NumPyEngine().running() as engine:
+        about: Description = model._encode_and_describe(data, engine)[1]
     M = np.ones_like(data.X) if data.M is None else data.M
     return _share(about.outliers, M), _share(1 - about.weights, np.where(about.outliers, 0, M))
 

@@ -8,13 +8,13 @@ For samples unlike the typical one a second attempt begins with a few steps in w
 the lower loss stays.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from robustnmf.arrays import Array, Blocks, Namespace
+from robustnmf.arrays import Array, Blocks, Namespace, device, to_host
 from robustnmf.engines.protocol import Engine
 from robustnmf.halfquadratic import half_step
 from robustnmf.losses import Huber, squared_ratio
@@ -43,6 +43,10 @@ class Description(NamedTuple):
     """Sum over a sample's entries of M, or 1 for a sample as a whole, (n,)."""
     inlier_squares: Array
     """Sum over a sample's observed entries that are no outliers of the squared residual, (n,)."""
+
+    def on_host(self) -> "Description":
+        """Return it in arrays of NumPy."""
+        return Description(*map(to_host, self))
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,12 @@ class Basis:
             Ht = engine.map(_where_used, Ht, used=used)
         return Ht
 
+    def placed(self, place: Callable[[Any], Array]) -> "Basis":
+        """Return the basis with its arrays elsewhere: `engine.place` takes them to an engine, `to_host` back."""
+        cut = self.weighting.cut
+        weighting = replace(self.weighting, cut=None if cut is None else place(cut))
+        return replace(self, W=place(self.W), code=place(self.code), weighting=weighting)
+
     @property
     def on_codes(self) -> dict[str, Any]:
         """What `half_step` has to know of the penalties."""
@@ -100,7 +110,7 @@ class Basis:
 
         Both have the shape of V; the weights may take the place of V itself.
         """
-        sums: tuple[Blocks, Blocks, Blocks] = engine.map(_describe, V, M, Ht, weights, outliers, basis=self)
+        sums: tuple[Blocks, Blocks, Blocks] = engine.fill((weights, outliers), _describe, V, M, Ht, basis=self)
         return sums
 
 
@@ -189,7 +199,7 @@ def _settle(
 ) -> Array:
     """Reweight and improve X until each sample is done."""
     xp = parts["xp"]
-    rows = xp.arange(X.shape[0])  # the samples that still move
+    rows = xp.arange(X.shape[0], device=device(X))  # the samples that still move
     for _ in range(max_iter):
         if rows.shape[0] == 0:
             break
@@ -201,20 +211,19 @@ def _settle(
     return X
 
 
-def _describe(
-    Y: Array, M: Array | None, X: Array, weights: Array, outliers: Array, *, basis: Basis, xp: Namespace
-) -> tuple[Array, ...]:
-    """Describe one block of samples with codes X."""
+def _describe(Y: Array, M: Array | None, X: Array, *, basis: Basis, xp: Namespace) -> tuple[Array, ...]:
+    """Return weights, outliers and the sums of `Description` for one block of samples with codes X."""
     R = Y - X @ basis.W.T
     loss = basis.weighting.loss
     A = basis.weighting.magnitudes(R, M, xp)
     s = squared_ratio(A, basis.weighting.scale, xp)
     counts = xp.ones_like(A) if M is None else basis.weighting.counts(M, xp)
-    observed = xp.ones(Y.shape, dtype=xp.bool) if M is None else M > 0
-    outliers[...] = observed & basis.weighting.outliers(A, M, xp)
+    observed = xp.ones_like(Y, dtype=xp.bool) if M is None else M > 0
+    outliers = observed & basis.weighting.outliers(A, M, xp)
     inlier = xp.astype(observed & ~outliers, Y.dtype)
-    weights[...] = inlier * (loss.weight(s, xp) / loss.weight(xp.zeros_like(s[:1, :1]), xp))
     return (
+        inlier * (loss.weight(s, xp) / loss.weight(xp.zeros_like(s[:1, :1]), xp)),
+        outliers,
         xp.sum(counts * loss.rho(s, xp), axis=1, dtype=xp.float64),
         xp.sum(counts, axis=1, dtype=xp.float64),
         xp.sum((inlier * R) ** 2, axis=1, dtype=xp.float64),
@@ -226,7 +235,7 @@ def _start(Y: Array, M: Array | None, *, basis: Basis, engine: Engine, xp: Names
     typical = basis.W @ basis.code
     bright = typical > 0.05 * xp.max(typical)  # ratios to a dark feature are mostly noise
     if not xp.any(bright):
-        return xp.zeros((Y.shape[0], basis.W.shape[1]), dtype=Y.dtype)
+        return xp.zeros((Y.shape[0], basis.W.shape[1]), dtype=Y.dtype, device=device(Y))
     size = row_medians(Y[:, bright] / typical[bright], None if M is None else M[:, bright], engine)
     return xp.astype(size[:, None] * basis.code, Y.dtype)
 
@@ -239,10 +248,18 @@ def row_medians(A: Array, M: Array | None, engine: Engine) -> Array:
     xp = engine.xp
     if M is None:
         kernel = engine.kernel("row_medians")
-        return xp.sort(A, axis=1)[:, (A.shape[1] - 1) // 2] if kernel is None else kernel(A)
+        if kernel is not None:
+            return kernel(A)
+        return order_statistics(A, xp.full_like(A[:, 0], (A.shape[1] - 1) // 2, dtype=xp.int64), engine)
     observed = M > 0
-    ordered = xp.sort(xp.where(observed, A, np.inf), axis=1)
     count = xp.sum(xp.astype(observed, xp.int64), axis=1)
     middle = xp.where(count > 0, (count - 1) // 2, 0)
-    median = xp.take_along_axis(ordered, middle[:, None], axis=1)[:, 0]
-    return xp.where(count > 0, median, 0)
+    return xp.where(count > 0, order_statistics(xp.where(observed, A, np.inf), middle, engine), 0)
+
+
+def order_statistics(A: Array, ranks: Array, engine: Engine) -> Array:
+    """Return of each row of non-negative A (B, p) the entry that has so many smaller ones, ranks (B,)."""
+    xp, kernel = engine.xp, engine.kernel("order_statistics")
+    if kernel is not None:
+        return kernel(A, ranks)
+    return xp.take_along_axis(xp.sort(A, axis=1), ranks[:, None], axis=1)[:, 0]

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from math import frexp, inf, ldexp, log, sqrt
 from numbers import Integral, Real
@@ -17,12 +18,13 @@ from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
 from robustnmf import blockwise
-from robustnmf.arrays import Blocks, same_kind, to_host
+from robustnmf.arrays import Array, Blocks, Namespace, device, is_on_host, same_kind, size, to_host
 from robustnmf.checkpoint import Checkpoint
 from robustnmf.encoding import Basis, Description, basis_of, typical_code
-from robustnmf.engines import NumPyEngine
+from robustnmf.engines import Engine, NumPyEngine, engine_for
 from robustnmf.errors import DataQualityWarning, IncompatibleError
-from robustnmf.halfquadratic import Callback, Iteration, Result, comparable, penalty_value, take_start
+from robustnmf.halfquadratic import Callback, Iteration, Result, State, comparable, penalty_value, take_start
+from robustnmf.initializers import draw_start
 from robustnmf.methods import Parts, resolve
 from robustnmf.outofcore import Data, as_data, engine_of, fingerprint, is_out_of_core, row_totals, totals
 from robustnmf.outofcore import result as lazy_result
@@ -105,11 +107,14 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         any, are learnt.
     forget_factor : float
         What is left of the influence of earlier batches after each `partial_fit`, between 0 and 1.
-    engine : {"auto", "dask", "stream"} or object
-        What works on data that is larger than memory: "dask" the cluster of the active Dask client, or a local one,
-        "stream" this process, reading block by block. "auto" is "dask" for Dask arrays and "stream" for data on disk
-        (`numpy.memmap`, HDF5, Zarr) that is larger than a quarter of the memory; all else is worked on in memory. Or an
-        engine of `robustnmf.engines`.
+    engine : {"auto", "numpy", "torch", "stream", "dask"} or object
+        What does the work: NumPy and Numba on the processor, Torch on a GPU, or for data that is larger than memory
+        "stream", which reads it block by block, and "dask", the cluster of the active Dask client, or a local one.
+        "auto" is Torch for data on a GPU or a `device` that is one, Dask for Dask arrays, and "stream" for data on disk
+        (`numpy.memmap`, HDF5, Zarr) that is larger than a quarter of the memory. Or a `DaskEngine` or `StreamingEngine`
+        of `robustnmf.engines`.
+    device : str or None
+        Where the work is done: "cpu", "cuda", "cuda:1", "mps". None is where X is.
     checkpoint : path or None
         Folder in which the state of the fit is saved every few iterations or minutes; `fit` with the same data and
         parameters goes on from there. See `robustnmf.checkpoint`.
@@ -201,6 +206,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         fixed_components: Any = None,
         forget_factor: float = 0.95,
         engine: Any = "auto",
+        device: str | None = None,
         checkpoint: Any = None,
         verbose: int = 0,
         callback: Callback | None = None,
@@ -223,6 +229,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.fixed_components = fixed_components
         self.forget_factor = forget_factor
         self.engine = engine
+        self.device = device
         self.checkpoint = checkpoint
         self.verbose = verbose
         self.callback = callback
@@ -253,7 +260,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self._warn(result, stacklevel=4)  # one more than `fit`: scikit-learn wraps this method
         return self._lazily("codes", X, weights, uncertainties) if codes is None else same_kind(X, codes)
 
-    def _fit(self, X: Any, weights: Any, uncertainties: Any) -> tuple[Matrix | None, Result]:
+    def _fit(self, X: Any, weights: Any, uncertainties: Any) -> tuple[Array | None, Result]:
         """Learn the components of X; return its codes, if they are in memory, and what the run came to."""
         parts = self._check_parameters()
         if is_out_of_core(X, self.engine):
@@ -262,22 +269,23 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         noise = None
         if uncertainties is not None:
             noise, weights = check_uncertainties(uncertainties, X, weights)
-        with _unchanged_on_failure(self), NumPyEngine().running() as engine:
-            data = check_observations(self, X, weights, reset=True)
+        with _unchanged_on_failure(self), engine_for(X, self.engine, self.device).running() as engine:
+            data = check_observations(self, X, weights, engine, reset=True)
             rank = self._choose_rank(data, noise)
             known = check_components(self.fixed_components, data.X, rank)
-            unit = data_unit(data.X if noise is None else data.X / noise)
+            unit = data_unit(data.X, noise, engine)
             parts = replace(parts, penalties=self._penalties(parts, data.X.shape, unit))
-            given, data = data, data.in_unit(unit, data.X.dtype, noise)
+            given, data = data, data.in_unit(unit, data.X.dtype, engine, noise)
             result = self._run(data, rank, parts, known if noise is None else known / noise, unit, engine)
-            importance = None if data.M is None else data.M.sum(axis=1, dtype=np.float64)
             kept = rank if self._is_penalised else len(known)
-            code = typical_code(result.state.W, result.state.Ht, _split(importance, result.state.Ht, engine), engine)
-            components, code = _normalise(result.state.W, code, kept, noise)
+            components, code = _normalise(result.state, _importance(data, result.state, engine), kept, noise, engine)
             components[: len(known)] = known
             weighting = result.state.weighting
             basis = Basis(basis_of(components, noise), code, weighting, parts.penalties, result.code_sweeps)
             Ht, about = self._describe(data, basis, engine, may_overwrite=data.X is not given.X)
+            basis = basis.placed(to_host)
+            if is_on_host(X):
+                about = about.on_host()
             # All that can fail or be interrupted is done: an estimator is fitted in whole or not at all.
             self.parts_ = parts
             self.components_ = components
@@ -287,16 +295,16 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self.thresholds_ = self._in_units_of_X(_thresholds(basis))
             self.weights_ = about.weights
             self.outliers_ = about.outliers
-            self.objective_ = _objective(basis, Ht, about, result.state.first_scale, engine)
-            self.reconstruction_err_ = float(np.sqrt(about.inlier_squares.sum())) * unit
+            self.objective_ = _objective(basis, to_host(Ht), about, result.state.first_scale)
+            self.reconstruction_err_ = sqrt(float(about.inlier_squares.sum())) * unit
             self.history_ = _table(result.history)
             self.n_iter_ = len(result.history) - 1
             self.converged_ = result.converged
             self.n_samples_seen_ = len(given.X)
             self._stream: Stream | None = None
-            codes: Matrix = Ht * unit
+            codes = Ht * unit
             if isinstance(parts.solver, SparseError):
-                self.sparse_errors_ = self._sparse_errors(given, codes)
+                self.sparse_errors_ = self._sparse_errors(given, to_host(codes))
             elif hasattr(self, "sparse_errors_"):  # of an earlier fit with another method
                 del self.sparse_errors_
         return codes, result
@@ -319,8 +327,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             result = self._alternate(data.V, data.M, W, Ht, parts, len(known), data.unit, engine)
             state = result.state
             importance = None if data.M is None else engine.map(row_totals, data.M)
-            code = typical_code(state.W, state.Ht, importance, engine)
-            components, code = _normalise(state.W, code, rank if self._is_penalised else len(known), None)
+            components, code = _normalise(state, importance, rank if self._is_penalised else len(known), None, engine)
             components[: len(known)] = known
             losses, total, squares = engine.sum(totals, data.V, data.M, state.Ht, W=state.W, weighting=state.weighting)
             scale = float(state.weighting.scale)
@@ -369,7 +376,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _describe_entries(self, X: Any, weights: Any = None) -> Description:
         """Return what the fit says of entries in memory."""
-        return self._encode_and_describe(self._check_new(X, weights))[1]
+        with self._engine_for(X) as engine:
+            return self._encode_and_describe(self._check_new(X, weights, None, engine), engine)[1].on_host()
 
     def partial_fit(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Self:
         """Learn from one batch of a stream.
@@ -394,8 +402,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             raise IncompatibleError(f"Method {self.method!r} cannot learn from batches; 'truncated-cauchy' can.")
         if not hasattr(self, "components_"):
             self.fit(X, weights=weights, uncertainties=uncertainties)
-        with _unchanged_on_failure(self):
-            left_out = self._learn(self._check_new(X, weights, uncertainties), parts)
+        with _unchanged_on_failure(self):  # a batch is small: it is worked on by the host wherever it comes from
+            left_out = self._learn(self._check_new(X, weights, uncertainties, NumPyEngine(n_threads=1)), parts)
         if left_out.mean() > 0.5:
             warnings.warn(
                 f"{type(self).__name__}: {left_out.sum()} of {len(left_out)} samples of this batch are mostly outliers "
@@ -407,11 +415,12 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _learn(self, data: Observations, parts: Parts) -> Matrix:
         """Improve the components by a batch, and return which samples were left out, (n_samples,)."""
-        codes, about = self._encode_and_describe(data)
+        with NumPyEngine().running() as engine:
+            codes, about = self._encode_and_describe(data, engine)
         clean = clean_samples(about.outliers, None if data.M is None else data.M > 0)
         first = self._stream is None
         if clean.any():
-            batch = data.in_unit(self._unit, self.components_.dtype, self._noise)
+            batch = data.in_unit(self._unit, self.components_.dtype, engine, self._noise)
             M = np.ones_like(batch.X) if batch.M is None else batch.M
             fixed = 0 if self.fixed_components is None else len(self.fixed_components)
             method = replace(parts.method, penalties=self._basis.penalties, fixed=fixed, solver=SharedGram())
@@ -437,7 +446,12 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """
         if is_out_of_core(X, self.engine):
             return self._lazily("codes", X, weights, uncertainties)
-        return same_kind(X, self._encode(self._check_new(X, weights, uncertainties)))
+        with self._engine_for(X) as engine:
+            data = self._check_new(X, weights, uncertainties, engine)
+            basis = self._basis.placed(engine.place)
+            V, M = data.in_unit(self._unit, basis.W.dtype, engine, self._noise).blocks(engine)
+            Ht = basis.encode(V, M, engine, **self._encoding_limits())
+            return same_kind(X, engine.join(Ht) * self._unit)
 
     def inverse_transform(self, X: Any) -> Any:
         """Return the reconstruction of codes (n_samples, n_components), in the space of the data."""
@@ -454,22 +468,29 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """
         if is_out_of_core(X, self.engine):
             return self._lazily("clean", X, weights, uncertainties)
-        data = self._check_new(X, weights, uncertainties)
-        codes, about = self._encode_and_describe(data)
-        replaced = about.outliers if data.M is None else about.outliers | (data.M == 0)
-        return like(X, np.where(replaced, codes @ self.components_, data.X))
+        with self._engine_for(X) as engine:
+            data = self._check_new(X, weights, uncertainties, engine)
+            codes, about = self._encode_and_describe(data, engine)
+            replaced = about.outliers if data.M is None else about.outliers | (data.M == 0)
+            rows = (engine.split(array, like=engine.split(data.X)) for array in (replaced, codes, data.X))
+            cleaned = engine.xp.empty_like(data.X)
+            targets = (engine.split(cleaned, like=engine.split(data.X)),)
+            engine.fill(targets, _cleaned, *rows, components=engine.place(self.components_, data.X.dtype))
+            return like(X, cleaned)
 
     def outlier_mask(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return True where an observed entry is an outlier, (n_samples, n_features)."""
         if is_out_of_core(X, self.engine):
             return self._lazily("outliers", X, weights, uncertainties)
-        return like(X, self._encode_and_describe(self._check_new(X, weights, uncertainties))[1].outliers)
+        with self._engine_for(X) as engine:
+            data = self._check_new(X, weights, uncertainties, engine)
+            return like(X, self._encode_and_describe(data, engine)[1].outliers)
 
     def save(self, path: Any, *, overwrite: bool = False) -> None:
         """Write the fitted model to a file without pickle, see `robustnmf.persistence`; `robustnmf.load` reads it."""
         from robustnmf.persistence import save
 
-        save(self, path, overwrite=overwrite)
+        save(self._on_host(), path, overwrite=overwrite)
 
     def score_samples(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return how well each sample fits, (n_samples,): minus the mean loss of its entries, higher is better.
@@ -480,7 +501,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """
         if is_out_of_core(X, self.engine):
             return self._lazily("scores", X, weights, uncertainties)
-        about = self._encode_and_describe(self._check_new(X, weights, uncertainties))[1]
+        with self._engine_for(X) as engine:
+            about = self._encode_and_describe(self._check_new(X, weights, uncertainties, engine), engine)[1].on_host()
         observed = about.totals > 0
         mean_loss = about.losses / np.where(observed, about.totals, 1)
         log_scale = log(self._basis.weighting.scale) + log(self._unit)  # scale_ itself may vanish for denormal data
@@ -497,13 +519,22 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Write an HTML page about this fit and the data X it was fitted to; see `robustnmf.report.write`."""
         from robustnmf.report import write
 
-        return write(self, X, path, **options)
+        return write(self._on_host(), X if is_on_host(X) else to_host(X), path, **options)
 
     def _html_repr(self) -> str:
         """Return what a notebook shows; scikit-learn asks for it by this name."""
         from robustnmf.report.summary import summary_html
 
-        return summary_html(self)
+        return summary_html(self._on_host())
+
+    def _on_host(self) -> Self:
+        """Return this model with all its arrays in the memory of the host; itself if they are."""
+        if all(is_on_host(value) for value in vars(self).values()):
+            return self
+        model = copy(self)
+        for name, value in vars(self).items():
+            setattr(model, name, value if is_on_host(value) else to_host(value))
+        return model
 
     @property
     def _n_features_out(self) -> int:
@@ -565,16 +596,13 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         components = ElasticNet(on_components * lasso / unit / unit, on_components * ridge / unit / unit)
         return replace(parts.penalties, codes=codes, basis=components)
 
-    def _run(
-        self, data: Observations, rank: int, parts: Parts, known: Matrix, unit: float, engine: NumPyEngine
-    ) -> Result:
+    def _run(self, data: Observations, rank: int, parts: Parts, known: Matrix, unit: float, engine: Engine) -> Result:
         """Draw the start and run Algorithm 2."""
         V, M = data.blocks(engine)
-        observed = None if data.M is None else data.M.T
-        start = parts.init(data.X.T, observed, rank, generator(self.random_state))
-        W, H = check_start(start, data.X.T, observed, rank)
+        start = draw_start(parts.init, data.X, data.M, rank, generator(self.random_state))
+        W, H = check_start(start, data, rank, engine)
         put_known(W, H, known)
-        Ht = engine.split(np.ascontiguousarray(H.T), like=V)
+        Ht = engine.split(engine.place(np.ascontiguousarray(H.T)), like=V)
         return self._alternate(V, M, W, Ht, parts, len(known), unit, engine)
 
     def _alternate(
@@ -608,7 +636,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             result = parts.algorithm(
                 V,
                 M,
-                W,
+                engine.place(W),
                 Ht,
                 method,
                 engine,
@@ -623,20 +651,28 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _sparse_errors(self, data: Observations, codes: Matrix) -> Matrix:
         """Return the error matrix S of RNMF-L1 in units of X, zero where the data is missing."""
         noise = 1.0 if self._noise is None else self._noise
-        S = noise * sparse_error((data.X - codes @ self.components_) / noise, self.scale_, np)
-        return np.asarray(S if data.M is None else np.where(data.M > 0, S, 0))
+        X, M = to_host(data.X), to_host(data.M)
+        S = noise * sparse_error((X - codes @ self.components_) / noise, self.scale_, np)
+        return np.asarray(S if M is None else np.where(M > 0, S, 0))
 
     def _encoding_limits(self) -> dict[str, Any]:
         # Codes are compared coordinate by coordinate, which is stricter than the objective: ten times its tolerance.
         return {"max_iter": self.max_iter, "tol": 10 * self.tol}
 
-    def _check_new(self, X: Any, weights: Any, uncertainties: Any = None) -> Observations:
+    @contextmanager
+    def _engine_for(self, X: Any) -> Iterator[Engine]:
+        """Run the engine for new data."""
+        check_is_fitted(self)
+        with engine_for(X, self.engine, self.device).running() as engine:
+            yield engine
+
+    def _check_new(self, X: Any, weights: Any, uncertainties: Any, engine: Engine) -> Observations:
         check_is_fitted(self)
         if uncertainties is not None:
             if self._noise is None:
                 raise ValueError("This model was fitted without uncertainties: fit it with them, or leave them out.")
             _, weights = check_uncertainties(uncertainties, X, weights, self._noise)
-        return check_observations(self, X, weights, reset=False)
+        return check_observations(self, X, weights, engine, reset=False)
 
     def _in_units_of_X(self, residuals: Matrix) -> Matrix:
         """Return magnitudes (n_features,) that count in the unit of the data, and its noise."""
@@ -649,37 +685,32 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             return check_rank(self.n_components, data.X, type(self).__name__)
         from robustnmf.selection import auto_rank
 
-        X = data.X if noise is None else data.X / noise
-        X = X if data.M is None else np.where(data.M > 0, X, np.nan)
+        X, M = to_host(data.X), to_host(data.M)
+        X = X if noise is None else X / noise
+        X = X if M is None else np.where(M > 0, X, np.nan)
         seed = self.random_state if isinstance(self.random_state, Integral) else 0
         estimator = clone(self).set_params(n_components=1, verbose=0, callback=None)
-        return int(auto_rank(X, weights=data.M, estimator=estimator, random_state=seed).chosen)
+        return int(auto_rank(X, weights=M, estimator=estimator, random_state=seed).chosen)
 
-    def _encode(self, data: Observations) -> Matrix:
-        """Return the codes of new samples."""
-        with NumPyEngine().running() as engine:
-            V, M = data.in_unit(self._unit, self.components_.dtype, self._noise).blocks(engine)
-            Ht = self._basis.encode(V, M, engine, **self._encoding_limits())
-            return np.asarray(engine.join(Ht) * self._unit)
-
-    def _encode_and_describe(self, data: Observations) -> tuple[Matrix, Description]:
+    def _encode_and_describe(self, data: Observations, engine: Engine) -> tuple[Array, Description]:
         """Return the codes of new samples, and what the fit says of their entries."""
-        with NumPyEngine().running() as engine:
-            scaled = data.in_unit(self._unit, self.components_.dtype, self._noise)
-            Ht, about = self._describe(scaled, self._basis, engine, may_overwrite=scaled.X is not data.X)
-            return Ht * self._unit, about
+        basis = self._basis.placed(engine.place)
+        scaled = data.in_unit(self._unit, basis.W.dtype, engine, self._noise)
+        Ht, about = self._describe(scaled, basis, engine, may_overwrite=scaled.X is not data.X)
+        return Ht * self._unit, about
 
     def _describe(
-        self, data: Observations, basis: Basis, engine: NumPyEngine, *, may_overwrite: bool
-    ) -> tuple[Matrix, Description]:
+        self, data: Observations, basis: Basis, engine: Engine, *, may_overwrite: bool
+    ) -> tuple[Array, Description]:
         """Return codes of data in its unit, (n, r), and what the basis says of the entries.
 
         If the data `may_overwrite` itself, the weights take its place: it can be as large as memory allows.
         """
+        xp, basis = engine.xp, basis.placed(engine.place)
         V, M = data.blocks(engine)
         Ht = basis.encode(V, M, engine, **self._encoding_limits())
-        weights = data.X if may_overwrite else np.empty_like(data.X)
-        outliers = np.empty(data.X.shape, dtype=bool)
+        weights = data.X if may_overwrite else xp.empty_like(data.X)
+        outliers = xp.empty_like(data.X, dtype=xp.bool)
         sums = basis.describe(V, M, Ht, engine.split(weights, like=V), engine.split(outliers, like=V), engine)
         return engine.join(Ht), Description(weights, outliers, *(engine.join(blocks) for blocks in sums))
 
@@ -740,6 +771,7 @@ class TruncatedCauchyNMF(RobustNMF):
         fixed_components: Any = None,
         forget_factor: float = 0.95,
         engine: Any = "auto",
+        device: str | None = None,
         checkpoint: Any = None,
         verbose: int = 0,
         callback: Callback | None = None,
@@ -761,6 +793,7 @@ class TruncatedCauchyNMF(RobustNMF):
         self.fixed_components = fixed_components
         self.forget_factor = forget_factor
         self.engine = engine
+        self.device = device
         self.checkpoint = checkpoint
         self.verbose = verbose
         self.callback = callback
@@ -778,21 +811,21 @@ def _unchanged_on_failure(estimator: Any) -> Iterator[None]:
         raise
 
 
-def data_unit(X: Matrix) -> float:
-    """Return the largest power of two that is not above the median of the positive entries.
+def data_unit(X: Array, noise: Matrix | None, engine: Engine) -> float:
+    """Return the largest power of two that is not above the median of the positive entries, in units of the noise.
 
     Data is divided by it so that squares neither overflow nor vanish, whatever the unit of X. A power of two divides
     without rounding; a median is not moved by a minority of outliers, however large. Of many entries some will do.
     """
-    some = X.ravel()[:: max(1, X.size // UNIT_ENTRIES)]
+    xp = engine.xp
+    X = X if noise is None else X / xp.asarray(noise, dtype=X.dtype, device=device(X))
+    some = xp.reshape(X, (-1,))[:: max(1, size(X) // UNIT_ENTRIES)]
     positive = some[some > 0]
-    if not positive.size:
+    if not size(positive):
         positive = X[X > 0]
-    if not positive.size:
+    if not size(positive):
         return 1.0
-    middle = (positive.size - 1) // 2
-    positive.partition(middle)
-    return ldexp(1.0, frexp(float(positive[middle]))[1] - 1)
+    return ldexp(1.0, frexp(float(engine.quantile([positive[:, None]], None, 0.5)))[1] - 1)
 
 
 def _check_number(name: str, value: Any, most: float, or_else: str = "") -> None:
@@ -802,13 +835,18 @@ def _check_number(name: str, value: Any, most: float, or_else: str = "") -> None
         raise ValueError(f"{name} must be a number, {limit}{or_else}; got {value!r}.")
 
 
-def _objective(basis: Basis, Ht: Matrix, about: Description, first_scale: float, engine: NumPyEngine) -> float:
+def _cleaned(replaced: Array, codes: Array, X: Array, *, components: Array, xp: Namespace) -> tuple[Array]:
+    """Return a block of data with some entries replaced by their reconstruction."""
+    return (xp.where(replaced, codes @ components, X),)
+
+
+def _objective(basis: Basis, Ht: Matrix, about: Description, first_scale: float) -> float:
     """Return the objective of encoded training data, as the history has it."""
     weighting = basis.weighting
     fit = comparable(
         float(about.losses.sum()), float(about.totals.sum()), weighting.loss, weighting.scale / first_scale
     )
-    return fit + penalty_value(basis.penalties, basis.W, [Ht], float(weighting.scale), engine)
+    return fit + penalty_value(basis.penalties, basis.W, [Ht], float(weighting.scale), NumPyEngine(n_threads=1))
 
 
 def _thresholds(basis: Basis) -> Matrix:
@@ -831,20 +869,29 @@ def _warn_of_empty_blocks(data: Data, name: str) -> None:
             )
 
 
-def _split(values: Matrix | None, like: Blocks, engine: NumPyEngine) -> Blocks | None:
-    return None if values is None else engine.split(values, like=like)
+def _importance(data: Observations, state: State, engine: Engine) -> Blocks | None:
+    """Return the total weight of each sample, in blocks as the codes; None if all are the same."""
+    if data.M is None:
+        return None
+    total = engine.xp.sum(data.M, axis=1, dtype=engine.xp.float64)
+    return engine.split(engine.place(total), like=state.Ht)
 
 
-def _normalise(W: Matrix, code: Matrix, kept: int, noise: Matrix | None) -> tuple[Matrix, Matrix]:
+def _normalise(
+    state: State, importance: Blocks | None, kept: int, noise: Matrix | None, engine: Any
+) -> tuple[Matrix, Array]:
     """Return the components, W' in units of X with maximum 1 in each row but the first `kept`, and their typical code.
 
-    `noise` is what the features were divided by, (n_features,).
+    `noise` is what the features were divided by, (n_features,). A sample counts by its `importance`, (n,) in all.
     """
+    W = to_host(state.W)
     in_units = W if noise is None else W * noise[:, None].astype(W.dtype)
     largest = in_units.max(axis=0)
     largest[largest == 0] = 1
     largest[:kept] = 1
-    return np.ascontiguousarray((in_units / largest).T), code * largest
+    components = np.ascontiguousarray((in_units / largest).T)
+    code = typical_code(state.W, state.Ht, importance, engine)
+    return components, code * engine.place(largest, state.W.dtype)
 
 
 def _table(history: list[Iteration]) -> dict[str, Matrix]:
@@ -853,8 +900,10 @@ def _table(history: list[Iteration]) -> dict[str, Matrix]:
     return {name: np.array([getattr(iteration, name) for iteration in history]) for name in columns}
 
 
-def like(X: Any, values: Matrix) -> Any:
+def like(X: Any, values: Array) -> Any:
     """Return values as a data frame with the labels of X, if X is one, or as an array of its library."""
+    if is_on_host(X):
+        values = to_host(values)
     if hasattr(X, "columns") and hasattr(X, "index"):  # pandas
         return type(X)(values, index=X.index, columns=X.columns)
     if hasattr(X, "columns") and hasattr(X, "schema"):  # polars

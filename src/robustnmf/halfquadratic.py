@@ -10,7 +10,7 @@ from math import inf, log
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from robustnmf.arrays import Array, Blocks, Namespace
+from robustnmf.arrays import Array, Blocks, Namespace, size
 from robustnmf.checkpoint import Checkpoint
 from robustnmf.engines.protocol import Engine, recomputed
 from robustnmf.heldout import without
@@ -140,9 +140,11 @@ def _resume(checkpoint: Checkpoint, V: Blocks, method: Method, engine: Engine) -
         return None
     arrays = checkpoint.arrays(saved["name"])
     history = [Iteration(*numbers) for numbers in saved["history"]]
-    weighting = Weighting(method.loss, saved["scale"], arrays.get("cut"), method.outliers)
+    cut = engine.place(arrays["cut"]) if "cut" in arrays else None
+    weighting = Weighting(method.loss, saved["scale"], cut, method.outliers)
     Ht, last = checkpoint.blocks(saved["name"], V, engine), history[-1]
-    return State(arrays["W"], Ht, weighting, last.objective, saved["first_scale"], last.outlier_share), history
+    W, first_scale = engine.place(arrays["W"]), saved["first_scale"]
+    return State(W, Ht, weighting, last.objective, first_scale, last.outlier_share), history
 
 
 def take_start(*parts: Any, **options: Any) -> Result:
@@ -280,7 +282,7 @@ def _apply_rules(
     cut = method.outliers(magnitudes, counts, scale, engine)
     if cut is not None:
         n_magnitudes = 1 if method.loss.group == "sample" else magnitudes[0].shape[1]
-        cut = engine.xp.broadcast_to(engine.xp.asarray(cut, dtype=magnitudes[0].dtype), (n_magnitudes,))
+        cut = engine.xp.broadcast_to(engine.place(cut, magnitudes[0].dtype), (n_magnitudes,))
         if not engine.xp.all(cut >= 0):
             raise ValueError(
                 f"An outlier rule must return non-negative thresholds; {method.outliers!r} returned {cut}."
@@ -352,9 +354,9 @@ def _summarise(
     """
     rho = weighting.losses(A, xp)
     never = weighting.loss.is_quadratic and weighting.cut is None
-    outlier = xp.zeros(A.shape, dtype=xp.bool) if never else weighting.outliers(A, M, xp)
+    outlier = xp.zeros_like(A, dtype=xp.bool) if never else weighting.outliers(A, M, xp)
     if counts is None:
-        return float(xp.sum(rho, dtype=xp.float64)), int(xp.count_nonzero(outlier)), A.size, float(A.size)
+        return float(xp.sum(rho, dtype=xp.float64)), int(xp.count_nonzero(outlier)), size(A), float(size(A))
     observed = counts > 0
     return (
         float(xp.sum(counts * rho, dtype=xp.float64)),

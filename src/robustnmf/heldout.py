@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robustnmf.arrays import Array, Blocks, Namespace
+from robustnmf.arrays import Array, Blocks, Namespace, to_host
 from robustnmf.engines.protocol import Engine, light, recomputed
 from robustnmf.losses import Cauchy, squared_ratio
 from robustnmf.mixture import Mixture, fit_mixture, median, mixture_of_width
@@ -73,12 +73,12 @@ class HeldOut:
         varies = _varies(V, M, engine)
         if not engine.xp.any(varies):
             varies = ~varies
-        positions = engine.map(_usable, _in_blocks(flat, V), M, varies=varies)
+        positions = engine.map(_usable, _in_blocks(flat, V, engine), M, varies=varies)
         hidden = sum(len(block) for block in positions) >= TOO_FEW
         if not hidden:
-            positions = engine.map(_usable, _in_blocks(np.arange(n_entries), V), M, varies=varies | ~varies)
+            positions = engine.map(_usable, _in_blocks(np.arange(n_entries), V, engine), M, varies=varies | ~varies)
         values, weights = (
-            np.asarray(engine.join(part), dtype=np.float64) for part in engine.map(_take, V, M, positions)
+            to_host(engine.join(part)).astype(np.float64, copy=False) for part in engine.map(_take, V, M, positions)
         )
         return cls(V, M, positions, values, weights, hidden, n_observed, engine)
 
@@ -90,7 +90,7 @@ class HeldOut:
     def point(self, W: Array, Ht: Blocks) -> Point:
         """Return the factors with their predictions of these entries."""
         predictions = self.engine.join(self.engine.map(_predict, Ht, self.positions, W=W, engine=self.engine))
-        return Point(W, Ht, np.asarray(predictions, dtype=np.float64))
+        return Point(W, Ht, to_host(predictions).astype(np.float64, copy=False))
 
     def magnitudes(self, point: Point) -> Vector:
         """Return the magnitudes of the residuals of these entries."""
@@ -182,13 +182,13 @@ class Judge:
         return np.asarray(Cauchy().rho(squared_ratio(self.held.magnitudes(point), self.scale, np), np))
 
 
-def _in_blocks(flat: Vector, V: Blocks) -> Blocks:
+def _in_blocks(flat: Vector, V: Blocks, engine: Engine) -> Blocks:
     """Return sorted positions in the whole matrix as samples and features in each block."""
     n_features = V[0].shape[1]
     ends = n_features * np.cumsum([len(block) for block in V])
     parts = np.split(flat, np.searchsorted(flat, ends[:-1]))
     return [
-        np.stack(np.divmod(part - start, n_features), axis=1)
+        engine.place(np.stack(np.divmod(part - start, n_features), axis=1))
         for part, start in zip(parts, [0, *ends[:-1]], strict=True)
     ]
 

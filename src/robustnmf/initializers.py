@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
+from array_api_compat import array_namespace
 from numpy.typing import NDArray
+
+from robustnmf.arrays import Array, Namespace, device, to_host
 
 Matrix = NDArray[Any]
 
@@ -27,6 +30,13 @@ class Initializer(Protocol):
         ...
 
 
+def draw_start(init: Initializer, X: Array, M: Array | None, rank: int, rng: np.random.Generator) -> Any:
+    """Return the start for samples in rows; data on a device is brought to the host for those who need it there."""
+    if not getattr(init, "takes_any_array", False):
+        X, M = to_host(X), to_host(M)
+    return init(X.T, None if M is None else M.T, rank, rng)
+
+
 @dataclass(frozen=True, slots=True)
 class RandomStart:
     """Uniform random factors whose product has the level of the data.
@@ -36,15 +46,18 @@ class RandomStart:
     """
 
     name: ClassVar[str] = "random"
+    takes_any_array: ClassVar[bool] = True
 
     def __call__(self, V: Matrix, M: Matrix | None, rank: int, rng: np.random.Generator) -> tuple[Matrix, Matrix]:
         """Return factors uniform on [0, c] with c**2 * rank / 4 equal to the level of V."""
-        observed = V.ravel() if M is None else V[M > 0]
-        level = float(np.median(observed)) or float(np.mean(observed))
+        xp = array_namespace(V)
+        observed = xp.reshape(V, (1, -1)) if M is None else V[M > 0][None, :]
+        level = float(_median(observed)[0]) or float(xp.mean(observed))
         c = 2.0 * np.sqrt(level / rank)
         W = c * rng.random((V.shape[0], rank))
         H = c * rng.random((rank, V.shape[1]))
-        return W.astype(V.dtype), H.astype(V.dtype)
+        dtype = to_host(V[:0]).dtype
+        return W.astype(dtype), H.astype(dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +104,18 @@ class MedianStart:
     enough: int = 2000
 
     name: ClassVar[str] = "median"
+    takes_any_array: ClassVar[bool] = True
 
     def __call__(self, V: Matrix, M: Matrix | None, rank: int, rng: np.random.Generator) -> tuple[Matrix, Matrix]:
         """Return W = w (1 + jitter) and H = s (1 + jitter) / rank."""
-        w, s = _median_rank_one(V, M, self.n_iter, self.enough)
+        w, s = map(to_host, _median_rank_one(V, M, self.n_iter, self.enough))
         if not (np.any(w > 0) and np.any(s > 0)):  # more than half zeros in every feature: no picture to start from
             return RandomStart()(V, M, rank, rng)
         spread = self.spread if rank > 1 else 0.0  # one column need not differ from others
         W = w[:, None] * (1.0 + spread * (rng.random((len(w), rank)) - 0.5))
         H = s / rank * (1.0 + spread * (rng.random((rank, len(s))) - 0.5))
-        return W.astype(V.dtype), H.astype(V.dtype)
+        dtype = to_host(V[:0]).dtype
+        return W.astype(dtype), H.astype(dtype)
 
 
 def _correntropy_update(V: Matrix, M: Matrix | None, W: Matrix, H: Matrix) -> Matrix:
@@ -116,46 +131,64 @@ def _correntropy_update(V: Matrix, M: Matrix | None, W: Matrix, H: Matrix) -> Ma
     return np.where(positive, H * (W.T @ (Q * V)) / np.where(positive, denominator, 1), H)
 
 
-def _median_rank_one(V: Matrix, M: Matrix | None, n_iter: int, enough: int) -> tuple[Matrix, Matrix]:
+def _median_rank_one(V: Array, M: Array | None, n_iter: int, enough: int) -> tuple[Array, Array]:
     """Return w (m,) and s (n,) such that V is about w s', by medians of ratios over some rows or columns."""
+    xp = array_namespace(V)
     columns = slice(None, None, max(1, V.shape[1] // enough))
-    some_samples = _observed(V[:, columns], None if M is None else M[:, columns])
+    some_samples = _observed(V[:, columns], None if M is None else M[:, columns], xp)
     w = _median(some_samples)
-    s = np.ones(V.shape[1])
+    s = xp.ones(V.shape[1], dtype=some_samples.dtype, device=device(V))
     for _ in range(n_iter):
-        bright = np.flatnonzero(w > 0.05 * w.max())  # ratios to a dark feature are mostly noise
-        if not bright.size:
+        bright = xp.nonzero(w > 0.05 * xp.max(w))[0]  # ratios to a dark feature are mostly noise
+        if not len(bright):
             break
-        bright = bright[:: max(1, bright.size // enough)]
-        s = _sizes(V, M, w, bright)
+        bright = bright[:: max(1, len(bright) // enough)]
+        s = _sizes(V, M, w, bright, xp)
         lit = s[columns] > 0
-        if not lit.any():
+        if not xp.any(lit):
             break
         w = _median(some_samples[:, lit] / s[columns][lit])
     return w, s
 
 
-def _sizes(V: Matrix, M: Matrix | None, w: Matrix, bright: Matrix) -> Matrix:
+def _sizes(V: Array, M: Array | None, w: Array, bright: Array, xp: Namespace) -> Array:
     """Return the median ratio of each sample to w, over bright features, (n,)."""
-    s = np.empty(V.shape[1])
-    size = max(1, _COPIED_ENTRIES // bright.size)
-    for samples in (slice(i, i + size) for i in range(0, s.size, size)):
-        rows = _observed(V.T[samples, bright], None if M is None else M.T[samples, bright])
-        s[samples] = _median(rows / w[bright])
-    return s
+    n_samples = V.shape[1]
+    size = max(1, _COPIED_ENTRIES // len(bright))
+    sizes = []
+    for samples in (slice(i, i + size) for i in range(0, n_samples, size)):
+        rows = _observed(V.T[samples][:, bright], None if M is None else M.T[samples][:, bright], xp)
+        sizes.append(_median(rows / w[bright]))
+    return xp.concat(sizes)
 
 
-def _observed(V: Matrix, M: Matrix | None) -> Matrix:
-    """Return a copy in which missing entries are NaN."""
-    return np.array(V, dtype=np.float64) if M is None else np.where(M > 0, V, np.nan)
+def _observed(V: Array, M: Array | None, xp: Namespace) -> Array:
+    """Return a copy in which missing entries are NaN, in double precision where there is one."""
+    wide = V.dtype if getattr(device(V), "type", "cpu") == "mps" else xp.float64
+    copy = xp.astype(V, wide)
+    return copy if M is None else xp.where(M > 0, copy, np.nan)
 
 
-def _median(rows: Matrix) -> Matrix:
+def _median(rows: Array) -> Array:
     """Return the median of each row (destroyed), ignoring NaN; 0 where nothing is observed."""
-    rows = np.ascontiguousarray(rows)
+    if isinstance(rows, np.ndarray):
+        return _median_on_host(rows)
+    xp = array_namespace(rows)
+    seen = ~xp.isnan(rows)
+    ordered = xp.sort(xp.where(seen, rows, np.inf), axis=1)
+    count = xp.sum(xp.astype(seen, xp.int64), axis=1)[:, None]
+    below, above = (xp.where(count > 0, middle, 0) for middle in ((count - 1) // 2, count // 2))
+    middles = [xp.take_along_axis(ordered, middle, axis=1)[:, 0] for middle in (below, above)]
+    return xp.where(count[:, 0] > 0, (middles[0] + middles[1]) / 2, 0)
+
+
+def _median_on_host(rows: Matrix) -> Matrix:
+    """Return the same for arrays of NumPy, which can do it without sorting."""
+    rows = np.array(rows, order="C")
     missing = np.isnan(rows)
     if missing.any():
         rows[missing.all(axis=1)] = 0.0
         return np.asarray(np.nanmedian(rows, axis=1))
     middle = [(rows.shape[1] - 1) // 2, rows.shape[1] // 2]
-    return np.asarray(np.partition(rows, middle, axis=1)[:, middle].mean(axis=1))
+    rows.partition(middle, axis=1)
+    return np.asarray(rows[:, middle].mean(axis=1))

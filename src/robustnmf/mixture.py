@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robustnmf.arrays import Array, Blocks, Namespace
+from robustnmf.arrays import Array, Blocks, Namespace, device, size, to_host
 from robustnmf.engines.protocol import Engine
 
 Vector = NDArray[Any]
@@ -90,17 +90,17 @@ def mixture_of_width(width: float, magnitudes: Vector, weights: Vector | None = 
 
 def sample(magnitudes: Blocks, M: Blocks | None, engine: Engine) -> tuple[Vector, Vector]:
     """Return magnitudes of observed entries and their weights, at most `SAMPLE` of them, evenly spread."""
-    counts = [int(count) for count in engine.join(engine.map(_count, magnitudes, M))]
+    counts = to_host(engine.join(engine.map(_count, magnitudes, M))).tolist()
     every = max(1, -(-sum(counts) // SAMPLE))
     firsts = [np.array([-before % every]) for before in np.cumsum([0, *counts[:-1]])]
     sampled = engine.map(_sampled, magnitudes, M, firsts, every=every)
-    values, weights = (np.asarray(engine.join(blocks), dtype=np.float64) for blocks in sampled)
+    values, weights = (to_host(engine.join(blocks)).astype(np.float64, copy=False) for blocks in sampled)
     return values, weights
 
 
 def _count(A: Array, M: Array | None, *, xp: Namespace) -> Array:
     """Return the number of entries of positive weight, (1,)."""
-    return xp.asarray([A.size if M is None else int(xp.count_nonzero(M))])
+    return xp.asarray([size(A) if M is None else int(xp.count_nonzero(M))], device=device(A))
 
 
 def _sampled(A: Array, M: Array | None, first: Array, *, every: int, xp: Namespace) -> tuple[Array, Array]:

@@ -134,7 +134,7 @@ class MixtureRule:
 
     def __call__(self, magnitudes: Blocks, M: Blocks | None, scale: float, engine: Engine) -> Array | None:
         """Return the cut for the observed entries, from a sample of them if there are many."""
-        return engine.xp.asarray(self.of(fit_mixture(*sample(magnitudes, M, engine))))
+        return engine.place(self.of(fit_mixture(*sample(magnitudes, M, engine))))
 
     def of(self, mixture: Mixture) -> float:
         """Return the cut for residuals of a known mixture."""

@@ -55,7 +55,7 @@ class Penalties:
         """Return the same, given the sum of the other factor, (r,)."""
         if not self.product and net == NOTHING:
             return None
-        linear = xp.full(like.shape[1], net.l1, dtype=like.dtype)
+        linear = xp.full_like(like[0], net.l1)
         if self.product and total is not None:
             linear = linear + self.product * scale * total
         return Penalty(linear, net.l2)

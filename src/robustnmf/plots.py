@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 
+from robustnmf.arrays import to_host
 from robustnmf.errors import MissingExtraError
 from robustnmf.losses import Loss
 from robustnmf.validation import check_observations
@@ -125,11 +126,11 @@ def residuals(model: Any, X: Any, *, kind: Literal["histogram", "map"] = "histog
     if kind not in ("histogram", "map"):
         raise ValueError(f"kind must be 'histogram' or 'map'; got {kind!r}.")
     data = check_observations(model, X, None, reset=False)
-    R = data.X - np.asarray(model.transform(X)) @ model.components_
+    R = data.X - np.asarray(to_host(model.transform(X))) @ model.components_
     observed = np.ones(R.shape, dtype=bool) if data.M is None else data.M > 0
     if kind == "map":
         return _residual_map(np.where(observed, R, np.nan), model, _axes(ax))
-    outliers = np.asarray(model.outlier_mask(X), dtype=bool)
+    outliers = np.asarray(to_host(model.outlier_mask(X)), dtype=bool)
     return _residual_histogram(np.abs(R), observed, outliers, model, _axes(ax))
 
 
@@ -144,7 +145,7 @@ def outlier_map(model: Any, *, ax: Any = None) -> Any:
         Where to draw.
     """
     mask = _matrix(model, "outliers_", "mask", dtype=bool)
-    missing = (model.weights_ == 0) & ~mask if hasattr(model, "weights_") else np.zeros_like(mask)
+    missing = (to_host(model.weights_) == 0) & ~mask if hasattr(model, "weights_") else np.zeros_like(mask)
     ax = _axes(ax)
     ax.imshow(_coloured(mask, missing), aspect="auto", interpolation="nearest")
     observed = mask.size - missing.sum()
@@ -375,8 +376,8 @@ def _matrix(model: Any, attribute: str, what: str, dtype: Any = None) -> Matrix:
     """Return the array of a fitted estimator, or the array given in its place."""
     if hasattr(model, "fit"):
         check_fitted(model)
-        return np.asarray(getattr(model, attribute))
-    array = np.asarray(model)
+        return np.asarray(to_host(getattr(model, attribute)))
+    array = np.asarray(to_host(model))
     if array.ndim != 2 or not array.size or (dtype is bool and array.dtype != bool):
         kind = "boolean " if dtype is bool else ""
         raise ValueError(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar, Protocol, runtime_checkable
 
-from robustnmf.arrays import Array, Blocks, Namespace
+from robustnmf.arrays import Array, Blocks, Namespace, size
 from robustnmf.engines.protocol import Engine
 from robustnmf.losses import Cauchy, squared_ratio
 from robustnmf.mixture import Mixture, fit_mixture, sample
@@ -181,5 +181,5 @@ def _square_sum(A: Array, M: Array | None, *, xp: Namespace) -> tuple[float, flo
 def _weighted_sum(values: Array, M: Array | None, xp: Namespace) -> tuple[float, float]:
     """Return the sum of M * values and the sum of M, accumulated in double precision."""
     if M is None:
-        return float(xp.sum(values, dtype=xp.float64)), float(values.size)
+        return float(xp.sum(values, dtype=xp.float64)), float(size(values))
     return float(xp.sum(M * values, dtype=xp.float64)), float(xp.sum(M, dtype=xp.float64))

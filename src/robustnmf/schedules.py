@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from robustnmf.arrays import Array, Blocks, Namespace
+from robustnmf.arrays import Array, Blocks, Namespace, to_host
 from robustnmf.checkpoint import Checkpoint, Journal
-from robustnmf.encoding import Basis, encode, losses, typical_code
+from robustnmf.encoding import Basis, encode, losses, order_statistics, typical_code
 from robustnmf.engines.protocol import Engine, light
 from robustnmf.halfquadratic import Callback, Iteration, Method, Result, State, assess, sweep
 from robustnmf.heldout import HeldOut, Judge, Point, Vector
@@ -154,7 +154,7 @@ class _Whole:
             return None
         firsts = np.cumsum([0, *(len(block) for block in V[:-1])])
         chosen = [np.arange(-first % every, len(block), every) for first, block in zip(firsts, V, strict=True)]
-        return cls(V, M, chosen, engine)
+        return cls(V, M, [engine.place(rows) for rows in chosen], engine)
 
     def part(self, blocks: Blocks | None) -> Any:
         """Return the rows of the samples that were chosen, in blocks of the size that the data has."""
@@ -181,7 +181,7 @@ class _Log:
 
     def add(self, weighting: Weighting, magnitudes: Vector, objective: float, change: float) -> None:
         """Add an iteration and ask the callback whether to stop."""
-        cut = inf if weighting.cut is None else float(np.median(np.asarray(weighting.cut)))
+        cut = inf if weighting.cut is None else float(np.median(to_host(weighting.cut)))
         share = float(np.mean(magnitudes > cut)) if magnitudes.size else 0.0
         number = len(self.history)
         is_earlier = number < len(self.earlier)
@@ -262,7 +262,8 @@ class _Walk:
 
     def _misfit(self, point: Point) -> float:
         """Return how large the residuals of the typical sample are, as a logarithm."""
-        total, n_samples = self.engine.sum(_log_medians, self.V, self.M, point.Ht, W=point.W, floor=self.floor)
+        shared = {"W": point.W, "floor": self.floor, "engine": self.engine}
+        total, n_samples = self.engine.sum(_log_medians, self.V, self.M, point.Ht, **shared)
         return float(total / n_samples) if n_samples else 0.0
 
     def finish(self, path: _Path) -> Result:
@@ -316,7 +317,7 @@ class _Walk:
         held_out = isinstance(self.method.scale, MixtureScale) and isinstance(self.method.outliers, MixtureRule)
         if weighting.cut is None or not held_out:
             return point, weighting
-        limit = RELAXED * float(np.median(np.asarray(weighting.cut)))
+        limit = RELAXED * float(np.median(to_host(weighting.cut)))
         wider = replace(weighting, scale=RELAXED * weighting.scale, cut=RELAXED * weighting.cut)
         self.needed = [point]
         relaxed = self._settle(point, wider, judge)
@@ -395,10 +396,12 @@ class _Walk:
             W, Ht, method, floor = point.W, point.Ht, self.method, self.scale_floor
             state = assess(self.V, self.held.M, W, Ht, self.assessed, method, self.engine, floor)
             cut = state.weighting.cut
-            return {"scale": state.weighting.scale, "first": state.first_scale} | ({} if cut is None else {"cut": cut})
+            numbers = {"scale": state.weighting.scale, "first": state.first_scale}
+            return numbers | ({} if cut is None else {"cut": to_host(cut)})
 
         found = self.journal.values(by_rules)
-        weighting = Weighting(self.method.loss, found["scale"], found.get("cut"), self.method.outliers)
+        cut = self.engine.place(found["cut"]) if "cut" in found else None
+        weighting = Weighting(self.method.loss, found["scale"], cut, self.method.outliers)
         self.assessed = State(point.W, point.Ht, weighting, 0.0, found["first"], 0.0)
         return weighting
 
@@ -414,8 +417,8 @@ class _Walk:
         return max(median(self.held.magnitudes(point)[telling], self.held.weights[telling]), self.scale_floor)
 
     def _per_feature(self, cut: float) -> Array:
-        xp, n_features = self.engine.xp, self.V[0].shape[1]
-        return xp.broadcast_to(xp.asarray(cut, dtype=self.V[0].dtype), (n_features,))
+        n_features = self.V[0].shape[1]
+        return self.engine.xp.broadcast_to(self.engine.place(cut, self.V[0].dtype), (n_features,))
 
     def _advance(
         self,
@@ -498,7 +501,9 @@ def _onward(new: Array, last: Array, *, momentum: float, xp: Namespace) -> Array
     return xp.where(moved > 0, moved, 0)
 
 
-def _log_medians(Y: Array, M: Array | None, X: Array, *, W: Array, floor: float, xp: Namespace) -> tuple[float, float]:
+def _log_medians(
+    Y: Array, M: Array | None, X: Array, *, W: Array, floor: float, engine: Engine, xp: Namespace
+) -> tuple[float, float]:
     """Return the sum over samples of the logarithm of their median residual, and the number of samples.
 
     Half of a sample may be wrong and its median still tells how well the rest is fitted; and a logarithm lets no sample
@@ -507,10 +512,9 @@ def _log_medians(Y: Array, M: Array | None, X: Array, *, W: Array, floor: float,
     counts by the largest weight of its entries.
     """
     counts = xp.astype(Y > 0, Y.dtype) if M is None else xp.where(Y > 0, M, 0)
-    ordered = xp.sort(xp.where(counts > 0, xp.abs(Y - X @ W.T), inf), axis=1)
     n_counted = xp.sum(xp.astype(counts > 0, xp.int64), axis=1)
     middle = xp.minimum((n_counted + W.shape[1] - 1) // 2, xp.maximum(n_counted - 1, 0))
-    medians = xp.take_along_axis(ordered, middle[:, None], axis=1)[:, 0]
+    medians = order_statistics(xp.where(counts > 0, xp.abs(Y - X @ W.T), inf), middle, engine)
     weights = xp.max(counts, axis=1)
     logarithms = xp.log(xp.where((weights > 0) & (medians > floor), medians, floor))
     return float(xp.sum(weights * logarithms, dtype=xp.float64)), float(xp.sum(weights, dtype=xp.float64))

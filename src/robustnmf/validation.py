@@ -1,6 +1,7 @@
 """Checks of what the user passes: data, weights, rank; every error says what to do."""
 
 import warnings
+from math import frexp
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,37 +10,38 @@ from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
-from robustnmf.arrays import Blocks, to_host
-from robustnmf.engines import Engine
+from robustnmf.arrays import Array, Blocks, Namespace, device, is_foreign, size, to_host
+from robustnmf.engines import Engine, NumPyEngine
 
 Matrix = NDArray[Any]
 
 
 class Observations(NamedTuple):
-    """Data that is ready to be worked on, samples in rows."""
+    """Data that is ready to be worked on by an engine, samples in rows."""
 
-    X: Matrix
+    X: Array
     """(n_samples, n_features), floating, C-contiguous, finite, non-negative; 0 where missing."""
-    M: Matrix | None
+    M: Array | None
     """Weight of every entry, at most 1 and 0 where missing; None if all are 1."""
 
-    def in_unit(self, unit: float, dtype: Any, noise: Matrix | None = None) -> "Observations":
+    def in_unit(self, unit: float, dtype: Any, engine: Engine, noise: Matrix | None = None) -> "Observations":
         """Return the data divided by a unit, and by the `noise` (n_features,) if there is one, in the dtype of the fit.
 
         Entries are limited to a magnitude whose square, even in units of the smallest scale, does not overflow: 4e9 in
         single and 1e77 in double precision. The unit is a typical entry, so only gross outliers are.
         """
-        limit = 2.0 ** (np.finfo(dtype).maxexp // 4)
-        X = self.X.astype(np.result_type(self.X, dtype), copy=False)
+        xp = engine.xp
+        limit = 2.0 ** (frexp(float(xp.finfo(dtype).max))[1] // 4)
+        X = xp.astype(self.X, xp.result_type(self.X.dtype, dtype), copy=False)
         if unit != 1.0:
             with np.errstate(over="ignore"):
-                X = X / X.dtype.type(unit)
+                X = X / unit
         if noise is not None:
-            X = X / noise.astype(X.dtype)
-        if X.max() > limit:
-            X = np.minimum(X, limit)
-        M = None if self.M is None else self.M.astype(dtype, copy=False)
-        return Observations(X.astype(dtype, copy=False), M)
+            X = X / xp.asarray(noise, dtype=X.dtype, device=device(X))
+        if xp.max(X) > limit:
+            X = xp.clip(X, max=limit)
+        M = None if self.M is None else xp.astype(self.M, dtype, copy=False)
+        return Observations(xp.astype(X, dtype, copy=False), M)
 
     def blocks(self, engine: Engine) -> tuple[Blocks, Blocks | None]:
         """Return data and weights as blocks of an engine."""
@@ -47,10 +49,42 @@ class Observations(NamedTuple):
         return V, None if self.M is None else engine.split(self.M, like=V)
 
 
-def check_observations(estimator: Any, X: Any, weights: Any, *, reset: bool) -> Observations:
-    """Return the data of an estimator's method, with missing entries and user weights in one array."""
-    name = type(estimator).__name__
-    X, weights = to_host(X), to_host(weights)
+def check_observations(
+    estimator: Any, X: Any, weights: Any, engine: Engine | None = None, *, reset: bool
+) -> Observations:
+    """Return the data of an estimator's method where the engine works, missing entries and weights in one array.
+
+    Without an engine they are arrays of NumPy.
+    """
+    engine = NumPyEngine(n_threads=1) if engine is None else engine
+    name, xp = type(estimator).__name__, engine.xp
+    X = _matrix(estimator, X, engine, reset)
+    user_weights = None if weights is None else _check_weights(weights, X, engine, needed=reset)
+    missing = xp.isnan(X)
+    if user_weights is not None:
+        missing |= user_weights == 0  # an entry without weight may hold anything
+    _check_values(X, missing, name, xp)
+    if not xp.any(missing):
+        return Observations(X, user_weights)
+    if reset and xp.all(missing):
+        raise ValueError(f"{name} needs at least one observed entry; all {size(X)} entries of X are missing (NaN).")
+    if reset:
+        _warn_of_empty(missing, name, xp)
+    M = xp.astype(~missing, X.dtype)
+    return Observations(xp.where(missing, xp.zeros_like(X), X), M if user_weights is None else M * user_weights)
+
+
+def _matrix(estimator: Any, X: Any, engine: Engine, reset: bool) -> Array:
+    """Return X as a floating matrix where the engine works; entries are not looked at yet."""
+    tensor = engine.adopt(X)
+    if tensor is not None:  # it is there already, and scikit-learn's checks would take it to the host and back
+        if tensor.ndim != 2 or not all(tensor.shape):
+            raise ValueError(
+                f"X must be a matrix of samples and features, neither empty; its shape is {tuple(X.shape)}."
+            )
+        validate_data(estimator, tensor, reset=reset, skip_check_array=True)
+        return tensor
+    X = to_host(X)
     if isinstance(X, np.ma.MaskedArray):
         X = np.ma.filled(X.astype(np.float64 if X.dtype.kind in "iub" else X.dtype), np.nan)
     X = validate_data(
@@ -63,21 +97,7 @@ def check_observations(estimator: Any, X: Any, weights: Any, *, reset: bool) -> 
         ensure_all_finite=False,
         ensure_min_features=1,
     )
-    if sparse.issparse(X):
-        X = _dense(X)
-    user_weights = None if weights is None else _check_weights(weights, X, needed=reset)
-    missing = np.isnan(X)
-    if user_weights is not None:
-        missing |= user_weights == 0  # an entry without weight may hold anything
-    _check_values(X, missing, name)
-    if not missing.any():
-        return Observations(X, user_weights)
-    if reset and missing.all():
-        raise ValueError(f"{name} needs at least one observed entry; all {X.size} entries of X are missing (NaN).")
-    if reset:
-        _warn_of_empty(missing, name)
-    M = np.asarray(~missing, dtype=X.dtype)
-    return Observations(np.where(missing, 0, X), M if user_weights is None else M * user_weights)
+    return engine.house(_dense(X) if sparse.issparse(X) else X)
 
 
 def check_uncertainties(
@@ -115,7 +135,7 @@ def check_uncertainties(
     return typical, np.where(observed, precision if weights is None else precision * weights, 0.0)
 
 
-def check_rank(n_components: Any, X: Any, name: str) -> int:
+def check_rank(n_components: Any, X: Array, name: str) -> int:
     """Return the rank as an int, or say which ranks the data allows."""
     limit = min(X.shape)
     is_integer = isinstance(n_components, int | np.integer) and not isinstance(n_components, bool)
@@ -127,25 +147,29 @@ def check_rank(n_components: Any, X: Any, name: str) -> int:
     return int(n_components)
 
 
-def check_start(start: Any, V: Matrix, M: Matrix | None, rank: int) -> tuple[Matrix, Matrix]:
-    """Return initial factors in the dtype of V, zero for features and samples of which nothing is observed."""
-    W, H = (np.array(factor, dtype=V.dtype) for factor in start)
-    for name, factor, shape in (("W", W, (V.shape[0], rank)), ("H", H, (rank, V.shape[1]))):
+def check_start(start: Any, data: Observations, rank: int, engine: Engine) -> tuple[Matrix, Matrix]:
+    """Return initial factors on the host, zero for features and samples of which nothing is observed."""
+    dtype = to_host(data.X[:0]).dtype
+    W, H = (np.array(to_host(factor), dtype=dtype) for factor in start)
+    n_samples, n_features = data.X.shape
+    for name, factor, shape in (("W", W, (n_features, rank)), ("H", H, (rank, n_samples))):
         if factor.shape != shape:
             raise ValueError(f"init must return {name} of shape {shape}; got {factor.shape}.")
         if not (np.isfinite(factor).all() and (factor >= 0).all()):
             raise ValueError(f"init must return finite, non-negative factors; {name} has other entries.")
-    if M is not None:
-        W[~M.any(axis=1)] = 0
-        H[:, ~M.any(axis=0)] = 0
+    if data.M is not None:
+        seen = data.M > 0
+        W[~to_host(engine.xp.any(seen, axis=0))] = 0
+        H[:, ~to_host(engine.xp.any(seen, axis=1))] = 0
     return W, H
 
 
-def check_components(components: Any, X: Any, rank: int) -> Matrix:
-    """Return known components in the dtype of X, (n_fixed, n_features); none for None."""
+def check_components(components: Any, X: Array, rank: int) -> Matrix:
+    """Return known components in the dtype of X, (n_fixed, n_features), on the host; none for None."""
+    dtype = to_host(X[:0]).dtype if is_foreign(X) else X.dtype
     if components is None:
-        return np.empty((0, X.shape[1]), dtype=X.dtype)
-    known: Matrix = check_array(components, dtype=X.dtype, input_name="fixed_components", copy=True)
+        return np.empty((0, X.shape[1]), dtype=dtype)
+    known: Matrix = check_array(to_host(components), dtype=dtype, input_name="fixed_components", copy=True)
     if known.shape[1] != X.shape[1]:
         raise ValueError(f"fixed_components must have {X.shape[1]} columns, one per feature; got {known.shape[1]}.")
     if len(known) > rank:
@@ -174,48 +198,59 @@ def _dense(X: Any) -> Matrix:
         ) from error
 
 
-def _check_weights(weights: Any, X: Matrix, *, needed: bool) -> Matrix:
+def _check_weights(weights: Any, X: Array, engine: Engine, *, needed: bool) -> Array:
     """Return the user's weights, scaled to at most 1, in the dtype of X; if `needed`, some must be positive."""
-    if isinstance(weights, np.ma.MaskedArray):
-        weights = weights.filled(0)
-    any_shape: dict[str, Any] = {"ensure_2d": False, "allow_nd": True, "ensure_min_samples": 0}
-    weights = check_array(weights, dtype=np.float64, input_name="weights", **any_shape)
-    if weights.shape != X.shape:
-        raise ValueError(f"weights must have the shape of X, {X.shape}; got {weights.shape}.")
-    if weights.min() < 0:
-        row, column = np.argwhere(weights < 0)[0]
+    xp, given = engine.xp, engine.adopt(weights)
+    if given is None:
+        weights = to_host(weights)
+        if isinstance(weights, np.ma.MaskedArray):
+            weights = weights.filled(0)
+        any_shape: dict[str, Any] = {"ensure_2d": False, "allow_nd": True, "ensure_min_samples": 0}
+        given = engine.house(check_array(weights, dtype=np.float64, input_name="weights", **any_shape))
+    if tuple(given.shape) != tuple(X.shape):
+        raise ValueError(f"weights must have the shape of X, {tuple(X.shape)}; got {tuple(given.shape)}.")
+    if not xp.all(xp.isfinite(given)):
+        raise ValueError("weights must be finite; some are NaN or infinite. Use 0 for entries that should not count.")
+    if xp.min(given) < 0:
+        row, column, value = _first(given < 0, given, xp)
         raise ValueError(
-            f"weights must be non-negative; got {weights[row, column]} at sample {row}, feature {column}. "
+            f"weights must be non-negative; got {value} at sample {row}, feature {column}. "
             "Use 0 for entries that should not count."
         )
-    largest = weights.max()
+    largest = float(xp.max(given))
     if largest == 0:
         if needed:
             raise ValueError("weights must not all be zero: no entry of X would count.")
         largest = 1.0
-    return np.ascontiguousarray(weights / largest, dtype=X.dtype)
+    return xp.astype(given / largest, X.dtype)
 
 
-def _check_values(X: Matrix, missing: Matrix, name: str) -> None:
+def _check_values(X: Array, missing: Array, name: str, xp: Namespace) -> None:
     """Refuse infinite and negative entries, and name the first."""
     for bad, what, advice in (
-        (np.isinf(X), "Infinite values", "Replace infinity by NaN if it means missing."),
+        (xp.isinf(X), "Infinite values", "Replace infinity by NaN if it means missing."),
         (X < 0, "Negative values", "Shift or clip the data, or set them to NaN if they are missing."),
     ):
         bad &= ~missing
-        if bad.any():
-            row, column = np.argwhere(bad)[0]
+        if xp.any(bad):
+            row, column, value = _first(bad, X, xp)
             raise ValueError(
                 f"{what} in data passed to {name}: X must be finite and non-negative (NaN means missing, inf is not "
-                f"allowed); {bad.sum()} of {X.size} entries are not, the first is {X[row, column]} at sample {row}, "
-                f"feature {column}. {advice}"
+                f"allowed); {int(xp.count_nonzero(bad))} of {size(X)} entries are not, the first is {value} at sample "
+                f"{row}, feature {column}. {advice}"
             )
 
 
-def _warn_of_empty(missing: Matrix, name: str) -> None:
+def _first(chosen: Array, values: Array, xp: Namespace) -> tuple[int, int, float]:
+    """Return row, column and value of the first entry that is chosen."""
+    row, column = (int(positions[0]) for positions in xp.nonzero(chosen))
+    return row, column, float(values[row, column])
+
+
+def _warn_of_empty(missing: Array, name: str, xp: Namespace) -> None:
     """Warn of samples and features that hold nothing: their codes and components will be zero."""
     for axis, what, result in ((1, "sample", "codes"), (0, "feature", "components")):
-        empty = np.flatnonzero(missing.all(axis=axis))
+        empty = np.flatnonzero(to_host(xp.all(missing, axis=axis)))
         if empty.size:
             shown = ", ".join(map(str, empty[:5])) + (", ..." if empty.size > 5 else "")
             warnings.warn(

@@ -26,7 +26,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from robustnmf.arrays import Array, Blocks, Namespace
+from robustnmf.arrays import Array, Blocks, Namespace, zip_blocks
 from robustnmf.engines import counting
 from robustnmf.engines.lazy import (
     ComputedBlock,
@@ -41,7 +41,7 @@ from robustnmf.engines.lazy import (
     resolve,
     same,
 )
-from robustnmf.engines.numpy_engine import NumPyEngine, _add, _single_threaded_blas, _zip_blocks
+from robustnmf.engines.numpy_engine import NumPyEngine, _add, _single_threaded_blas
 from robustnmf.engines.sources import BLOCK_BYTES, FileRows, Rows, cuts_like, optional, sources
 from robustnmf.engines.streaming_engine import check_gathered
 
@@ -190,6 +190,15 @@ class DaskEngine:
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         limits = [worker["memory_limit"] for worker in workers]
         return sum(limits) if all(limits) else int(optional("psutil", "dask").virtual_memory().total)
+
+    def place(self, values: Any, dtype: Any = None) -> Array:
+        """Return a number or an array as one of the client: what is small is sent where it is needed."""
+        return self.local.place(values, dtype)
+
+    @property
+    def rows_at_a_time(self) -> int | None:
+        """Rows of the basis that a step is made for at a time, by the client."""
+        return self.local.rows_at_a_time
 
     def split(self, X: Array, like: Blocks | None = None) -> Blocks:
         """Spread an array of the client over the workers, or cut a small one."""
@@ -358,7 +367,7 @@ class DaskEngine:
         **options: Any,
     ) -> list[Any]:
         """Return futures of a function's work on groups of blocks."""
-        arguments = _zip_blocks(blocks)
+        arguments = zip_blocks(blocks)
         common = Shared(self._with_here(shared))
         tasks, held = [], []
         for start, stop in self._groups(len(arguments)):

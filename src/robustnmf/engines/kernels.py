@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from robustnmf.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface, Squared, Truncated
+from robustnmf.solvers.shared_gram import judging_features
 
 # Rows are worked on by tiles whose residuals and weights stay in the cache.
 TILE_ENTRIES = 2**15
@@ -234,6 +235,12 @@ class Shared(NamedTuple):
     """Penalty, (r,)."""
     ridge: Any
     """The same, its curvature."""
+    run: int
+    """Judges of a step are so many consecutive columns"""
+    skip: int
+    """of every so many,"""
+    n_judges: int
+    """and so many in all."""
 
 
 def row_medians(A: Any) -> Any:
@@ -242,13 +249,14 @@ def row_medians(A: Any) -> Any:
     return np.partition(A, middle, axis=1)[:, middle]
 
 
-def rule_of(loss: Any, scale: Any, cut: Any, Y: Any) -> Rule | None:
+def rule_of(loss: Any, scale: Any, cut: Any, Y: Any, rank: int) -> Rule | None:
     """Return the rule of a weighting for data Y (B, p), or None if it has none.
 
     Parameters
     ----------
     scale : a number, or one per row (B, 1).
     cut : None, or thresholds (p,).
+    rank : any will do.
     """
     cap = inf
     if isinstance(loss, Truncated):
@@ -361,8 +369,11 @@ def _step(
         bend = number(0)
         for k in range(r):
             bend += shared.ridge * move[b, k] * move[b, k]
-        for i in range(p):
-            bend += Q[b, i] * S[b, i] * S[b, i]
+        if shared.n_judges == p:
+            for i in range(p):
+                bend += Q[b, i] * S[b, i] * S[b, i]
+        else:
+            bend += _judged(Q[b], S[b], shared, curvature[b])
         length = number(1)
         if bend > 0 and slope < number(0.5) * bend:
             length = max(slope / bend, number(0))
@@ -370,6 +381,20 @@ def _step(
             R[b, i] -= length * S[b, i]
         for k in range(r):
             new[b, k] = max(X[b, k] + length * move[b, k], number(0))
+
+
+@njit(**_FAST)
+def _judged(q: Any, along: Any, shared: Any, curvature: Any) -> Any:
+    """Return the curvature along a move, by some entries that stand for all; q, along : (p,), curvature : (r,)."""
+    bend, seen, total = q.dtype.type(0), q.dtype.type(0), q.dtype.type(0)
+    for judge in range(shared.n_judges):
+        i = judge // shared.run * shared.skip + judge % shared.run
+        bend += q[i] * along[i] * along[i]
+        for k in range(len(curvature)):
+            seen += q[i] * shared.squares[i, k]
+    for k in range(len(curvature)):
+        total += curvature[k] - shared.ridge
+    return bend * total / seen if seen > 0 else q.dtype.type(0)
 
 
 @njit(**_FAST)
@@ -414,9 +439,9 @@ def improve(Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: Rul
     ----------
     Y, M : (B, p), M may be None; X : (B, r); A : (p, r); linear : (r,) and ridge, the penalty.
     """
-    ridge, work = Y.dtype.type(ridge), _work_space(Y)
+    ridge, work, how = Y.dtype.type(ridge), _work_space(Y), judging_features(Y.shape[1])
     nothing = np.empty((0, Y.shape[1]), dtype=Y.dtype)  # not a part of Y, which may be read-only
-    return _visit(Y, M, _NOTHING_HIDDEN, X, A, linear, ridge, rule, sweeps, _NO_JUDGES, nothing, False, *work)[0]
+    return _visit(Y, M, _NOTHING_HIDDEN, X, A, linear, ridge, rule, sweeps, how, _NO_JUDGES, nothing, False, *work)[0]
 
 
 @_contiguous
@@ -436,8 +461,8 @@ def visit(
     """
     hidden = _NOTHING_HIDDEN if hidden is None else hidden
     kept = np.empty((judges.size, Y.shape[1]), dtype=Y.dtype)
-    ridge, work = Y.dtype.type(ridge), _work_space(Y)
-    new, descent, curvature = _visit(Y, M, hidden, X, A, linear, ridge, rule, sweeps, judges, kept, True, *work)
+    ridge, work, how = Y.dtype.type(ridge), _work_space(Y), judging_features(Y.shape[1])
+    new, descent, curvature = _visit(Y, M, hidden, X, A, linear, ridge, rule, sweeps, how, judges, kept, True, *work)
     return new, kept, descent, curvature
 
 
@@ -456,6 +481,7 @@ def _visit(
     ridge: Any,
     rule: Any,
     sweeps: int,
+    judging: Any,
     judges: Any,
     kept: Any,
     with_basis: bool,
@@ -467,7 +493,7 @@ def _visit(
 
     Rows are worked on by tiles, as many as R has; a panel of tiles, as Q and S, is summed up at a time.
     """
-    shared = Shared(A, np.ascontiguousarray(A.T), np.empty_like(A), np.dot(A.T, A), linear, ridge)
+    shared = Shared(A, np.ascontiguousarray(A.T), np.empty_like(A), np.dot(A.T, A), linear, ridge, *judging)
     _square(A, shared.squares)
     new, squares = np.empty_like(X), np.empty_like(X)
     descent, curvature, part = np.zeros_like(A), np.zeros_like(A), np.empty_like(A)

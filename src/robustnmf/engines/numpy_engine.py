@@ -18,11 +18,14 @@ import array_api_compat.numpy as xp
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from robustnmf.arrays import Array, Blocks, Namespace
+from robustnmf.arrays import Array, Blocks, Namespace, transposed, zip_blocks
+from robustnmf.engines.cuts import cuts_of
 from robustnmf.engines.lazy import resolve
 
 # Entries of X in a block: 2 MiB in float64, so that a block's residuals and weights stay in the cache.
 BLOCK_ENTRIES = 2**18
+# Rows of a factor that a thread works on at a time.
+ROWS = 256
 # Partial sums over blocks that exist at a time.
 MOST_SUMS = 32
 
@@ -44,6 +47,7 @@ class NumPyEngine:
         self.xp: Namespace = xp
         self.n_threads = _default_threads() if n_threads is None else n_threads
         self.block_entries = BLOCK_ENTRIES if block_entries is None else block_entries
+        self.rows_at_a_time: int | None = ROWS
         self._pool: ThreadPoolExecutor | None = None
 
     @contextmanager
@@ -55,10 +59,22 @@ class NumPyEngine:
             finally:
                 self._pool = None
 
+    def place(self, values: Any, dtype: Any = None) -> Array:
+        """Return a number or an array as an array of NumPy."""
+        return np.asarray(values, dtype=dtype)
+
+    def adopt(self, X: Any) -> Array | None:
+        """Return None: all that comes to the host is looked at by scikit-learn."""
+        return None
+
+    def house(self, X: Any) -> Array:
+        """Return X itself."""
+        return X
+
     def split(self, X: Array, like: Blocks | None = None) -> Blocks:
         """Return views of blocks of rows, cut by the number of columns of X or as the blocks `like`."""
         if like is None:
-            return [X[rows] for rows in self._cuts(*X.shape)]
+            return [X[rows] for rows in cuts_of(len(X), X.shape[1], self.block_entries)]
         ends = np.cumsum([len(block) for block in like])
         return [X[end - len(block) : end] for end, block in zip(ends, like, strict=True)]
 
@@ -85,10 +101,23 @@ class NumPyEngine:
 
     def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
         """Apply the function to every block."""
-        arguments = _zip_blocks(blocks)
+        arguments = zip_blocks(blocks)
         if getattr(function, "is_light", False):
-            return _transposed([function(*block, **shared, xp=xp) for block in arguments])
-        return _transposed(self._each(lambda *block: function(*block, **shared, xp=xp), arguments))
+            return transposed([function(*block, **shared, xp=xp) for block in arguments])
+        return transposed(self._each(lambda *block: function(*block, **shared, xp=xp), arguments))
+
+    def fill(
+        self, targets: Sequence[Blocks], function: Callable[..., Any], *blocks: Blocks | None, **shared: Any
+    ) -> Any:
+        """Write the first results of the function into the target blocks, and return the others."""
+
+        def apply(into: tuple[Array, ...], block: tuple[Any, ...]) -> Any:
+            results = function(*block, **shared, xp=xp)
+            for target, result in zip(into, results, strict=False):
+                target[...] = result
+            return results[len(into) :]
+
+        return transposed(self._each(apply, list(zip(zip(*targets, strict=True), zip_blocks(blocks), strict=True))))
 
     def map_features(
         self, function: Callable[..., Any], V: Blocks, M: Blocks | None, *rows: Array | None, **shared: Any
@@ -101,7 +130,7 @@ class NumPyEngine:
             return function(_feature_rows(V, cut), observed, *sliced, **shared, xp=xp)
 
         n_samples, n_features = sum(len(block) for block in V), V[0].shape[1]
-        return self.join(self._each(apply, [(cut,) for cut in self._cuts(n_features, n_samples)]))
+        return self.join(self._each(apply, [(cut,) for cut in cuts_of(n_features, n_samples, self.block_entries)]))
 
     def sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
         """Apply the function to every block and add up, in the order of the blocks."""
@@ -112,7 +141,7 @@ class NumPyEngine:
 
         Sums are taken over a few runs of consecutive blocks, then over the runs: no more of them exist at a time.
         """
-        arguments = _zip_blocks(blocks)
+        arguments = zip_blocks(blocks)
 
         def run(start: int, end: int) -> tuple[list[Any], Any]:
             mapped, total = [], None
@@ -125,7 +154,7 @@ class NumPyEngine:
         n_runs = min(len(arguments), MOST_SUMS)
         ends = [len(arguments) * (i + 1) // n_runs for i in range(n_runs)]
         results = self._each(run, list(zip([0, *ends[:-1]], ends, strict=True)))
-        return _transposed([kept for mapped, _ in results for kept in mapped]), reduce(
+        return transposed([kept for mapped, _ in results for kept in mapped]), reduce(
             _add, [part for _, part in results]
         )
 
@@ -146,12 +175,6 @@ class NumPyEngine:
 
         twin: Callable[..., Any] | None = getattr(kernels, name, None)
         return twin
-
-    def _cuts(self, n_rows: int, n_columns: int) -> list[slice]:
-        """Return slices of rows with about `block_entries` entries each, all of nearly the same length."""
-        n_blocks = min(n_rows, max(1, ceil(n_rows * n_columns / self.block_entries)))
-        ends = [n_rows * (i + 1) // n_blocks for i in range(n_blocks)]
-        return [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
     def _each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the results for every tuple of arguments; this thread works on them and the pool, if any, helps."""
@@ -232,17 +255,6 @@ _single_threaded_blas = _SingleThreadedBlas()
 def _add(total: Any, part: Any) -> Any:
     """Return the sum of two numbers, arrays, or tuples of them."""
     return tuple(map(np.add, total, part)) if isinstance(total, tuple) else np.add(total, part)
-
-
-def _transposed(results: list[Any]) -> Any:
-    """Return a list of results; for a list of tuples, the tuple of lists."""
-    return tuple(map(list, zip(*results, strict=True))) if isinstance(results[0], tuple) else results
-
-
-def _zip_blocks(blocks: Sequence[Blocks | None]) -> list[tuple[Any, ...]]:
-    """Return one tuple of arrays per block; None stands for None in every block."""
-    n_blocks = next(len(b) for b in blocks if b is not None)
-    return list(zip(*([None] * n_blocks if b is None else b for b in blocks), strict=True))
 
 
 def _feature_rows(blocks: Blocks, cut: slice) -> Array:

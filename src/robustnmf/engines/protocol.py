@@ -6,7 +6,7 @@ is the special case. Functions given to an engine are plain functions of arrays 
 as keyword `xp`; they must not depend on how the data was cut.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -39,6 +39,23 @@ class Engine(Protocol):
     xp: Namespace
     gathers_features: bool
     """Whether `map_features` may be asked for any data; where it would move all of it, sums have to do."""
+    rows_at_a_time: int | None
+    """Rows of a factor that a step is made for at a time; None for all."""
+
+    def place(self, values: Any, dtype: Any = None) -> Array:
+        """Return a number, or an array of the host, as an array where the engine works."""
+        ...
+
+    def adopt(self, X: Any) -> Array | None:
+        """Return an array that is where the engine works, of whatever library, as a floating one of its own.
+
+        None for anything else: lists, data frames, arrays of the host.
+        """
+        ...
+
+    def house(self, X: Any) -> Array:
+        """Return a matrix of the host where its blocks are to live: with the engine, or where it is if too large."""
+        ...
 
     def split(self, X: Array, like: Blocks | None = None) -> Blocks:
         """Cut an array with samples in rows, shape (n, anything), into blocks of samples, or as `like` is cut."""
@@ -72,6 +89,15 @@ class Engine(Protocol):
 
         A function that returns a tuple of arrays gives a tuple of blocks. One that is marked `light` is over before
         another thread could have begun.
+        """
+        ...
+
+    def fill(
+        self, targets: Sequence[Blocks], function: Callable[..., Any], *blocks: Blocks | None, **shared: Any
+    ) -> Any:
+        """Apply a function that returns a tuple to every block, as `map` does, but write its first results.
+
+        They go into the blocks of `targets`, which may be those of an argument; the other results are returned.
         """
         ...
 

@@ -37,7 +37,7 @@ class HALS:
             for rows in problem.chunks():
                 X[rows] = self._sweep(problem[rows], X[rows], engine)
         else:
-            linear, ridge = problem.penalty or (xp.zeros(X.shape[1], dtype=X.dtype), 0.0)
+            linear, ridge = problem.penalty or (xp.zeros_like(X[0]), 0.0)
             At, Y, Q = (xp.asarray(a, order="C") for a in (problem.A.T, problem.Y, problem.Q))
             kernel(At, Y, Q, linear, X.dtype.type(ridge), X, self.max_iter, self.tol)
         return X
@@ -56,7 +56,7 @@ def coordinate_descent(
     ----------
     G : (B, r, r) or (1, r, r); rhs : (B, r).
     """
-    active = xp.ones(X.shape[0], dtype=xp.bool)
+    active = xp.ones_like(X[:, 0], dtype=xp.bool)
     for _ in range(max_iter):
         before = xp.asarray(X, copy=True)
         for k in range(first, X.shape[1]):

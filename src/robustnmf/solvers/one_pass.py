@@ -9,18 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from robustnmf.arrays import Array, Blocks, Namespace
+from robustnmf.arrays import Array, Blocks, Namespace, device
 from robustnmf.engines.protocol import Engine
 from robustnmf.heldout import without
 from robustnmf.penalties import Penalties, Penalty
 from robustnmf.solvers.problem import Problem
-from robustnmf.solvers.shared_gram import SharedGram, advance, propose
+from robustnmf.solvers.shared_gram import SharedGram, advance, judging_samples, propose
 from robustnmf.weighting import Weighting
-
-# Whether a step of the basis has to be shortened is judged by all samples, or by so many that are evenly spread.
-MOST_JUDGES = 256
-# Features of the basis that a thread works on at a time.
-FEATURES = 256
 
 
 def sweep(
@@ -46,15 +41,22 @@ def sweep(
         Columns of W, the first ones, that stay as they are.
     """
     xp, scale = engine.xp, weighting.scale
-    judges = _judges([len(block) for block in V])
     penalty = penalties.of(penalties.codes, W, scale, xp)
+    kernel, rule = engine.kernel("sweep"), _rule(weighting, V[0], W.shape[1], engine)
+    if kernel is not None and rule is not None and not penalties.product:
+        on_basis = penalties.of(penalties.basis, W, scale, xp) or _no_penalty(W, xp)
+        on_both = (*(penalty or _no_penalty(W, xp)), *on_basis)
+        new: tuple[Array, Blocks] = kernel(V, M, hidden, W, Ht, on_both, fixed, rule, solver.max_iter)
+        return new
+    judges = [engine.place(rows) for rows in _judges([len(block) for block in V])]
     (Ht, weights, codes), sums = engine.map_and_sum(
         _visit, V, M, hidden, Ht, judges, W=W, penalty=penalty, weighting=weighting, solver=solver, engine=engine
     )
     if fixed == W.shape[1]:
         return W, Ht
     descent, curvature, gram, total = sums
-    features = np.array_split(np.arange(len(W)), range(FEATURES, len(W), FEATURES))
+    some = engine.rows_at_a_time or len(W)
+    features = np.array_split(np.arange(len(W)), range(some, len(W), some))
     parts = (engine.split(array, like=features) for array in (W, descent, curvature))
     shared = {
         "gram": gram,
@@ -81,7 +83,7 @@ def improve(
 ) -> Array:
     """Reweight by the current residuals and improve X in Y ~ X A', row by row."""
     xp = engine.xp
-    rule, kernel = _rule(weighting, Y, engine), engine.kernel("improve")
+    rule, kernel = _rule(weighting, Y, X.shape[1], engine), engine.kernel("improve")
     if rule is not None and kernel is not None:
         linear, ridge = penalty or _no_penalty(X, xp)
         return kernel(Y, M, X, A, linear, ridge, rule, solver.max_iter)
@@ -110,7 +112,7 @@ def _visit(
     Codes (B, r), and weights and codes of those samples that judge, (judges, m) and (judges, r); what is to be summed
     over the blocks: descent and curvature of the basis (m, r), X' X (r, r), and the sum of the codes (r,).
     """
-    rule, kernel = _rule(weighting, Y, engine), engine.kernel("visit")
+    rule, kernel = _rule(weighting, Y, X.shape[1], engine), engine.kernel("visit")
     if rule is not None and kernel is not None:
         linear, ridge = penalty or _no_penalty(X, xp)
         X, weights, descent, curvature = kernel(Y, M, hidden, X, judges, W, linear, ridge, rule, solver.max_iter)
@@ -144,7 +146,7 @@ def _improve_basis(
     descent = descent - linear - ridge * W
     steepness = curvature + ridge
     if fixed:  # what has no curvature is not moved
-        steepness = xp.where(xp.arange(W.shape[1]) < fixed, 0, steepness)
+        steepness = xp.where(xp.arange(W.shape[1], device=device(W)) < fixed, 0, steepness)
     move = propose(gram, descent, steepness, W, max_iter, engine)
     first, last = int(features[0]), int(features[-1]) + 1
     bend, seen = _bend(weights[:, first:last], codes, move, xp)
@@ -167,18 +169,18 @@ def _bend(Q: Array, X: Array, move: Array, xp: Namespace) -> tuple[Array, Array]
 
 def _no_penalty(X: Array, xp: Namespace) -> Penalty:
     """Return a penalty of zero on the rows of X."""
-    return Penalty(xp.zeros(X.shape[1], dtype=X.dtype))
+    return Penalty(xp.zeros_like(X[0]))
 
 
 def _judges(lengths: list[int]) -> Blocks:
     """Return which samples judge a step of the basis, by their number in a block of each length."""
-    every, firsts = -(-sum(lengths) // MOST_JUDGES), np.cumsum([0, *lengths[:-1]])
+    every, firsts = judging_samples(sum(lengths)), np.cumsum([0, *lengths[:-1]])
     return [np.arange(-first % every, length, every) for first, length in zip(firsts, lengths, strict=True)]
 
 
-def _rule(weighting: Weighting, Y: Array, engine: Engine) -> Any:
+def _rule(weighting: Weighting, Y: Array, rank: int, engine: Engine) -> Any:
     """Return the weighting in the form that kernels understand, or None if they do not."""
     make = engine.kernel("rule_of")
     if make is None or weighting.is_spatial or weighting.loss.group == "sample":
         return None
-    return make(weighting.loss, weighting.scale, weighting.cut, Y)
+    return make(weighting.loss, weighting.scale, weighting.cut, Y, rank)

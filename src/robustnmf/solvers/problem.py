@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from robustnmf.arrays import Array, Namespace
+from robustnmf.arrays import Array, Namespace, device
 from robustnmf.penalties import Penalty
 
 # Entries of the largest temporary array when Gram matrices are formed: 64 MiB in float64.
@@ -66,7 +66,7 @@ class Problem:
         gram = self._gram()
         if self.penalty is None or not self.penalty.ridge:
             return gram
-        return gram + self.penalty.ridge * self.xp.eye(gram.shape[1], dtype=gram.dtype)
+        return gram + self.penalty.ridge * self.xp.eye(gram.shape[1], dtype=gram.dtype, device=device(gram))
 
     def _gram(self) -> Array:
         if self.sums is not None:
@@ -105,8 +105,8 @@ class Problem:
 
 def packed_square(A: Array, xp: Namespace) -> Array:
     """Return the products of all pairs of columns of A (p, r), each pair once, (p, r (r + 1) / 2)."""
-    left, right = np.triu_indices(A.shape[1])
-    return xp.take(A, xp.asarray(left), axis=1) * xp.take(A, xp.asarray(right), axis=1)
+    first, second = (xp.take(A, xp.asarray(side, device=device(A)), axis=1) for side in np.triu_indices(A.shape[1]))
+    return first * second
 
 
 def unpacked(packed: Array, r: int, xp: Namespace) -> Array:
@@ -114,4 +114,5 @@ def unpacked(packed: Array, r: int, xp: Namespace) -> Array:
     left, right = np.triu_indices(r)
     position = np.zeros((r, r), dtype=np.int64)
     position[left, right] = position[right, left] = np.arange(left.size)
-    return xp.reshape(xp.take(packed, xp.asarray(position.ravel()), axis=1), (-1, r, r))
+    places = xp.asarray(position.ravel(), device=device(packed))
+    return xp.reshape(xp.take(packed, places, axis=1), (-1, r, r))

@@ -3,9 +3,14 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from robustnmf.arrays import Array, Namespace
+from robustnmf.arrays import Array, Namespace, device
 from robustnmf.engines.protocol import Engine
 from robustnmf.solvers.problem import Problem
+
+# A step of the basis is judged by all samples, or by so many that are evenly spread.
+MOST_JUDGES = 256
+# A step of a code is judged by all entries of its sample if there are no more than so many, else by some, in runs.
+ALL_JUDGE, SOME_JUDGE, RUN = 1024, 512, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +47,40 @@ class SharedGram:
         linear, ridge = problem.penalty or (0.0, 0.0)
         descent = descent - linear - ridge * X0
         move = propose(G, descent, curvature + ridge, X0, self.max_iter, engine)
-        along = move @ A.T
-        bend = xp.sum(along * along if Q is None else Q * along * along, axis=1) + ridge * xp.sum(move * move, axis=1)
+        bend = _bend(A, Q, move, curvature, xp) + ridge * xp.sum(move * move, axis=1)
         return advance(X0, move, descent, bend, xp)
+
+
+def judging_samples(n: int) -> int:
+    """Return by which of n samples a step of the basis is judged: every so many."""
+    return -(-n // MOST_JUDGES)
+
+
+def judging_features(p: int) -> tuple[int, int, int]:
+    """Return by which of p entries of a sample a step of its code is judged: (run, skip, count).
+
+    By all, or in very wide data by `count` in `run` consecutive ones of every `skip`, which memory gives up together.
+    """
+    if p <= ALL_JUDGE:
+        return p, p, p
+    skip = p // (SOME_JUDGE // RUN)
+    return RUN, skip - skip % RUN, SOME_JUDGE
+
+
+def _bend(A: Array, Q: Array | None, move: Array, curvature: Array, xp: Namespace) -> Array:
+    """Return the curvature of the objective along the move of every problem, (B,)."""
+    p = A.shape[0]
+    run, skip, count = judging_features(p)
+    if count == p:
+        along = move @ A.T
+        return xp.sum(along * along if Q is None else Q * along * along, axis=1)
+    judges = xp.arange(count, device=device(A))
+    judges = judges // run * skip + judges % run
+    A = A[judges]
+    Q = xp.ones_like(move[:, :1] * A[None, :, 0]) if Q is None else Q[:, judges]
+    seen = Q @ xp.sum(A * A, axis=1)
+    along = move @ A.T
+    return xp.sum(Q * along * along, axis=1) * xp.sum(curvature, axis=1) / xp.where(seen > 0, seen, 1)
 
 
 def propose(G: Array, descent: Array, curvature: Array, X0: Array, max_iter: int, engine: Engine) -> Array:

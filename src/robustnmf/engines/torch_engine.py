@@ -1,0 +1,322 @@
+"""The engine for Torch tensors: one GPU (CUDA, or Apple's MPS), or the CPU.
+
+The functions of the core run as they are, with Torch as their array library: the portable path. On CUDA the steps that
+read the data have faster twins in Triton (`robustnmf.engines.triton_kernels`), where that is installed.
+
+Data that is too large for the memory of the device stays in that of the host and streams: while one block is worked on,
+the next is on its way.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import reduce
+from math import inf
+from pathlib import Path
+from typing import Any, Literal
+
+import array_api_compat.torch as xp
+import numpy as np
+import torch
+
+from robustnmf.arrays import Array, Blocks, Namespace, is_foreign, is_on_host, transposed, zip_blocks
+from robustnmf.engines.cuts import cuts_of
+from robustnmf.engines.lazy import resolve
+
+# Entries of X in a block: what the portable path needs beside the data is a few times that.
+BLOCK_ENTRIES = {"cuda": 2**26, "mps": 2**24, "cpu": 2**20}
+# Data may take this share of the memory that is free; the rest is for weights, outliers and what a step needs.
+DATA_SHARE = 0.3
+# Entries of a block that is on its way while another is worked on.
+STREAMED_ENTRIES = 2**26
+
+
+class TorchEngine:
+    """Tensors on one device.
+
+    Parameters
+    ----------
+    device : str or torch.device
+        Where the work is done: "cuda", "cuda:1", "mps", "cpu".
+    block_entries : int or None
+        Entries of the data matrix in one block; None takes `BLOCK_ENTRIES`.
+    memory : int or None
+        Bytes of the device that data may take before it streams; None takes `DATA_SHARE` of what is free.
+    use_triton : bool
+        Whether to use kernels in Triton where they can be.
+    """
+
+    gathers_features = True
+
+    def __init__(
+        self,
+        device: Any = "cuda",
+        block_entries: int | None = None,
+        memory: int | None = None,
+        *,
+        use_triton: bool = True,
+    ) -> None:
+        self.device = _available(device)
+        self.xp: Namespace = _WithoutDoubles() if self.device.type == "mps" else xp
+        self.block_entries = BLOCK_ENTRIES[self.device.type] if block_entries is None else block_entries
+        self.memory = memory
+        self.rows_at_a_time: int | None = None
+        self._kernels = _kernels_for(self.device) if use_triton else None
+        self._arrivals = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
+        self._pinned: list[int] = []
+
+    @property
+    def path(self) -> str:
+        """How steps that read the data are computed: "triton" or "torch"."""
+        return "torch" if self._kernels is None else "triton"
+
+    @contextmanager
+    def running(self) -> Iterator["TorchEngine"]:
+        """Multiply matrices in full precision, and keep no record for derivatives, for the length of a fit."""
+        precision = torch.get_float32_matmul_precision()
+        here = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
+        with torch.no_grad(), here:
+            torch.set_float32_matmul_precision("highest")
+            try:
+                yield self
+            finally:
+                torch.set_float32_matmul_precision(precision)
+                self._unpin()
+
+    def place(self, values: Any, dtype: Any = None) -> Array:
+        """Return a number or an array of the host as a tensor on the device."""
+        if isinstance(values, np.ndarray) and not values.flags.writeable:
+            values = values.copy()  # Torch has no read-only tensors
+        return torch.as_tensor(values, dtype=dtype, device=self.device)
+
+    def adopt(self, X: Any) -> Array | None:
+        """Return a tensor, or an array of another library on a device, as a floating tensor on this device."""
+        if not is_foreign(X):
+            return None
+        if not isinstance(X, torch.Tensor):
+            if is_on_host(X):
+                return None
+            X = torch.utils.dlpack.from_dlpack(X)
+        if not self._is_here(X) and X.nbytes > self._room():
+            return None
+        if X.is_complex():
+            raise ValueError(f"Complex data not supported: X must be real and non-negative; its dtype is {X.dtype}.")
+        narrow = X.is_floating_point() and X.dtype != torch.float64
+        return X.detach().to(self.device, torch.float32 if narrow else self.xp.float64).contiguous()
+
+    def house(self, X: Any) -> Array:
+        """Return a matrix on the device, or on the host if it is too large."""
+        if isinstance(X, np.ndarray):
+            X = torch.from_numpy(X if X.flags.writeable else X.copy())  # Torch has no read-only tensors
+        if self.device.type == "mps":
+            X = X.to(torch.float32)
+        return X if self._is_here(X) or X.nbytes > self._room() else X.to(self.device)
+
+    def split(self, X: Array, like: Blocks | None = None) -> Blocks:
+        """Return blocks of rows on the device, or on the host for data that is too large for it."""
+        if like is None:
+            X = self.house(X)
+            if not self._is_here(X):
+                self._pin(X)
+            entries = self.block_entries if self._is_here(X) else min(self.block_entries, STREAMED_ENTRIES)
+            return [X[rows] for rows in cuts_of(len(X), X.shape[1], entries)]
+        lengths = [len(block) for block in like]
+        if not isinstance(X, torch.Tensor) or not self._streams(like):
+            X = self.place(X)
+        return list(torch.split(X, lengths))
+
+    def join(self, blocks: Blocks) -> Array:
+        """Return the blocks as one tensor."""
+        return blocks[0] if len(blocks) == 1 else torch.cat(list(blocks))
+
+    def regroup(self, blocks: Blocks, n_rows: int) -> Blocks:
+        """Return all rows, joined, in blocks of `n_rows`."""
+        return list(torch.split(self.join(blocks), n_rows))
+
+    def hold(self, blocks: Blocks) -> Blocks:
+        """Return the blocks on the device."""
+        return [self.place(resolve(block, {}, self)) for block in blocks]
+
+    def reaches(self, folder: Path) -> bool:
+        """Return True: everything is done by this machine."""
+        return True
+
+    def anchor(self, blocks: Blocks) -> Blocks:
+        """Return the blocks: tensors do not remember how they were made."""
+        return blocks
+
+    def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
+        """Apply the function to every block."""
+        return transposed([function(*block, **shared, xp=self.xp) for block in self._arriving(zip_blocks(blocks))])
+
+    def fill(
+        self, targets: Sequence[Blocks], function: Callable[..., Any], *blocks: Blocks | None, **shared: Any
+    ) -> Any:
+        """Write the first results of the function into the target blocks, and return the others."""
+        rest = []
+        for block, *into in zip(self._arriving(zip_blocks(blocks)), *targets, strict=True):
+            results = function(*block, **shared, xp=self.xp)
+            for target, result in zip(into, results, strict=False):
+                target.copy_(result)
+            rest.append(results[len(into) :])
+        return transposed(rest)
+
+    def map_features(
+        self, function: Callable[..., Any], V: Blocks, M: Blocks | None, *rows: Array | None, **shared: Any
+    ) -> Array:
+        """Apply the function to blocks of features, gathered from the blocks of samples."""
+        n_samples, n_features = sum(len(block) for block in V), V[0].shape[1]
+        results = []
+        for cut in cuts_of(n_features, n_samples, self.block_entries):
+            observed = None if M is None else self._feature_rows(M, cut)
+            sliced = [None if a is None else a[cut] for a in rows]
+            results.append(function(self._feature_rows(V, cut), observed, *sliced, **shared, xp=self.xp))
+        return self.join(results)
+
+    def sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
+        """Apply the function to every block and add up, in the order of the blocks."""
+        return self.map_and_sum(lambda *block, **kwargs: (None, function(*block, **kwargs)), *blocks, **shared)[1]
+
+    def map_and_sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> tuple[Any, Any]:
+        """Apply the function to every block, keep the first of its results and add up the second."""
+        results = [function(*block, **shared, xp=self.xp) for block in self._arriving(zip_blocks(blocks))]
+        return transposed([kept for kept, _ in results]), reduce(_add, [part for _, part in results])
+
+    def quantile(self, A: Blocks, M: Blocks | None, q: float, *, axis: Literal["feature"] | None = None) -> Array:
+        """Return an exact weighted quantile of non-negative entries, by bisection: nothing is sorted or gathered.
+
+        Non-negative floating-point numbers are ordered like their bits, so that 31 or 63 halvings find the entry.
+        """
+        over = {"dim": 0} if axis == "feature" else {}
+        weight = self._weight(A, M, None, over)
+        # Weights such as 1/3 are rounded: a sum that reaches the share to within that rounding has reached it.
+        rounding = 0.0 if M is None else 4 * torch.finfo(M[0].dtype).eps
+        share = torch.ceil(q * weight) if M is None else (q - rounding) * weight
+        share = share.clamp(min=torch.finfo(share.dtype).tiny)  # at least one entry
+        bits = torch.int32 if A[0].dtype == torch.float32 else torch.int64
+        low = torch.full_like(weight, -1, dtype=torch.int64)
+        high = torch.full_like(low, int(_bits(torch.tensor(torch.inf, dtype=A[0].dtype))))
+        for _ in range(torch.iinfo(bits).bits):
+            middle = low + torch.div(high - low, 2, rounding_mode="floor")
+            reached = self._weight(A, M, middle.to(bits), over) >= share
+            low, high = torch.where(reached, low, middle), torch.where(reached, middle, high)
+        value = high.to(bits).view(A[0].dtype)
+        return torch.where(weight > 0, value, torch.zeros_like(value))
+
+    def kernel(self, name: str) -> Callable[..., Any] | None:
+        """Return the Triton twin of a reference function, on CUDA."""
+        twin: Callable[..., Any] | None = getattr(self._kernels, name, None)
+        return twin
+
+    def _weight(self, A: Blocks, M: Blocks | None, limit: Any, over: dict[str, int]) -> Any:
+        """Return the weight of entries whose bits are not above the limit, of all for None."""
+
+        def of_block(a: Array, m: Array | None, *, xp: Namespace) -> Array:
+            weights = torch.ones_like(a, dtype=torch.bool) if m is None else m.to(self.xp.float64)
+            if limit is not None:
+                below = _bits(a) <= limit
+                weights = below if m is None else weights * below
+            return torch.sum(weights, dtype=torch.int64 if m is None else self.xp.float64, **over)
+
+        return self.sum(of_block, A, M).to(self.xp.float64)
+
+    def _is_here(self, X: Any) -> bool:
+        return bool(X.device.type == self.device.type)
+
+    def _streams(self, blocks: Blocks) -> bool:
+        """Return whether blocks of data stayed on the host."""
+        return any(isinstance(block, torch.Tensor) and not self._is_here(block) for block in blocks)
+
+    def _room(self) -> float:
+        """Return how many bytes data may take; only on CUDA it can stream."""
+        if self.device.type != "cuda":
+            return inf
+        return DATA_SHARE * torch.cuda.mem_get_info(self.device)[0] if self.memory is None else self.memory
+
+    def _pin(self, X: Array) -> None:
+        """Lock the pages of host data, so that copies do not wait for the processor; without, they are slower."""
+        if not X.is_pinned() and torch.cuda.cudart().cudaHostRegister(X.data_ptr(), X.nbytes, 0).value == 0:
+            self._pinned.append(X.data_ptr())
+
+    def _unpin(self) -> None:
+        torch_runtime = torch.cuda.cudart() if self._pinned else None
+        while self._pinned:
+            torch_runtime.cudaHostUnregister(self._pinned.pop())  # type: ignore[union-attr]
+
+    def _arriving(self, arguments: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        """Yield the arguments with tensors of the host on the device, the next being copied while one is worked on."""
+        if self._arrivals is None or not any(self._is_away(a) for a in arguments[0]):
+            yield from arguments
+            return
+        coming = self._fetch(arguments[0])
+        for following in [*arguments[1:], None]:
+            torch.cuda.current_stream(self.device).wait_stream(self._arrivals)
+            block = coming
+            if following is not None:
+                coming = self._fetch(following)
+            yield block
+            for original, here in zip(arguments[0], block, strict=True):
+                if self._is_away(original):
+                    here.record_stream(torch.cuda.current_stream(self.device))
+
+    def _fetch(self, block: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Begin to copy a block to the device, behind what is worked on now but not waiting for it."""
+        with torch.cuda.stream(self._arrivals):
+            return tuple(a.to(self.device, non_blocking=True) if self._is_away(a) else a for a in block)
+
+    def _is_away(self, a: Any) -> bool:
+        return isinstance(a, torch.Tensor) and not self._is_here(a)
+
+    def _feature_rows(self, blocks: Blocks, cut: slice) -> Array:
+        """Return features `cut` of all samples, features in rows."""
+        return torch.cat([block[:, cut].T.to(self.device) for block in blocks], dim=1)
+
+
+class _WithoutDoubles:
+    """Torch as an array library for devices that have no double precision: sums are single there."""
+
+    float64 = torch.float32
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(xp, name)
+
+
+def device_of(X: Any) -> torch.device:
+    """Return the device of an array of any library; the default one for None."""
+    if X is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return X.device if isinstance(X, torch.Tensor) else torch.utils.dlpack.from_dlpack(X).device
+
+
+def _available(device: Any) -> torch.device:
+    """Return the device, or say why it cannot be used."""
+    found = torch.device(device)
+    if found.type not in BLOCK_ENTRIES:
+        raise ValueError(f"device must be 'cpu', 'cuda', 'cuda:<number>' or 'mps'; got {device!r}.")
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise RuntimeError(f"device={str(device)!r} needs a CUDA GPU and a Torch built for it; Torch sees none.")
+    if found.type == "mps" and not torch.backends.mps.is_available():
+        raise RuntimeError("device='mps' needs an Apple GPU; Torch sees none.")
+    if found.type == "cuda" and found.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return found
+
+
+def _kernels_for(device: torch.device) -> Any:
+    """Return the Triton kernels if they run on the device, else None."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0):
+        return None
+    try:
+        from robustnmf.engines.triton_kernels import Kernels
+    except ImportError:
+        return None
+    return Kernels(device)
+
+
+def _add(total: Any, part: Any) -> Any:
+    """Return the sum of two numbers, tensors, or tuples of them."""
+    return tuple(a + b for a, b in zip(total, part, strict=True)) if isinstance(total, tuple) else total + part
+
+
+def _bits(values: Array) -> Array:
+    """Return non-negative numbers as integers in the same order; a negative zero counts as zero."""
+    return torch.abs(values).view(torch.int32 if values.dtype == torch.float32 else torch.int64)

@@ -1,0 +1,287 @@
+"""The Torch engine gives the answers of the NumPy engine: on the CPU always, on a CUDA GPU where there is one."""
+
+import numpy as np
+import pytest
+
+from conftest import make_data
+from robustnmf import METHODS, RobustNMF
+from robustnmf.arrays import to_host
+from robustnmf.engines import NumPyEngine, engine_for
+from robustnmf.errors import IncompatibleError
+from robustnmf.halfquadratic import run
+from robustnmf.initializers import MedianStart, RandomStart
+from robustnmf.methods import SOLVERS, resolve
+from robustnmf.solvers import LossSolver
+
+torch = pytest.importorskip("torch")
+from robustnmf.engines import torch_engine  # noqa: E402  (needs Torch)
+from robustnmf.engines.torch_engine import TorchEngine  # noqa: E402  (needs Torch)
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU"))]
+ALTERNATING = [name for name in METHODS if name not in ("heavy-noise", "near-separable")]
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    return request.param
+
+
+def data(*, gaps=False, weighted=False, dtype="float64", shape=(60, 40), rank=4):
+    """Return data with 10 % outliers, and weights."""
+    rng = np.random.default_rng(1)
+    X = rng.random((shape[0], rank)) @ rng.random((rank, shape[1])) + 0.01 * rng.random(shape)
+    X[rng.random(shape) < 0.1] = 5.0
+    if gaps:
+        X[rng.random(shape) < 0.2] = np.nan
+    return X.astype(dtype), rng.integers(0, 3, shape).astype(dtype) if weighted else None
+
+
+def after(engine, method, X, M, *, n_iter, init=RandomStart(), rank=4, **options):  # noqa: B008  (immutable)
+    """Return the result of some iterations on an engine, from the start that is the same on all."""
+    parts = resolve(method, "default", schedule="plain", **options)
+    W, H = init(X.T, None if M is None else M.T, rank, np.random.default_rng(0))
+    with engine.running():
+        V = engine.split(X)
+        observed = None if M is None else engine.split(M, like=V)
+        Ht = engine.split(np.ascontiguousarray(H.T), like=V)
+        limits = {"max_iter": n_iter, "tol": 0.0, "scale_floor": float(np.finfo(X.dtype).eps)}
+        return run(V, observed, engine.place(W), Ht, parts.method, engine, **limits)
+
+
+def observed(gaps, weighted, dtype):
+    X, weights = data(gaps=gaps, weighted=weighted, dtype=dtype)
+    if not (gaps or weighted):
+        return X, None
+    M = (~np.isnan(X)).astype(dtype) * (1 if weights is None else weights)
+    return np.nan_to_num(X), M
+
+
+class TestBlocks:
+    X = make_data().X
+
+    @pytest.mark.parametrize("block_entries", [1, 20, 50, 10**6])
+    def test_join_undoes_split(self, device, block_entries):
+        engine = TorchEngine(device, block_entries)
+        np.testing.assert_array_equal(to_host(engine.join(engine.split(self.X))), self.X)
+
+    @pytest.mark.parametrize("block_entries", [20, 10**6])
+    def test_map_sum_and_fill_reach_every_block_once(self, device, block_entries):
+        engine = TorchEngine(device, block_entries)
+        V = engine.split(self.X)
+        doubled, rows = engine.map(lambda x, none, *, by, xp: (x * by, xp.sum(x, axis=1)), V, None, by=2)
+        np.testing.assert_array_equal(to_host(engine.join(doubled)), 2 * self.X)
+        np.testing.assert_allclose(to_host(engine.join(rows)), self.X.sum(axis=1))
+        kept, (total, count) = engine.map_and_sum(lambda x, *, xp: (x[:, 0], (xp.sum(x, axis=0), len(x))), V)
+        np.testing.assert_allclose(to_host(total), self.X.sum(axis=0))
+        np.testing.assert_array_equal(to_host(engine.join(kept)), self.X[:, 0])
+        assert count == len(self.X)
+        target = torch.zeros(self.X.shape, dtype=torch.float64, device=engine.device)
+        (rest,) = engine.fill((engine.split(target, like=V),), lambda x, *, xp: (x + 1, x[:, 1]), V)
+        np.testing.assert_array_equal(to_host(target), self.X + 1)
+        np.testing.assert_array_equal(to_host(engine.join(rest)), self.X[:, 1])
+
+    def test_map_features_sees_features_in_rows(self, device):
+        engine = TorchEngine(device, 20)
+        V, M = engine.split(self.X), engine.split(self.X + 1)
+        offset = engine.place(np.arange(self.X.shape[1])[:, None])
+        result = engine.map_features(lambda v, m, o, none, *, xp: v + m + o, V, M, offset, None)
+        np.testing.assert_allclose(to_host(result), self.X.T + (self.X + 1).T + np.arange(self.X.shape[1])[:, None])
+
+    @pytest.mark.parametrize("dtype", ["float32", "float64"])
+    @pytest.mark.parametrize("axis", [None, "feature"])
+    @pytest.mark.parametrize("weights", [None, "gaps", "thirds", "nothing"])
+    @pytest.mark.parametrize("q", [0.0, 0.1, 0.5, 1.0])
+    def test_quantiles_are_those_of_numpy(self, device, dtype, axis, weights, q):
+        rng = np.random.default_rng(0)
+        A = rng.random((37, 11)).astype(dtype)
+        A[:, 2], A[5] = 0.0, A[6]
+        M = {
+            None: None,
+            "gaps": (rng.random(A.shape) < 0.5).astype(dtype),
+            "thirds": (rng.integers(0, 4, A.shape) / 3).astype(dtype),
+            "nothing": np.zeros_like(A),
+        }[weights]
+        results = []
+        for engine in (NumPyEngine(block_entries=50), TorchEngine(device, 50)):
+            V = engine.split(A)
+            results.append(to_host(engine.quantile(V, None if M is None else engine.split(M, like=V), q, axis=axis)))
+        np.testing.assert_array_equal(results[1], results[0])
+
+
+@pytest.mark.parametrize("method", ALTERNATING)
+@pytest.mark.parametrize(("gaps", "weighted"), [(False, False), (True, False), (True, True)])
+def test_every_method_gives_the_factors_of_numpy(device, method, gaps, weighted):
+    X, M = observed(gaps, weighted, "float64")
+    ours, theirs = (
+        after(engine, method, X, M, n_iter=20) for engine in (TorchEngine(device, 700), NumPyEngine(block_entries=700))
+    )
+    np.testing.assert_allclose(to_host(ours.state.W), theirs.state.W, rtol=1e-4, atol=1e-6)
+    # The weights of L1 losses are so steep that rounding grows from one iteration to the next.
+    agree = 1e-6 if method in ("l1", "rndl", "mahnmf") else 1e-8
+    assert ours.state.objective == pytest.approx(theirs.state.objective, rel=agree)
+    assert ours.state.weighting.scale == pytest.approx(theirs.state.weighting.scale, rel=1e-8)
+
+
+@pytest.mark.parametrize("solver", [name for name, part in SOLVERS.items() if not isinstance(part, LossSolver)])
+@pytest.mark.parametrize("method", ["truncated-cauchy", "l2"])
+def test_every_solver_gives_the_factors_of_numpy(device, method, solver):
+    X, M = observed(True, False, "float64")
+    ours, theirs = (
+        after(engine, method, X, M, n_iter=10, solver=solver) for engine in (TorchEngine(device), NumPyEngine())
+    )
+    np.testing.assert_allclose(to_host(ours.state.W), theirs.state.W, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(("dtype", "agree"), [("float64", 1e-8), ("float32", 1e-4)])
+@pytest.mark.parametrize(("gaps", "weighted"), [(False, False), (True, True)])
+def test_the_objective_after_fifty_iterations_is_that_of_numpy_in_double_precision(
+    device, dtype, agree, gaps, weighted
+):
+    X, M = observed(gaps, weighted, "float64")
+    engine = TorchEngine(device)
+    fixed = {"n_iter": 50, "init": MedianStart(), "scale": 0.05, "outliers": 16.0}
+    exact = after(NumPyEngine(), "truncated-cauchy", X, M, **fixed)
+    given = [None if a is None else a.astype(dtype) for a in (X, M)]
+    ours = after(engine, "truncated-cauchy", *given, **fixed)
+    assert ours.state.objective == pytest.approx(exact.state.objective, rel=agree)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_estimators_give_the_results_of_numpy(device, method, dtype):
+    X, weights = data(gaps=method not in ("heavy-noise", "near-separable"), dtype=dtype)
+    fits = [RobustNMF(4, method=method, random_state=0, engine=name, device=where, max_iter=60)
+            for name, where in (("numpy", None), ("torch", device))]  # fmt: skip
+    try:
+        codes = [model.fit_transform(X, weights=weights) for model in fits]
+    except IncompatibleError:
+        pytest.skip("not with gaps")
+    theirs, ours = fits
+    assert all(isinstance(a, np.ndarray) for a in (codes[1], ours.components_, ours.weights_, ours.outliers_))
+    assert ours.scale_ == pytest.approx(theirs.scale_, rel=1e-5 if dtype == "float64" else 0.02)
+    assert np.mean(ours.outliers_ != theirs.outliers_) < (1e-9 if dtype == "float64" else 0.01)
+    # Rounding grows over the iterations, at few entries by much: the typical difference is what counts.
+    agree = 1e-4 if dtype == "float64" else 0.01 if method != "hypersurface" else 0.1
+    for mine, other in (
+        (codes[1] @ ours.components_, codes[0] @ theirs.components_),
+        (ours.clean(X), theirs.clean(X)),
+        (ours.score_samples(X), theirs.score_samples(X)),
+    ):
+        assert np.mean(np.abs(mine - other)) < agree * np.mean(np.abs(other))
+
+
+def test_tensors_of_a_device_come_back_as_such(device):
+    X, weights = (torch.asarray(a, device=device) for a in data(gaps=True, weighted=True))
+    model = RobustNMF(4, random_state=0, engine="torch")
+    results = [model.fit_transform(X, weights=weights), model.transform(X), model.clean(X), model.outlier_mask(X)]
+    assert all(isinstance(a, torch.Tensor) and a.device.type == device for a in results)
+    plain = RobustNMF(4, random_state=0).fit(to_host(X), weights=to_host(weights))
+    np.testing.assert_allclose(to_host(results[2]), plain.clean(to_host(X)), rtol=1e-5, atol=1e-7)
+    assert isinstance(model.components_, np.ndarray)
+    assert isinstance(model.weights_, torch.Tensor) == (device != "cpu")
+
+
+def test_a_model_of_a_device_can_be_saved_and_used_elsewhere(device, tmp_path):
+    import robustnmf
+
+    X = torch.asarray(data()[0], device=device)
+    model = RobustNMF(4, random_state=0, engine="torch").fit(X)
+    model.save(tmp_path / "model.robustnmf")
+    model.report(X, tmp_path / "report.html")
+    assert "RobustNMF" in model._repr_html_()
+    loaded = robustnmf.load(tmp_path / "model.robustnmf").set_params(engine="auto")
+    np.testing.assert_allclose(loaded.transform(to_host(X)), to_host(model.transform(X)), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int32", "bool"])
+def test_other_dtypes_are_widened(device, dtype):
+    X = (torch.asarray(data()[0], device=device) * 10).to(getattr(torch, dtype))
+    codes = RobustNMF(2, random_state=0, engine="torch").fit_transform(X)
+    assert codes.dtype == (torch.float32 if "float" in dtype else torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X: X.fill_(float("nan")), "at least one observed"),
+        (lambda X: X.neg_(), "Negative values"),
+        (lambda X: X.fill_(float("inf")), "Infinite values"),
+        (lambda X: X[0], "must be a matrix"),
+        (lambda X: X[:0], "must be a matrix"),
+        (lambda X: X.to(torch.complex64), "Complex data"),
+    ],
+)
+def test_bad_tensors_get_a_clear_error(device, change, message):
+    X = torch.asarray(data()[0], device=device)
+    with pytest.raises(ValueError, match=message):
+        RobustNMF(2, engine="torch").fit(change(X))
+
+
+def test_bad_choices_get_a_clear_error():
+    X = data()[0]
+    with pytest.raises(ValueError, match="engine must be one of"):
+        RobustNMF(2, engine="cuda").fit(X)
+    with pytest.raises(ValueError, match="works on the CPU"):
+        RobustNMF(2, engine="numpy", device="cuda").fit(X)
+    with pytest.raises(ValueError, match="device must be"):
+        RobustNMF(2, device="meta").fit(X)
+    if not torch.cuda.is_available():
+        with pytest.raises(RuntimeError, match="needs a CUDA GPU"):
+            RobustNMF(2, device="cuda").fit(X)
+
+
+def test_the_engine_follows_the_data():
+    X = data()[0]
+    assert isinstance(engine_for(X), NumPyEngine)
+    assert isinstance(engine_for(torch.asarray(X)), NumPyEngine)
+    assert isinstance(engine_for(torch.asarray(X), "torch"), TorchEngine)
+    assert isinstance(engine_for(X, device="cpu"), NumPyEngine)
+    if torch.cuda.is_available():
+        there = torch.asarray(X, device="cuda")
+        assert engine_for(there).device == there.device
+        assert isinstance(engine_for(there, device="cpu"), NumPyEngine)
+
+
+def test_a_fit_leaves_the_settings_of_torch_as_they_were():
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        RobustNMF(2, engine="torch", device="cpu").fit(data()[0])
+        assert torch.get_float32_matmul_precision() == "medium"
+        assert torch.is_grad_enabled()
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("gaps", "weighted"), [(False, False), (True, True)])
+def test_data_that_streams_gives_the_same_fit(dtype, gaps, weighted):
+    X, M = observed(gaps, weighted, dtype)
+    ours, theirs = (
+        after(TorchEngine("cuda", 700, memory), "truncated-cauchy", X, M, n_iter=10, scale=0.05, outliers=16.0)
+        for memory in (0, None)
+    )
+    assert ours.state.objective == pytest.approx(theirs.state.objective, rel=1e-3 if dtype == "float32" else 1e-8)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+def test_an_estimator_streams_what_is_too_large(monkeypatch):
+    X, _ = data(gaps=True)
+    whole = RobustNMF(4, random_state=0, device="cuda").fit(X)
+    monkeypatch.setattr(torch_engine, "DATA_SHARE", 0.0)
+    streamed = RobustNMF(4, random_state=0, device="cuda").fit(X)
+    np.testing.assert_allclose(streamed.components_, whole.components_, atol=1e-6)
+    np.testing.assert_allclose(streamed.clean(X), whole.clean(X), rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+def test_cupy_comes_back_as_cupy():
+    cupy = pytest.importorskip("cupy")
+    X = data(gaps=True)[0]
+    model = RobustNMF(4, random_state=0)
+    cleaned = model.fit(cupy.asarray(X)).clean(cupy.asarray(X))
+    assert isinstance(cleaned, cupy.ndarray)
+    np.testing.assert_allclose(
+        cupy.asnumpy(cleaned), RobustNMF(4, random_state=0).fit(X).clean(X), rtol=1e-5, atol=1e-7
+    )

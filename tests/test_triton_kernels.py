@@ -1,0 +1,152 @@
+"""The Triton kernels are twins of the reference: in Triton's interpreter on the CPU, as themselves on a CUDA GPU."""
+
+import os
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+ON_GPU = torch.cuda.is_available()
+if not ON_GPU:
+    os.environ["TRITON_INTERPRET"] = "1"  # before the kernels are made
+triton = pytest.importorskip("triton")
+
+from robustnmf.arrays import to_host  # noqa: E402
+from robustnmf.encoding import order_statistics  # noqa: E402
+from robustnmf.engines import NumPyEngine, triton_kernels  # noqa: E402
+from robustnmf.engines.torch_engine import TorchEngine  # noqa: E402
+from robustnmf.losses import (  # noqa: E402
+    Absolute,
+    Cauchy,
+    Correntropy,
+    Huber,
+    Hypersurface,
+    SampleNorm,
+    Squared,
+    Truncated,
+)
+from robustnmf.penalties import NO_PENALTIES, ElasticNet, Penalties  # noqa: E402
+from robustnmf.solvers import SharedGram, one_pass  # noqa: E402
+from robustnmf.solvers.shared_gram import propose  # noqa: E402
+from robustnmf.weighting import Weighting  # noqa: E402
+
+
+def triton_engine(block_entries=None):
+    engine = TorchEngine("cuda" if ON_GPU else "cpu", block_entries)
+    engine._kernels = triton_kernels.Kernels(engine.device)
+    return engine
+
+
+def factors(n=34, m=22, r=3):
+    """Return data with 10 % outliers, and the factors to start from."""
+    rng = np.random.default_rng(n + m + r)
+    X = rng.random((n, r)) @ rng.random((r, m)) + 0.01 * rng.random((n, m))
+    X[rng.random((n, m)) < 0.1] = 5.0
+    return X, rng.random((m, r)), rng.random((n, r))
+
+
+def swept(engine, dtype, X, W, H, *, loss, cut=None, M=None, hidden=(), penalties=NO_PENALTIES, fixed=0):
+    """Return basis and codes after a sweep."""
+    X, W, H = (a.astype(dtype) for a in (X, W, H))
+    V = engine.split(X)
+    weights = None if M is None else engine.split(M.astype(dtype), like=V)
+    positions = [engine.place(np.array(hidden)) for _ in V] if hidden else None
+    weighting = Weighting(loss, 0.3, None if cut is None else engine.place(np.full(X.shape[1], cut, dtype)))
+    parts = {"weighting": weighting, "solver": SharedGram(), "penalties": penalties, "fixed": fixed, "engine": engine}
+    with engine.running():
+        W, Ht = one_pass.sweep(V, weights, positions, engine.place(W), engine.split(H, like=V), **parts)
+        return to_host(W), to_host(engine.join(Ht))
+
+
+NETS = Penalties(codes=ElasticNet(0.1, 0.2), basis=ElasticNet(0.2, 0.1))
+CASES = {
+    "cauchy": {"loss": Cauchy()},
+    "cut": {"loss": Cauchy(), "cut": 0.8},
+    "weights": {"loss": Cauchy(), "cut": 0.8, "M": "random"},
+    "hidden": {"loss": Huber(), "hidden": [(0, 1), (0, 3), (5, 2)]},
+    "blocks": {"loss": Hypersurface(), "block_entries": 400},
+    "absolute": {"loss": Absolute(), "cut": 0.9},
+    "correntropy": {"loss": Correntropy(), "rank": 17},
+    "known": {"loss": Squared(), "fixed": 2},
+    "all known": {"loss": Cauchy(), "fixed": 3},
+    "penalties": {"loss": Truncated(Cauchy(), 4.0), "penalties": NETS},
+    "aligned": {"loss": Cauchy(), "cut": 0.8, "shape": (20, 24)},
+    "aligned weights": {"loss": Cauchy(), "M": "random", "shape": (20, 24)},
+    "wide": {"loss": Cauchy(), "cut": 0.8, "shape": (6, 1100)},
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_sweep_is_that_of_numpy(name):
+    case = dict(CASES[name])
+    X, W, H = factors(*case.pop("shape", (34, 22)), r=case.pop("rank", 3))
+    if "M" in case:
+        case["M"] = np.random.default_rng(0).integers(0, 3, X.shape) / 2
+    block_entries = case.pop("block_entries", None)
+    expected = swept(NumPyEngine(block_entries=block_entries), np.float64, X, W, H, **case)
+    found = swept(triton_engine(block_entries), np.float32, X, W, H, **case)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-4 * theirs.max())
+
+
+def test_codes_with_a_scale_of_their_own_are_those_of_numpy():
+    X, W, H = factors()
+    scales = np.linspace(0.1, 1.0, len(X))[:, None]
+    results = []
+    for engine, dtype in ((NumPyEngine(), np.float64), (triton_engine(), np.float32)):
+        Y, codes, A, scale = (engine.place(a.astype(dtype)) for a in (X, H, W, scales))
+        weighting = Weighting(Truncated(Cauchy(), 25.0), scale)
+        new = one_pass.improve(Y, None, codes, A, None, weighting=weighting, solver=SharedGram(), engine=engine)
+        results.append(to_host(new))
+    np.testing.assert_allclose(results[1], results[0], atol=1e-4 * results[0].max())
+
+
+@pytest.mark.parametrize("rank", [1, 5, 20])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_proposals_are_those_of_the_reference(rank, dtype):
+    rng = np.random.default_rng(rank)
+    A, X, descent = rng.random((40, rank)), rng.random((7, rank)), rng.standard_normal((7, rank))
+    curvature = rng.random((7, rank)) * (rng.random((7, rank)) < 0.8)
+    arrays = [a.astype(dtype) for a in (A.T @ A, descent, curvature, X)]
+    expected = propose(*arrays, 3, TorchlessEngine())
+    engine = triton_engine()
+    found = propose(*map(engine.place, arrays), 3, engine)
+    np.testing.assert_allclose(to_host(found), expected, rtol=1e-4 if dtype == "float32" else 1e-9, atol=1e-5)
+
+
+class TorchlessEngine(NumPyEngine):
+    """NumPy without its kernels: the reference itself."""
+
+    def kernel(self, name):
+        return None
+
+
+def test_order_statistics_are_those_of_sorting():
+    rng = np.random.default_rng(0)
+    A = rng.random((9, 300)).astype(np.float32)
+    A[0], A[1, :200], A[2, 5:] = 0.0, np.inf, 1e-40
+    ranks = rng.integers(0, 300, 9)
+    engine = triton_engine()
+    found = order_statistics(engine.place(A), engine.place(ranks), engine)
+    np.testing.assert_array_equal(to_host(found), np.sort(A, axis=1)[np.arange(9), ranks])
+
+
+def test_what_kernels_cannot_follow_is_left_to_torch():
+    kernels = triton_engine()._kernels
+    Y = torch.ones((2, 3), device=kernels.device)
+    assert kernels.rule_of(Cauchy(), 1.0, None, Y, 2) is not None
+    assert kernels.rule_of(SampleNorm(), 1.0, None, Y, 2) is None
+    assert kernels.rule_of(Cauchy(), 1.0, torch.ones((2, 1)), Y, 2) is None
+    assert kernels.rule_of(Cauchy(), 1.0, None, Y.double(), 2) is None
+    assert kernels.rule_of(Cauchy(), 1.0, None, Y, triton_kernels.HIGHEST_RANK + 1) is None
+
+
+@pytest.mark.skipif(not ON_GPU, reason="the interpreter knows no products of bfloat16")
+@pytest.mark.parametrize("shape", [(1100, 1300), (1111, 1037)])
+@pytest.mark.parametrize("rank", [3, 20, 50, 100])
+def test_large_data_are_close_to_numpy(shape, rank):
+    X, W, H = factors(*shape, r=rank)
+    expected = swept(NumPyEngine(), np.float64, X, W, H, loss=Cauchy(), cut=float(rank))
+    found = swept(triton_engine(), np.float32, X, W, H, loss=Cauchy(), cut=float(rank))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert np.linalg.norm(ours - theirs) < 0.01 * np.linalg.norm(theirs)
