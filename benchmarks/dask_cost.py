@@ -5,7 +5,7 @@ that the workers keep in memory, by the plain schedule of the default model with
 in each iteration, and one for the objective. Bytes are counted where they are sent, in every process, heartbeats
 included. The clusters take turns, so that what else the machine does strikes both; what is printed is the median.
 
-``python benchmarks/dask_cost.py --entry`` prints the nanoseconds of processor time that an iteration takes for an entry.
+``python benchmarks/dask_cost.py --entry`` prints the nanoseconds of processor time that an entry takes in an iteration.
 ``python benchmarks/dask_cost.py --model NANOSECONDS`` prints what an iteration on 10 TB would cost with 100 and with
 1000 workers, if an entry takes one core so many nanoseconds; the other assumptions are the constants of `Cluster`.
 """
