@@ -689,7 +689,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         X = X if noise is None else X / noise
         X = X if M is None else np.where(M > 0, X, np.nan)
         seed = self.random_state if isinstance(self.random_state, Integral) else 0
-        estimator = clone(self).set_params(n_components=1, verbose=0, callback=None)
+        estimator = clone(self).set_params(n_components=1, verbose=0, callback=None, checkpoint=None)
         return int(auto_rank(X, weights=M, estimator=estimator, random_state=seed).chosen)
 
     def _encode_and_describe(self, data: Observations, engine: Engine) -> tuple[Array, Description]:
