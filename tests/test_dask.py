@@ -270,7 +270,7 @@ def test_graphs_do_not_grow_with_iterations(client, tmp_path):
     parts = parts_of(schedule="plain", scale="mad", outliers="none")
     engine = DaskEngine(client, block_bytes=5000, keep=False)
     fit_there(engine, parts, tmp_path, max_iter=40, callback=lambda _: seen.append(n_tasks(client)))
-    # Tasks are let go a little later than they are done with; were they remembered, there would be ten more each time.
+    # Tasks are let go a little later than they are done with; were they remembered, there would be four more each time.
     assert max(seen[25:]) <= max(seen[:20]) + 50
 
 

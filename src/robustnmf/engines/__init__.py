@@ -9,7 +9,7 @@ from robustnmf.engines.protocol import Engine
 from robustnmf.engines.streaming_engine import StreamingEngine
 from robustnmf.errors import MissingExtraError
 
-__all__ = ["ENGINES", "DaskEngine", "Engine", "NumPyEngine", "StreamingEngine", "engine_for"]
+__all__ = ["DaskEngine", "Engine", "NumPyEngine", "StreamingEngine", "engine_for"]
 
 ENGINES = ("auto", "numpy", "torch", "stream", "dask")
 
