@@ -196,16 +196,21 @@ def _settle(
     Y: Array, M: Array | None, X: Array, weighting: Weighting, parts: dict[str, Any], max_iter: int, tol: float
 ) -> Array:
     """Reweight and improve X until each sample is done."""
-    xp = parts["xp"]
-    rows = xp.arange(X.shape[0], device=device(X))  # the samples that still move
+    xp, few = parts["xp"], parts["engine"].few_rows
+    rows = xp.arange(X.shape[0], device=device(X))  # the samples that are worked on,
+    moving = xp.ones_like(rows, dtype=xp.bool)  # and which of them still move
+    some, observed = Y, M
     for _ in range(max_iter):
-        if rows.shape[0] == 0:
-            break
-        observed = None if M is None else M[rows]
-        new = half_step(Y[rows], observed, X[rows], weighting=weighting, **parts)
-        moved = xp.max(xp.abs(new - X[rows]), axis=1) > tol * xp.max(new, axis=1)
+        new = half_step(some, observed, X[rows], weighting=weighting, **parts)
+        new = xp.where(moving[:, None], new, X[rows])
+        moving = moving & (xp.max(xp.abs(new - X[rows]), axis=1) > tol * xp.max(new, axis=1))
         X[rows] = new
-        rows = rows[moved]
+        n_moving = int(xp.count_nonzero(moving))
+        if n_moving == 0:
+            break
+        if n_moving <= few * rows.shape[0]:
+            rows, moving = rows[moving], moving[moving]
+            some, observed = Y[rows], None if M is None else M[rows]
     return X
 
 

@@ -44,6 +44,7 @@ class NumPyEngine:
         self.n_threads = _default_threads() if n_threads is None else n_threads
         self.block_entries = BLOCK_ENTRIES if block_entries is None else block_entries
         self.rows_at_a_time: int | None = ROWS
+        self.few_rows = 1.0
         self._pool: ThreadPoolExecutor | None = None
 
     @contextmanager
