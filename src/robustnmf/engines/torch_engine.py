@@ -265,10 +265,10 @@ class _WithoutDoubles:
 
 def _block_entries(device: torch.device) -> int:
     """Return how many entries a block has."""
-    most = BLOCK_ENTRIES[device.type]
+    most: int = BLOCK_ENTRIES[device.type]
     if device.type != "cuda":
         return most
-    return min(most, torch.cuda.get_device_properties(device).total_memory // BYTES_PER_ENTRY)
+    return min(most, int(torch.cuda.get_device_properties(device).total_memory) // BYTES_PER_ENTRY)
 
 
 def device_of(X: Any) -> torch.device:
