@@ -1,7 +1,8 @@
 """Reading of data from files: tables, arrays, image folders and image stacks.
 
 Files come from anywhere, so none is trusted. Sizes are checked before memory is taken, nothing is unpickled, links that
-lead out of a folder or to another file are not followed, and whatever is wrong with a file is a `DataFileError`.
+lead out of a folder or to another file are not followed, blocks that unpack to more than they may are refused, and
+whatever is wrong with a file is a `DataFileError`. `docs/guide/files.md` lists the limits.
 """
 
 from robustnmf.reading.errors import DataFileError

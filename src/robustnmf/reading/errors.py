@@ -28,7 +28,13 @@ class DataFileError(ValueError):
     """
 
     def __init__(self, path: str | os.PathLike[str], expected: str, found: str, advice: str) -> None:
-        super().__init__(f"{os.fspath(path)} must be {expected}; {found}. {advice}")
+        message = f"{os.fspath(path)} must be {expected}; {found}. {advice}"
+        # Names in files may hold what moves the cursor of a terminal or hides the rest of the message.
+        super().__init__("".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in message))
+
+
+class OversizedError(ValueError):
+    """Something in a file is larger than it declares, or than anybody needs; says what, how large, and the limit."""
 
 
 @contextmanager
@@ -38,6 +44,9 @@ def broken_is_data_file_error(path: Path, expected: str, advice: str) -> Iterato
         yield
     except (DataFileError, MissingExtraError, PermissionError):
         raise
+    except OversizedError as error:
+        advice = "It is damaged, or made to fill the memory: do not trust it, and get it anew from its source."
+        raise DataFileError(path, f"{expected} without parts of extreme size", str(error), advice) from error
     # Readers raise almost anything over broken files: KeyError, struct.error, MemoryError, RecursionError ...
     except Exception as error:
         words = " ".join(f"{type(error).__name__}: {error}".split())

@@ -6,6 +6,7 @@ import os
 import warnings
 import zipfile
 from collections.abc import Callable
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,7 +99,8 @@ def read_table(
         Whether the first line of a text table holds headings. By default it does if at least half of its cells are
         not numbers, or if the cell above the names is empty.
     max_bytes : int or None
-        Largest size of the values as floats, and of a text file; by default 8 GiB.
+        Largest size of the values as floats, of a text file, and of whatever is unpacked on the way to the values; by
+        default 8 GiB.
 
     Returns
     -------
@@ -125,12 +127,14 @@ def read_table(
     >>> table.sample_names, table.feature_names
     (['rose', 'lily'], ['petal', 'sepal'])
     """
-    path = Path(path).expanduser()
-    if not path.exists():
+    path = Path(os.path.expanduser(path))
+    # Not `path.exists`: it raises over names that no file can have.
+    if not os.path.exists(path):
         raise FileNotFoundError(f"path must name data; there is no file or folder {path}. Check the path.")
+    max_bytes = _checked_limit(max_bytes)
     kind = _format_of(path)
     code = _missing_number(missing_value, words=kind is _FORMATS["text"])
-    options = Options(key, missing_value, header, MAX_BYTES if max_bytes is None else max_bytes)
+    options = Options(key, missing_value, header, max_bytes)
     with warnings.catch_warnings(), broken_is_data_file_error(path, kind.expected, kind.advice):
         # Libraries warn about oddities in files that say nothing to the user: either it can be read or it cannot.
         warnings.simplefilter("ignore")
@@ -199,6 +203,15 @@ def _check_order(path: str | os.PathLike[str], what: str, wanted: list[str] | No
         f"here it is {given[place]!r}",
         f"Sort the {what} of one of the two.",
     )
+
+
+def _checked_limit(max_bytes: int | None) -> int:
+    """Return the largest size to read, in bytes."""
+    if max_bytes is None:
+        return MAX_BYTES
+    if isinstance(max_bytes, bool) or not isinstance(max_bytes, Integral) or max_bytes < 1:
+        raise ValueError(f"max_bytes must be a positive integer or None; got {max_bytes!r}. 2**30 stands for 1 GiB.")
+    return int(max_bytes)
 
 
 def _missing_number(value: float | str | None, words: bool) -> float | None:

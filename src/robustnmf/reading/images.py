@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.reading.errors import DataFileError, broken_is_data_file_error, extra, times
-from robustnmf.reading.folders import refuse_link_out
+from robustnmf.reading.folders import check_entry
 from robustnmf.reading.table import Options, Table, check_size, float_type, refuse_key
 
 IMAGE_SUFFIXES = frozenset(
@@ -46,7 +46,7 @@ def _image_files(folder: Path) -> list[Path]:
     for entry in folder.iterdir():
         # Hidden files are none of the user's: macOS puts a ._a.png beside a.png.
         if entry.suffix.lower() in IMAGE_SUFFIXES and not entry.name.startswith("."):
-            refuse_link_out(folder, entry)
+            check_entry(folder, entry)
             if not entry.is_dir():
                 files.append(entry)
     return sorted(files, key=lambda file: (_natural(file.name), file.name))
@@ -119,14 +119,14 @@ def _stack(
     shape = (page.image.height, page.image.width)
     # Twice as much as floats of 32 bits need, but images of them are rare.
     check_size(path, (count, *shape), 8, max_bytes)
-    first = _grey(page)
+    first = _grey(page, max_bytes)
     values = np.empty((count, first.size), float_type(first.dtype))
     values[0] = first.ravel()
     for place, page in enumerate(pages, 1):
         if (page.image.height, page.image.width) != shape:
             given = f"the first is {times(shape)}, {page.name} is {page.image.height} x {page.image.width}"
             raise DataFileError(path, "images of one size", given, "Crop them alike, or take others out.")
-        grey = _grey(page)
+        grey = _grey(page, max_bytes)
         if grey.dtype != first.dtype:
             given = f"the first is {first.dtype}, {page.name} is {grey.dtype}"
             raise DataFileError(path, "images of one depth", given, "Convert them alike.")
@@ -134,11 +134,13 @@ def _stack(
     return values, shape
 
 
-def _grey(page: _Page) -> NDArray[Any]:
+def _grey(page: _Page, max_bytes: int) -> NDArray[Any]:
     """Return the grey values of an image in the depth that it is stored in."""
     image = page.image
     with broken_is_data_file_error(page.file, *IMAGE_WORDS):
         tags = getattr(image, "tag_v2", {})
+        # A tile is unpacked in full even where the image covers only a corner of it: 322 and 323 are its sides.
+        check_size(page.file, (_side(tags, 322), _side(tags, 323)), 8, max_bytes)
         bits, signed = tuple(tags.get(258, ())), tuple(tags.get(339, ())) == (2,)
         # Pillow would cut 16 bits of colour down to 8, and take negative numbers of 8 bits for positive ones.
         if (image.mode[0] not in "IF" and ";16" in str(image.tile)) or (bits == (8,) and signed):
@@ -149,3 +151,9 @@ def _grey(page: _Page) -> NDArray[Any]:
         values: NDArray[Any] = np.asarray(image)
     # Pillow takes unsigned values of 32 bits for signed ones.
     return values.view(np.uint32) if bits == (32,) and values.dtype == np.int32 and not signed else values
+
+
+def _side(tags: Any, tag: int) -> int:
+    """Return a side of the tiles of a TIFF file; nothing if it has none."""
+    value = tags.get(tag, 0)
+    return int(value[0] if isinstance(value, tuple) else value)

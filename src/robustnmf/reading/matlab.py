@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import struct
-import zlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from robustnmf.reading.errors import OversizedError, times
 from robustnmf.reading.hdf5 import HDF5_SIGNATURE, read_hdf5
+from robustnmf.reading.packed import Inflated
 from robustnmf.reading.table import Found, Options, Table, as_table, check_array, choose
 
-# Numbers in MAT-files of version 5: types of parts, classes of arrays (sparse, double ... uint64).
-_ARRAY, _COMPRESSED, _SPARSE, _COMPLEX = 14, 15, 5, 0x800
+# Numbers in MAT-files of version 5: types of parts, classes of arrays (sparse, double ... uint64, objects).
+_ARRAY, _COMPRESSED, _SPARSE, _OPAQUE, _COMPLEX = 14, 15, 5, 17, 0x800
 _NUMBERS = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 12, 13})
 _CLASSES = frozenset(range(5, 16))
 _CLASS_TYPES = {
     **{name: np.dtype(name) for name in ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")},
     **{"double": np.dtype(float), "single": np.dtype(np.float32), "logical": np.dtype(bool), "sparse": np.dtype(float)},
 }
+
+_MAX_NAME = 1024
+"""Longest name of an array, in bytes; in MATLAB it is 63."""
 
 
 def read_mat(path: Path, options: Options) -> Table:
@@ -38,84 +44,121 @@ def _read_mat5(path: Path, options: Options) -> Table:
     _check_mat5(path)
     listed = whosmat(path, appendmat=False)
     found = {name: Found(tuple(map(int, shape)), _CLASS_TYPES.get(kind)) for name, shape, kind in listed}
+    if len(found) < len(listed):
+        raise ValueError("two arrays have the same name")
     name = choose(path, found, options.key)
     check_array(path, name, found[name], options.max_bytes)
+    _check_mat5(path, name)
     values = loadmat(path, appendmat=False, variable_names=[name])[name]
     return as_table(path, _dense(path, values, options.max_bytes), options.max_bytes)
 
 
-def _check_mat5(path: Path) -> None:
-    """Raise ValueError if a part of a numeric array is of an unknown type: SciPy would crash over it."""
+class _Stored(NamedTuple):
+    """An array of a MAT-file, read up to its values."""
+
+    name: str
+    flags: int
+    shape: tuple[int, ...]
+    values: Iterator[tuple[int, int]]
+    """Type and length in bytes of each part of the values; one is passed over before the next is looked at."""
+
+
+def _check_mat5(path: Path, name: str | None = None) -> None:
+    """Raise ValueError where SciPy would crash or take memory without bound.
+
+    Without a name the beginnings of all arrays are checked, which is what `whosmat` reads; with a name, the values of
+    that array too.
+    """
     with path.open("rb") as file:
         header = file.read(128)
-        if 0 in header[:4]:  # version 4, where nothing is nested
+        if 0 in header[:4]:  # version 4, where nothing is nested or compressed
             return
-        order = "<" if header[126:] == b"IM" else ">"
-        while len(tag := file.read(8)) == 8:
-            kind, size = struct.unpack(f"{order}II", tag)
-            end = file.tell() + size
-            stream: IO[bytes] | _Inflated = file
-            if kind == _COMPRESSED:
-                stream = _Inflated(file, size)
-                kind, size = struct.unpack(f"{order}II", stream.read(8))
-            if kind == _ARRAY:
-                _check_mat5_parts(stream, size, order)
-            file.seek(end)
+        for stored in _mat5_arrays(file, "<" if header[126:] == b"IM" else ">"):
+            if stored.name == name and stored.flags & 0xFF in _CLASSES:
+                _check_values(stored)
 
 
-def _check_mat5_parts(stream: IO[bytes] | _Inflated, size: int, order: str) -> None:
-    """Raise ValueError if an array is numeric and its parts are not: flags, shape, name and one or more of values."""
-    flags, parts = 0, 0
+def _mat5_arrays(file: IO[bytes], order: str) -> Iterator[_Stored]:
+    """Yield the arrays of a MAT-file."""
+    while len(tag := file.read(8)) == 8:
+        kind, size = struct.unpack(f"{order}II", tag)
+        end = file.tell() + size
+        stream: IO[bytes] | Inflated = file
+        if kind == _COMPRESSED:
+            stream = Inflated(file, size)
+            kind, size = struct.unpack(f"{order}II", stream.read(8))
+        if kind == _ARRAY:
+            yield _mat5_array(stream, size, order)
+        file.seek(end)
+
+
+def _mat5_array(stream: IO[bytes] | Inflated, size: int, order: str) -> _Stored:
+    """Read flags, shape and name of an array, after checks of how long they are."""
+    _, _, flags, _ = struct.unpack(f"{order}4I", stream.read(16))
+    if flags & 0xFF == _OPAQUE:
+        return _Stored("", flags, (), iter(()))
+    shape = _short_part(stream, order, 4 * 32)  # SciPy reads up to 32 dimensions
+    name = _short_part(stream, order, _MAX_NAME)
+    left = size - 16 - shape.taken - name.taken
+    sizes = struct.unpack(f"{order}{len(shape.content) // 4}i", shape.content)
+    return _Stored(name.content.decode("latin-1"), flags, sizes, _parts(stream, left, order))
+
+
+class _Part(NamedTuple):
+    """A part of an array, and how many bytes it takes with tag and padding."""
+
+    content: bytes
+    taken: int
+
+
+def _short_part(stream: IO[bytes] | Inflated, order: str, most: int) -> _Part:
+    """Return a part that must be short."""
+    tag = stream.read(8)
+    kind, length = struct.unpack(f"{order}II", tag)
+    if kind >> 16:  # up to four bytes stand in the tag itself
+        return _Part(tag[4 : 4 + min(kind >> 16, 4)], 8)
+    if length > most:
+        raise OversizedError(f"it has a shape or name of {length} bytes, and the most that is read is {most}")
+    padded = -(-length // 8) * 8
+    return _Part(stream.read(padded)[:length], 8 + padded)
+
+
+def _parts(stream: IO[bytes] | Inflated, size: int, order: str) -> Iterator[tuple[int, int]]:
+    """Yield type and length of the parts in the next bytes, and pass over them."""
     while size > 0:
         kind, length = struct.unpack(f"{order}II", stream.read(8))
         size -= 8
-        if kind >> 16:  # up to four bytes of values stand in the tag itself
+        if kind >> 16:
             kind, length = kind & 0xFFFF, 0
-        if parts > 2 and kind not in _NUMBERS:
-            raise ValueError(f"part of unknown type {kind}")
+        yield kind, length
         padded = -(-length // 8) * 8
         size -= padded
-        start = _skip(stream, padded if size > 0 else length)
-        if parts == 0:
-            (flags,) = struct.unpack(f"{order}I", start[:4])
-            if flags & 0xFF not in _CLASSES:  # cells, structures, text, objects: they are not read
-                return
-        parts += 1
+        _skip(stream, padded if size > 0 else length)
+
+
+def _check_values(stored: _Stored) -> None:
+    """Raise ValueError if a numeric array has too few parts, or some of unknown type or larger than its shape."""
+    # Sparse arrays have no more values than dense ones, one start more than columns, and perhaps some room to grow.
+    most = 8 * max(math.prod(stored.shape), 2**16) + 8
+    count = 0
+    for kind, length in stored.values:
+        if kind not in _NUMBERS:
+            raise ValueError(f"part of unknown type {kind}")
+        if length > most:
+            raise OversizedError(f"it has {length} bytes in a part of an array {times(stored.shape)}")
+        count += 1
     # Sparse arrays have their indices before their values, complex ones the imaginary part after the real one.
-    if parts < 3 + (3 if flags & 0xFF == _SPARSE else 1) + bool(flags & _COMPLEX):
-        raise ValueError(f"only {parts} parts")
+    if count < (3 if stored.flags & 0xFF == _SPARSE else 1) + bool(stored.flags & _COMPLEX):
+        raise ValueError(f"only {count} parts of values")
 
 
-def _skip(stream: IO[bytes] | _Inflated, length: int) -> bytes:
-    """Pass over some bytes and return the first of them."""
-    start = b""
+def _skip(stream: IO[bytes] | Inflated, length: int) -> None:
+    """Pass over some bytes."""
     while length > 0:
         piece = stream.read(min(length, 2**20))
         if not piece:
             raise ValueError("unexpected end")
-        start = start or piece
         length -= len(piece)
-    return start
-
-
-class _Inflated:
-    """The next bytes of a file, decompressed as far as they are asked for."""
-
-    def __init__(self, file: IO[bytes], size: int) -> None:
-        self.file = file
-        self.left = size
-        self.inflate = zlib.decompressobj()
-
-    def read(self, length: int) -> bytes:
-        """Return that many bytes, or fewer at the end."""
-        content = b""
-        while len(content) < length and not self.inflate.eof:
-            packed = self.inflate.unconsumed_tail or self.file.read(min(self.left, 2**16))
-            self.left -= 0 if self.inflate.unconsumed_tail else len(packed)
-            if not packed:
-                break
-            content += self.inflate.decompress(packed, length - len(content))
-        return content
 
 
 def _dense(path: Path, values: Any, max_bytes: int) -> Any:

@@ -9,8 +9,12 @@ from typing import IO
 
 import numpy as np
 
-from robustnmf.reading.errors import DataFileError
+from robustnmf.reading.errors import DataFileError, OversizedError
+from robustnmf.reading.packed import check_members
 from robustnmf.reading.table import Found, Options, Table, as_table, check_array, choose, refuse_key
+
+_MAX_HEADER = 10_000
+"""Longest header of an array, in bytes: the limit of NumPy, which looks at it too late."""
 
 
 def read_npy(path: Path, options: Options) -> Table:
@@ -27,6 +31,7 @@ def read_npy(path: Path, options: Options) -> Table:
 def read_npz(path: Path, options: Options) -> Table:
     """Read an array of an archive of NumPy."""
     with zipfile.ZipFile(path) as archive:
+        check_members(archive)
         members = {
             entry.filename.removesuffix(".npy"): entry
             for entry in archive.infolist()
@@ -43,9 +48,6 @@ def read_npz(path: Path, options: Options) -> Table:
 
 def _member_header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[Found, int]:
     """Return what a member of an archive declares, and how many bytes of values it has."""
-    # NumPy writes no others, and the others can grow without bound between two looks at their size.
-    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError(f"{entry.filename} is compressed in a way that NumPy does not write")
     with archive.open(entry) as file:
         found = _npy_header(file)
         return found, entry.file_size - file.tell()
@@ -54,12 +56,25 @@ def _member_header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[Fo
 def _npy_header(file: IO[bytes]) -> Found:
     """Return shape and dtype of an array of NumPy; the file then stands at its values."""
     version = np.lib.format.read_magic(file)
+    _check_header_length(file, 2 if version == (1, 0) else 4)
     # Version 3.0 differs only in the names of fields, which tables of numbers do not have.
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(file)
     if any(size < 0 for size in shape):
         raise ValueError(f"negative shape {shape}")
     return Found(shape, dtype)
+
+
+def _check_header_length(file: IO[bytes], size: int) -> None:
+    """Raise if a header of NumPy, whose length stands in the next bytes, is too long; then go back to them.
+
+    NumPy reads the header first and looks then: in an archive, few bytes may unpack to gigabytes of it.
+    """
+    start = file.tell()
+    length = int.from_bytes(file.read(size), "little")
+    if length > _MAX_HEADER:
+        raise OversizedError(f"it has a header of {length} bytes, and the most that is read is {_MAX_HEADER}")
+    file.seek(start)
 
 
 def _check_stored(path: Path, found: Found, stored: int) -> None:

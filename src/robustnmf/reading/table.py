@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robustnmf.reading.errors import DataFileError, times
+from robustnmf.reading.errors import DataFileError, shortened, times
 
 MAX_BYTES = 8 * 2**30
 """Largest table that is read unless the caller says otherwise, in bytes: 8 GiB."""
@@ -44,7 +44,7 @@ class Found(NamedTuple):
     dtype: np.dtype[Any] | None
 
     def __str__(self) -> str:
-        return f"{times(self.shape) or 'scalar'} {self.dtype or 'not numbers'}"
+        return f"{times(self.shape) or 'scalar'} {shortened(str(self.dtype or 'not numbers'))}"
 
 
 def float_type(dtype: np.dtype[Any] | None) -> type[np.float64] | type[np.float32] | None:
@@ -68,10 +68,10 @@ def check_size(path: Path, shape: Sequence[int], itemsize: int, max_bytes: int) 
 
 def check_array(path: Path, name: str, found: Found, max_bytes: int) -> None:
     """Raise unless a declared array holds real numbers, has two or three dimensions, and fits."""
-    what = f"the array {name!r}" if name else "the array"
+    what = f"the array {shortened(name)!r}" if name else "the array"
     kind = float_type(found.dtype)
     if kind is None:
-        given = "not numeric" if found.dtype is None else f"of type {found.dtype}"
+        given = "not numeric" if found.dtype is None else f"of type {shortened(str(found.dtype))}"
         raise DataFileError(path, "a table of real numbers", f"{what} is {given}", "Convert it to floats.")
     if len(found.shape) not in (2, 3) or min(found.shape) < 1:
         raise DataFileError(
@@ -96,7 +96,7 @@ def choose(path: Path, found: Mapping[str, Found], key: str | None) -> str:
         if len(names) == 1:
             return names[0]
         problem = f"there are {len(names)}" if names else "there is none"
-    listed = [f"{name!r} ({entry})" for name, entry in islice(found.items(), 12)]
+    listed = [f"{shortened(name, 80)!r} ({entry})" for name, entry in islice(found.items(), 12)]
     more = f" and {len(found) - len(listed)} more" if len(found) > len(listed) else ""
     raise DataFileError(
         path,

@@ -9,11 +9,11 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 
-from robustnmf.reading.errors import DataFileError, shortened
+from robustnmf.reading.errors import DataFileError, OversizedError, shortened
 from robustnmf.reading.table import Options, Table, check_size, refuse_key
 
 MISSING_WORDS = frozenset({"", "na", "nan", "null"})
@@ -22,8 +22,13 @@ MISSING_WORDS = frozenset({"", "na", "nan", "null"})
 # Numbers that may have commas or spaces between thousands: to be refused, but not to be taken for names.
 _LIKE_A_NUMBER = re.compile(r"[-+]?[0-9][0-9., ]*")
 
-# Rows that are looked at to find the delimiter, the headings and the names.
+# Rows that are looked at to find the delimiter, the headings and the names; fewer if they are very long.
 _OPENING = 50
+_OPENING_CELLS = 2**17
+_OPENING_CHARACTERS = 2**20
+
+_MAX_ROW = 2**26
+"""Longest row of a table, in characters: 64 Mi. Each cell takes many times the memory of its characters."""
 
 
 class _Row(NamedTuple):
@@ -74,16 +79,44 @@ class _Numbers:
         return mark not in ("", self.mark)
 
 
+class _Lines:
+    """The lines of a text, as long as rows are not too long.
+
+    Parameters
+    ----------
+    file : text file
+        The text.
+    """
+
+    def __init__(self, file: IO[str]) -> None:
+        self.file = file
+        self.used = 0
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self.file.readline(_MAX_ROW + 1):
+            self.used += len(line)
+            if self.used > _MAX_ROW:
+                raise OversizedError(f"it has a row of more than {_MAX_ROW} characters, the most that is read")
+            yield line
+
+    def row_is_over(self) -> None:
+        """Count from here on: a row may have several lines, with quotation marks around their ends."""
+        self.used = 0
+
+
 def read_text(path: Path, options: Options) -> Table:
     """Read a table of text."""
     refuse_key(path, options.key)
     check_size(path, (path.stat().st_size,), 1, options.max_bytes)
     with path.open(encoding=_encoding(path), newline="") as file:
-        opening = _opening_lines(file)
+        lines = _Lines(file)
+        opening = _opening_lines(lines)
         delimiter = _delimiter(opening, path.suffix.lower())
-        rows = _rows(path, chain(opening, file), delimiter)
+        widest = max((line.count(delimiter or " ") for line in opening), default=0)
+        check_size(path, (widest,), 8, options.max_bytes)
+        rows = _rows(path, opening, lines, delimiter)
         comments, first = _after_comments(path, rows)
-        body = [first, *islice(rows, _OPENING - 1)]
+        body = _opening_rows(first, rows)
         layout = _layout(path, comments, body, _Numbers(options.missing_value, delimiter), options.header)
         # A comment line with headings stands above the body, other headings are its first row.
         skipped = 1 if layout.headings is not None and not _fits(comments, len(first.cells)) else 0
@@ -97,15 +130,28 @@ def _encoding(path: Path) -> str:
         return "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
 
 
-def _opening_lines(file: Iterable[str]) -> list[str]:
+def _opening_lines(lines: _Lines) -> list[str]:
     """Return the first lines of a text, as many as there are comments and some more."""
-    lines, seen = [], 0
-    for line in file:
-        lines.append(line)
+    opening, seen, length = [], 0, 0
+    for line in lines:
+        lines.row_is_over()
+        opening.append(line)
+        length += len(line)
         seen += bool(line.strip()) and not line.startswith("#")
-        if seen == _OPENING:
+        if seen == _OPENING or (seen > 1 and length > _OPENING_CHARACTERS):
             break
-    return lines
+    return opening
+
+
+def _opening_rows(first: _Row, rows: Iterator[_Row]) -> list[_Row]:
+    """Return the first rows of a table: the one that is given and some more, two at least if there are."""
+    opening, cells = [first], len(first.cells)
+    for row in islice(rows, _OPENING - 1):
+        opening.append(row)
+        cells += len(row.cells)
+        if cells > _OPENING_CELLS:
+            break
+    return opening
 
 
 def _delimiter(lines: Iterable[str], suffix: str) -> str | None:
@@ -125,14 +171,21 @@ def _delimiter(lines: Iterable[str], suffix: str) -> str | None:
     return {".csv": ",", ".tsv": "\t"}.get(suffix)
 
 
-def _rows(path: Path, lines: Iterable[str], delimiter: str | None) -> Iterator[_Row]:
-    """Yield the rows of a table; empty lines are none."""
+def _rows(path: Path, opening: Iterable[str], lines: _Lines, delimiter: str | None) -> Iterator[_Row]:
+    """Yield the rows of a table, of which some lines are read already; empty lines are none."""
+    texts = chain(opening, lines)
     if delimiter is None:
-        yield from (_Row(line, cells) for line, text in enumerate(lines, 1) if (cells := text.split()))
+        for line, text in enumerate(texts, 1):
+            lines.row_is_over()
+            if cells := text.split():
+                yield _Row(line, cells)
         return
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    reader = csv.reader(texts, delimiter=delimiter, strict=True)
     try:
-        yield from (_Row(reader.line_num, cells) for cells in reader if len(cells) > 1 or any(map(str.strip, cells)))
+        for cells in reader:
+            lines.row_is_over()
+            if len(cells) > 1 or any(map(str.strip, cells)):
+                yield _Row(reader.line_num, cells)
     except csv.Error as error:
         found = f"line {reader.line_num} cannot be parted into cells ({error})"
         raise DataFileError(path, "a table of text", found, "Check the quotation marks in that line.") from error
@@ -247,7 +300,7 @@ def _filled(path: Path, rows: Iterable[_Row], layout: _Layout, numbers: _Numbers
 
 def _not_a_number(path: Path, row: _Row, place: int, layout: _Layout, is_first: bool) -> DataFileError:
     """Return the error for a cell that is not a number."""
-    heading = f" ({layout.headings[place - layout.named].strip()!r})" if layout.headings else ""
+    heading = f" ({shortened(layout.headings[place - layout.named].strip())!r})" if layout.headings else ""
     cell = shortened(row.cells[place].strip())
     advice = "Correct the cell, or give its text as missing_value if the entry is missing."
     if is_first and layout.headings is None:
