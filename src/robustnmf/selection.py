@@ -14,7 +14,7 @@ from math import sqrt
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import Parallel
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils import Tags
@@ -26,6 +26,7 @@ from robustnmf.losses import Cauchy, squared_ratio
 from robustnmf.mixture import fit_mixture, median
 from robustnmf.trials import at_least, generator, given, or_default, quietly, seeds, variant
 from robustnmf.validation import Observations, check_observations, check_rank, check_uncertainties
+from robustnmf.workers import delayed
 
 Matrix = NDArray[Any]
 

@@ -6,7 +6,7 @@ from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import Parallel
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
@@ -15,6 +15,7 @@ from robustnmf.arrays import to_host
 from robustnmf.metrics import match_components
 from robustnmf.trials import at_least, generator, given, or_default, quietly, seeds, variant
 from robustnmf.validation import check_observations
+from robustnmf.workers import delayed
 
 Matrix = NDArray[Any]
 
