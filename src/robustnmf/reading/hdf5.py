@@ -13,7 +13,6 @@ from robustnmf.reading.table import Found, Options, Table, as_table, check_array
 
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
-
 _DEFLATE = 1
 _FILTERS = {
     **{_DEFLATE: "gzip", 2: "shuffle", 3: "fletcher32", 4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf"},
@@ -47,21 +46,30 @@ def read_hdf5(path: Path, options: Options, matlab: bool = False) -> Table:
 
 def _datasets(h5py: Any, file: Any) -> Iterator[tuple[str, Any]]:
     """Yield what is in an HDF5 file, each once. Links are not followed: they may lead to other files."""
-    seen = {file}
+    seen = {_place(h5py, file)}
 
     def below(group: Any, prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
         if depth > _MAX_DEPTH:
             raise OversizedError(f"its groups are more than {_MAX_DEPTH} deep inside each other")
         for name in group:
-            if not isinstance(group.get(name, getlink=True), h5py.HardLink) or (node := group[name]) in seen:
+            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
                 continue
-            seen.add(node)
+            node = group[name]
+            if (place := _place(h5py, node)) in seen:
+                continue
+            seen.add(place)
             if isinstance(node, h5py.Dataset):
                 yield prefix + name, node
             elif isinstance(node, h5py.Group):
                 yield from below(node, f"{prefix}{name}/", depth + 1)
 
     return below(file, "", 1)
+
+
+def _place(h5py: Any, node: Any) -> tuple[int, int]:
+    """Return what tells an object from all others, whatever its names."""
+    about = h5py.h5o.get_info(node.id)
+    return about.fileno, about.addr
 
 
 def _found(node: Any, matlab: bool) -> Found:

@@ -73,9 +73,13 @@ def _check_mat5(path: Path, name: str | None = None) -> None:
         header = file.read(128)
         if 0 in header[:4]:  # version 4, where nothing is nested or compressed
             return
+        count = 0
         for stored in _mat5_arrays(file, "<" if header[126:] == b"IM" else ">"):
-            if stored.name == name and stored.flags & 0xFF in _CLASSES:
+            if stored.name == name:
                 _check_values(stored)
+                count += 1
+    if name is not None and count != 1:
+        raise ValueError(f"{count} arrays have the name {name!r}")
 
 
 def _mat5_arrays(file: IO[bytes], order: str) -> Iterator[_Stored]:
@@ -137,7 +141,9 @@ def _parts(stream: IO[bytes] | Inflated, size: int, order: str) -> Iterator[tupl
 
 
 def _check_values(stored: _Stored) -> None:
-    """Raise ValueError if a numeric array has too few parts, or some of unknown type or larger than its shape."""
+    """Raise ValueError unless an array is numeric, with all its parts, and none larger than its shape."""
+    if stored.flags & 0xFF not in _CLASSES:
+        raise ValueError(f"array of class {stored.flags & 0xFF}")
     # Sparse arrays have no more values than dense ones, one start more than columns, and perhaps some room to grow.
     most = 8 * max(math.prod(stored.shape), 2**16) + 8
     count = 0
