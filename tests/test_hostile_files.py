@@ -292,6 +292,20 @@ def test_chunk_of_hdf5_that_gzip_was_not_worth_is_read(tmp_path):
     np.testing.assert_array_equal(read_table(tmp_path / "a.h5", max_bytes=LIMIT).values, values.astype(float))
 
 
+@pytest.mark.parametrize("place", [4, 8, 16], ids=["rows", "columns", "name"])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_array_of_mat_4_that_is_longer_than_the_file_is_refused(tmp_path, place, order):
+    path = tmp_path / "a.mat"
+    kind = 0 if order == "<" else 1000  # thousands tell the order of bytes
+    head = struct.pack(f"{order}5I", kind, 2, 3, 0, 2)
+    path.write_bytes(head + b"X\0" + np.arange(6.0).astype(f"{order}f8").tobytes())
+    np.testing.assert_array_equal(read_table(path).values, [[0, 2, 4], [1, 3, 5]])
+    content = bytearray(path.read_bytes())
+    content[place : place + 4] = struct.pack(f"{order}I", 2**28)
+    path.write_bytes(content)
+    refused(path, "should end at byte", key="X")
+
+
 def test_two_arrays_of_one_name_in_a_mat_file_are_refused(tmp_path):
     """SciPy would list the last and read the first."""
     savemat(tmp_path / "a.mat", {"X": X})

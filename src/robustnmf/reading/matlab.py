@@ -24,6 +24,9 @@ _CLASS_TYPES = {
     **{"double": np.dtype(float), "single": np.dtype(np.float32), "logical": np.dtype(bool), "sparse": np.dtype(float)},
 }
 
+# The same in version 4: bytes of a number, by its type (double, single, int32, int16, uint16, uint8).
+_MAT4_SIZES = {0: 8, 1: 4, 2: 4, 3: 2, 4: 2, 5: 1}
+
 _MAX_NAME = 1024
 """Longest name of an array, in bytes; in MATLAB it is 63."""
 
@@ -72,6 +75,7 @@ def _check_mat5(path: Path, name: str | None = None) -> None:
     with path.open("rb") as file:
         header = file.read(128)
         if 0 in header[:4]:  # version 4, where nothing is nested or compressed
+            _check_mat4(file, path.stat().st_size)
             return
         count = 0
         for stored in _mat5_arrays(file, "<" if header[126:] == b"IM" else ">"):
@@ -80,6 +84,21 @@ def _check_mat5(path: Path, name: str | None = None) -> None:
                 count += 1
     if name is not None and count != 1:
         raise ValueError(f"{count} arrays have the name {name!r}")
+
+
+def _check_mat4(file: IO[bytes], size: int) -> None:
+    """Raise ValueError if an array of version 4 is longer than the file: SciPy would take the memory and then look."""
+    file.seek(0)
+    # The type of an array is a number of up to four digits, of which the one for tens tells the type of its values.
+    order = "<" if int.from_bytes(file.read(4), "little") < 10_000 else ">"
+    file.seek(0)
+    while len(head := file.read(20)) == 20:
+        kind, rows, columns, is_complex, name = struct.unpack(f"{order}5I", head)
+        itemsize = _MAT4_SIZES.get(kind // 10 % 10, 8)
+        end = file.tell() + name + rows * columns * itemsize * (2 if is_complex else 1)
+        if end > size:
+            raise ValueError(f"an array should end at byte {end}, and the file has {size}")
+        file.seek(end)
 
 
 def _mat5_arrays(file: IO[bytes], order: str) -> Iterator[_Stored]:
