@@ -41,6 +41,7 @@ ORDER = [
     "persistence",
     "metrics",
     "trials",
+    "workers",
     "selection",
     "stability",
     "estimators",

@@ -41,7 +41,7 @@ INTERNAL = {
 
 INTERNAL_MODULES = {
     *("arrays", "baselines", "cli", "compare", "demo", "encoding", "estimators", "files", "heldout", "markov"),
-    *("penalties", "sparse_codes", "streaming", "trials", "validation", "weighting"),
+    *("penalties", "sparse_codes", "streaming", "trials", "validation", "weighting", "workers"),
 }
 
 

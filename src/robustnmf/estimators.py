@@ -249,12 +249,12 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _fit(self, X: Any, weights: Any, uncertainties: Any) -> tuple[Array, Result]:
         """Learn the components of X; return its codes and what the run came to."""
         parts = self._check_parameters()
-        noise = None
+        noise, entry_weights = None, weights
         if uncertainties is not None:
-            noise, weights = check_uncertainties(uncertainties, X, weights)
+            noise, entry_weights = check_uncertainties(uncertainties, X, weights)
         with _unchanged_on_failure(self), engine_for(X, self.engine, self.device).running() as engine:
-            data = check_observations(self, X, weights, engine, reset=True)
-            rank = self._choose_rank(data, noise)
+            data = check_observations(self, X, entry_weights, engine, reset=True)
+            rank = self._choose_rank(data, weights, uncertainties)
             known = check_components(self.fixed_components, data.X, rank)
             unit = data_unit(data.X, noise, engine)
             parts = replace(parts, penalties=self._penalties(parts, data.X.shape, unit))
@@ -573,18 +573,20 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         in_units = residuals * self._unit
         return in_units if self._noise is None else in_units * self._noise.astype(in_units.dtype)
 
-    def _choose_rank(self, data: Observations, noise: Matrix | None) -> int:
+    def _choose_rank(self, data: Observations, weights: Any, uncertainties: Any) -> int:
         """Return the number of components, by cross-validation if it is to be found."""
         if not isinstance(self.n_components, str) or self.n_components != "auto":
             return check_rank(self.n_components, data.X, type(self).__name__)
         from robustnmf.selection import auto_rank
 
         X, M = to_host(data.X), to_host(data.M)
-        X = X if noise is None else X / noise
         X = X if M is None else np.where(M > 0, X, np.nan)
+        # With uncertainties, the weights of the data hold those too; the search makes its own of what the user gave.
+        weights = M if uncertainties is None else weights
         seed = self.random_state if isinstance(self.random_state, Integral) else 0
         estimator = clone(self).set_params(n_components=1, verbose=0, callback=None)
-        return int(auto_rank(X, weights=M, estimator=estimator, random_state=seed).chosen)
+        options: dict[str, Any] = {"weights": weights, "uncertainties": uncertainties}
+        return int(auto_rank(X, estimator=estimator, random_state=seed, **options).chosen)
 
     def _encode_and_describe(self, data: Observations, engine: Engine) -> tuple[Array, Description]:
         """Return the codes of new samples, and what the fit says of their entries."""

@@ -75,17 +75,12 @@ def fit(
     Ctrl-C ends the fit after the present iteration and keeps what it has found so far; a second one keeps nothing.
     """
     from robustnmf import RobustNMF
-    from robustnmf.reading import read_like
 
     with errors_in_one_line():
         out = out or Path(f"{data.name.rstrip('/').split('.')[0]}-robustnmf")
         folder.check_free(out, force)
         table = _read(data, key, missing_value, transpose, header)
-        arrays = {
-            name: read_like(path, table, key=key, transpose=transpose, header=header)
-            for name, path in (("weights", weights), ("uncertainties", uncertainties))
-            if path is not None
-        }
+        arrays = _read_arrays(table, weights, uncertainties, key, transpose, header)
         interruption = console.Interruption()
         model = RobustNMF(
             _rank(components),
@@ -191,6 +186,8 @@ def rank(
     splits: Annotated[int, typer.Option(min=2, help="Splits of the entries.")] = 5,
     plot: Annotated[Path | None, typer.Option(help="Picture of the curve, .png, .svg or .pdf.")] = None,
     method: Method = "truncated-cauchy",
+    weights: Weights = None,
+    uncertainties: Uncertainties = None,
     key: Key = None,
     missing_value: Missing = None,
     transpose: Transpose = False,
@@ -209,7 +206,7 @@ def rank(
         options["estimator"] = RobustNMF(method=method)
         chosen = _ranks(ranks)
         search = auto_rank if chosen is None else partial(select_rank, ranks=chosen)
-        found = search(table.values, **options)
+        found = search(table.values, **options, **_read_arrays(table, weights, uncertainties, key, transpose, header))
         if plot is not None:
             from robustnmf import plots
 
@@ -353,6 +350,20 @@ def _read(data: Path, key: str | None, missing_value: str | None, transpose: boo
     return read_table(data, key=key, missing_value=missing_value, transpose=transpose, header=header)
 
 
+def _read_arrays(
+    table: Any, weights: Path | None, uncertainties: Path | None, key: str | None, transpose: bool, header: bool | None
+) -> dict[str, Any]:
+    """Read what is given of the entries of a table."""
+    from robustnmf.reading import read_like
+
+    files = {"weights": weights, "uncertainties": uncertainties}
+    return {
+        name: read_like(path, table, key=key, transpose=transpose, header=header)
+        for name, path in files.items()
+        if path is not None
+    }
+
+
 def _prepare(
     model: Path,
     data: Path,
@@ -366,14 +377,11 @@ def _prepare(
 ) -> tuple[Any, Any, Any]:
     """Return a model, new data and their uncertainties, if any, provided that the result may be written."""
     from robustnmf import load
-    from robustnmf.reading import read_like
 
     if out is not None and os.path.lexists(out) and not force:
         raise FileExistsError(f"{out} exists. Choose another name with --out, or pass --force to replace it.")
     table = _read(data, key, missing, transpose, header)
-    noise = None
-    if uncertainties is not None:
-        noise = read_like(uncertainties, table, key=key, transpose=transpose, header=header)
+    noise = _read_arrays(table, None, uncertainties, key, transpose, header).get("uncertainties")
     return load(model / "model.robustnmf" if model.is_dir() else model), table, noise
 
 
