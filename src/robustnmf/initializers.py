@@ -103,6 +103,10 @@ class MedianStart:
         return W.astype(V.dtype), H.astype(V.dtype)
 
 
+# Samples so much smaller than the typical one say nothing of features that the others do not, and ratios overflow.
+_FAINT = 1e-12
+
+
 def _correntropy_update(V: Matrix, M: Matrix | None, W: Matrix, H: Matrix) -> Matrix:
     """Return H after a multiplicative update with weights exp(-e**2 / 2 d**2), d**2 the mean squared residual."""
     product = W @ H
@@ -131,6 +135,7 @@ def _median_rank_one(V: Matrix, M: Matrix | None, n_iter: int, enough: int) -> t
         lit = s[columns] > 0
         if not lit.any():
             break
+        lit &= s[columns] > _FAINT * np.median(s[columns][lit])
         w = _median(some_samples[:, lit] / s[columns][lit])
     return w, s
 

@@ -14,6 +14,8 @@ from robustnmf.engines import Engine
 
 Matrix = NDArray[Any]
 
+SMALLEST_UNCERTAINTY = 1e-150
+
 
 class Observations(NamedTuple):
     """Data that is ready to be worked on, samples in rows."""
@@ -51,6 +53,7 @@ def check_observations(estimator: Any, X: Any, weights: Any, *, reset: bool) -> 
     """Return the data of an estimator's method, with missing entries and user weights in one array."""
     name = type(estimator).__name__
     X, weights = to_host(X), to_host(weights)
+    _refuse_times(X, "X")
     if isinstance(X, np.ma.MaskedArray):
         X = np.ma.filled(X.astype(np.float64 if X.dtype.kind in "iub" else X.dtype), np.nan)
     X = validate_data(
@@ -100,12 +103,14 @@ def check_uncertainties(
         if weights.shape != values.shape:
             raise ValueError(f"weights must have the shape of X, {values.shape}; got {weights.shape}.")
         observed &= weights > 0
-    wrong = observed & ~((given > 0) & np.isfinite(given))
+    # Their squares, and the data in units of them, are to be numbers too.
+    wrong = observed & ~((given > SMALLEST_UNCERTAINTY) & (given < 1 / SMALLEST_UNCERTAINTY))
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
         raise ValueError(
-            f"uncertainties must be positive and finite where X is observed; got {given[row, column]} at sample {row}, "
-            f"feature {column}. Set entries of unknown uncertainty to NaN in X, or give them a large one."
+            f"uncertainties must be positive and finite where X is observed, between {SMALLEST_UNCERTAINTY:g} and "
+            f"{1 / SMALLEST_UNCERTAINTY:g}; got {given[row, column]} at sample {row}, feature {column}. Set entries of "
+            "unknown uncertainty to NaN in X, or give them a large one."
         )
     if typical is None:
         seen = observed.any(axis=0)
@@ -113,6 +118,13 @@ def check_uncertainties(
         typical[seen] = np.nanmedian(np.where(observed, given, np.nan)[:, seen], axis=0)
     precision = (typical / np.where(observed, given, 1.0)) ** 2
     return typical, np.where(observed, precision if weights is None else precision * weights, 0.0)
+
+
+def _refuse_times(values: Any, name: str) -> None:
+    """Refuse dates and durations, which NumPy would take for numbers of nanoseconds."""
+    dtype = getattr(values, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind in "mM":
+        raise TypeError(f"{name} must hold numbers; got {dtype}. Convert times to numbers in a unit of your choice.")
 
 
 def check_rank(n_components: Any, X: Matrix, name: str) -> int:
@@ -176,6 +188,7 @@ def _dense(X: Any) -> Matrix:
 
 def _check_weights(weights: Any, X: Matrix, *, needed: bool) -> Matrix:
     """Return the user's weights, scaled to at most 1, in the dtype of X; if `needed`, some must be positive."""
+    _refuse_times(weights, "weights")
     if isinstance(weights, np.ma.MaskedArray):
         weights = weights.filled(0)
     any_shape: dict[str, Any] = {"ensure_2d": False, "allow_nd": True, "ensure_min_samples": 0}

@@ -23,7 +23,6 @@ PANEL_ENTRIES = 2**17
 SMALLEST_TILE, LARGEST_TILE_ENTRIES = 32, 2**20
 
 
-
 def _can_cache() -> bool:
     """Return whether there is a folder for compiled kernels: the package's, the user's, or ``NUMBA_CACHE_DIR``."""
     try:
