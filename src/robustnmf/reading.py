@@ -63,6 +63,9 @@ _MATLAB_CLASSES = {
 # Numbers that may have commas or spaces between thousands: to be refused, but not to be taken for names.
 _LIKE_A_NUMBER = re.compile(r"[-+]?[0-9][0-9., ]*")
 
+# Bytes; NumPy parses no longer ones either.
+_LONGEST_NPY_HEADER = 10_000
+
 # Rows that are looked at to find the delimiter, the headings and the names.
 _OPENING = 50
 
@@ -439,6 +442,12 @@ def _member_header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[_F
 def _npy_header(file: IO[bytes]) -> _Found:
     """Return shape and dtype of an array of NumPy; the file then stands at its values."""
     version = np.lib.format.read_magic(file)
+    if version not in ((1, 0), (2, 0), (3, 0)):
+        raise ValueError(f"unknown version {version}")
+    length = file.read(2 if version == (1, 0) else 4)
+    if int.from_bytes(length, "little") > _LONGEST_NPY_HEADER:  # NumPy would take the memory before it looks
+        raise ValueError("its header is too long")
+    file.seek(-len(length), os.SEEK_CUR)
     # Version 3.0 differs only in the names of fields, which tables of numbers do not have.
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(file)
@@ -489,6 +498,7 @@ def _check_mat5(path: Path) -> None:
     with path.open("rb") as file:
         header = file.read(128)
         if 0 in header[:4]:  # version 4, where nothing is nested
+            _check_mat4(file)
             return
         order = "<" if header[126:] == b"IM" else ">"
         while len(tag := file.read(8)) == 8:
@@ -501,6 +511,21 @@ def _check_mat5(path: Path) -> None:
             if kind == _MAT_ARRAY:
                 _check_mat5_parts(stream, size, order)
             file.seek(end)
+
+
+def _check_mat4(file: IO[bytes]) -> None:
+    """Raise ValueError if a name or array of version 4 is longer than the file: SciPy would take memory for it."""
+    length = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    order = "<" if struct.unpack("<I", file.read(4))[0] < 5000 else ">"  # the type of an array is a small number
+    file.seek(0)
+    while len(head := file.read(20)) == 20:
+        kind, rows, columns, imaginary, name = struct.unpack(f"{order}5I", head)
+        itemsize = {0: 8, 1: 4, 2: 4, 3: 2, 4: 2, 5: 1}.get(kind // 10 % 10, 8)
+        end = file.tell() + name + rows * columns * itemsize * (2 if imaginary else 1)
+        if end > length:
+            raise ValueError(f"an array should end at byte {end}; the file has {length}")
+        file.seek(end)
 
 
 def _check_mat5_parts(stream: IO[bytes] | _Inflated, size: int, order: str) -> None:
