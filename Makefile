@@ -1,4 +1,5 @@
-# Every target does its own set-up: a machine with Python 3.11 or later, git and make is enough.
+# Every target does its own set-up: a machine with Python 3.11 or later, git and make is enough. With LOCKED=1 the
+# versions are those of requirements/ci.lock, with which the tests were run.
 PYTHON ?= python3
 WORKERS ?= 2
 
@@ -75,6 +76,11 @@ coverage: $(STAMP)
 mutants: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python tests/mutation/run.py --jobs $(WORKERS) $(MODULES)
 
+# Whether what is installed is what requirements/ci.lock says; offline, so nothing of vulnerabilities.
+audit: $(STAMP)
+	$(BIN)/python -m pip check
+	$(BIN)/python requirements/lock.py --check
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -82,7 +88,7 @@ lint: $(STAMP)
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(LOCKED),-c requirements/ci.lock) --editable ".[dev]"
 	touch $@
 
 # The rivals of the benchmark, torch among them: a large download.

@@ -243,13 +243,13 @@ def try_all(found: list[Mutant], thorough: bool, jobs: int) -> Iterator[tuple[Mu
             yield mutant, verdict == b"1"
 
 
-def report(tried: list[tuple[Mutant, bool]], explained: dict[str, str], seconds: float) -> str:
+def report(tried: list[tuple[Mutant, bool]], explained: dict[str, str], command: str, seconds: float) -> str:
     """Return the result as Markdown."""
     lines = ["# Mutants of the mathematical core", ""]
     survivors = [mutant for mutant, survived in tried if survived]
     known = [mutant for mutant in survivors if mutant.name in explained]
     lines += [
-        f"`make mutants`: {len(tried)} mutants, {len(tried) - len(survivors)} killed, {len(survivors)} survive, of "
+        f"`{command}`: {len(tried)} mutants, {len(tried) - len(survivors)} killed, {len(survivors)} survive, of "
         f"which {len(known)} are explained below; {seconds:.0f} s.",
         "",
         "| module | mutants | killed | survivors |",
@@ -270,10 +270,11 @@ def main() -> None:
     parser.add_argument("modules", nargs="*", default=MODULES, help="such as losses or solvers/hals")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="run the quick tests only")
+    parser.add_argument("--every", type=int, default=1, help="take one mutant of so many, evenly spread")
     parser.add_argument("--list", action="store_true", help="print the mutants and run nothing")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    found = [mutant for module in options.modules for mutant in mutants(module)]
+    found = [mutant for module in options.modules for mutant in mutants(module)][:: options.every]
     if options.list:
         for mutant in found:
             print(f"{mutant.module}:{mutant.line}: {mutant.before}  ->  {mutant.after}")
@@ -298,7 +299,8 @@ def main() -> None:
             print(f"{mutant.module}:{mutant.line}: {mutant.before}  ->  {mutant.after}", flush=True)
         if len(tried) % 20 == 0:
             print(f"{len(tried)} of {len(found)}", flush=True)
-    text = report(tried, EXPLAINED, time.monotonic() - begin)
+    command = " ".join(["python", "tests/mutation/run.py", *sys.argv[1:]])
+    text = report(tried, EXPLAINED, command, time.monotonic() - begin)
     print(text)
     options.out.write_text(text, encoding="utf-8")
     if any(survived and mutant.name not in EXPLAINED for mutant, survived in tried):
