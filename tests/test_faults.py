@@ -18,10 +18,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from conftest import make_data
 from robustnmf import RobustNMF, load
 from robustnmf.cli import folder as results
+from robustnmf.cli.app import app
+from robustnmf.engines import NumPyEngine
 from robustnmf.experiments.results import Log, Record
 from robustnmf.experiments.task import Outcome, Task
 from robustnmf.files import write_atomically
@@ -355,6 +358,19 @@ def test_file_or_link_in_the_place_of_a_folder_is_replaced_if_forced(tmp_path):
     assert (tmp_path / "a" / "summary.json").is_file() and (tmp_path / "b" / "summary.json").is_file()
 
 
+def test_picture_of_ranks_is_not_replaced_unasked(tmp_path):
+    picture = tmp_path / "ranks.png"
+    picture.write_text("mine")
+    spectra(tmp_path / "x.npy")
+    arguments = ["rank", str(tmp_path / "x.npy"), "--ranks", "1,2", "--splits", "2", "--plot", str(picture)]
+    refused = CliRunner().invoke(app, arguments)
+    assert refused.exit_code == 2
+    assert picture.read_text() == "mine"
+    done = CliRunner().invoke(app, [*arguments, "--force"])
+    assert done.exit_code == 0, done.output
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_log_of_experiments_names_no_file_elsewhere(tmp_path):
     log = Log(tmp_path)
     log.add(Task("e", "s", 0.0, "l2", 0, {}), "1", 0.1, Outcome({}, {"A": np.ones(2)}), None)
@@ -435,6 +451,20 @@ def test_interrupted_fit_leaves_the_estimator_as_it_was(step, fitted_before, n_f
         assert time.perf_counter() - begin < 5
         np.testing.assert_array_equal(model.fit(second).components_, expected.components_)
     assert interrupted > n_faults / 5
+
+
+def test_interrupt_is_one_whatever_numba_makes_of_it():
+    """While a kernel is called it becomes a SystemError, whose cause is another, whose cause is the interrupt."""
+    with pytest.raises(KeyboardInterrupt), NumPyEngine().running():
+        try:
+            try:
+                raise KeyboardInterrupt
+            except KeyboardInterrupt as interrupt:
+                raise SystemError("returned a result with an exception set") from interrupt
+        except SystemError as error:
+            raise SystemError("returned a result with an exception set") from error
+    with pytest.raises(SystemError, match="something else"), NumPyEngine().running():
+        raise SystemError("something else")
 
 
 # --- Memory -----------------------------------------------------------------------------------------------------------

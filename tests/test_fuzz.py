@@ -11,6 +11,7 @@ import pytest
 sys.path.append(str(Path(__file__).parent / "fuzz"))
 
 import run
+import targets
 from guard import Trespass
 from targets import Target, everything
 
@@ -25,6 +26,27 @@ pytestmark = pytest.mark.filterwarnings(
 def test_spoilt_file_is_read_or_refused_and_nothing_else(name, n_examples):
     tried, _ = run.fuzz(TARGETS[name], n_examples, None)
     assert tried > 0
+
+
+KNOWN = {
+    "MATLAB 4 with a name of a gigabyte": ("mat bytes", lambda: b"\0" + targets.mat()[1:]),
+    "array with a header of a gigabyte": ("npy bytes", lambda: b"\x93NUMPY\x02\0\0\0\0\x50" + targets.npy()[10:]),
+    "array of an unknown version": ("npy bytes", lambda: b"\x93NUMPY" + targets.npy()),
+    "archive whose directory is broken": (
+        "video archive",
+        lambda: targets.archive({"images.npy": b""})[:-9] + bytes(9),
+    ),
+    "archive that declares more than it has": (
+        "video archive",
+        lambda: targets.archive({"images.npy": targets._npy_with_header([2**20, 2**10, 8], "<f8", False, 64)}),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_file_that_was_once_a_problem_is_refused(name):
+    target, content = KNOWN[name]
+    assert not run.attempt(TARGETS[target], content())
 
 
 class Evil:
