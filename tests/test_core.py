@@ -429,6 +429,17 @@ def test_nesterov_is_algorithm_1(weighted, penalty, tol, max_iter):
     assert (Nesterov().tol, Nesterov().max_iter) == (1e-3, 500)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_nesterov_of_a_single_component(weighted):
+    """Then a Gram matrix is a number, of each problem its own."""
+    problem, X0 = make_problem(weighted=weighted)
+    single = Problem(problem.A[:, :1], problem.Y, problem.Q, xp)
+    Q = problem.Q if weighted else np.ones((5, 7))
+    expected = (Q * problem.Y) @ problem.A[:, 0] / (Q @ problem.A[:, 0] ** 2)
+    found = Nesterov(tol=1e-12).solve(single, X0[:, :1], engine)
+    np.testing.assert_allclose(found[:, 0], expected, rtol=1e-9)
+
+
 def test_nesterov_leaves_what_cannot_be_solved_or_is_solved():
     problem, X0 = make_problem()
     problem.Q[1], problem.Q[2] = 0.0, np.finfo(float).tiny
