@@ -6,7 +6,8 @@ NOT_USED = "The value is not used where the condition does not hold."
 SAME_RESULT = "Another way to the same numbers, which costs other time or memory."
 
 EXPLAINED: dict[str, str] = {
-    "losses: return xp.where(s <= 1, s, 2 * xp.sqrt(s) - 1) -> return xp.where(s < 1, s, 2 * xp.sqrt(s) - 1)": SAME_THERE,
+    "losses: return xp.where(s <= 1, s, 2 * xp.sqrt(s) - 1) -> "
+    "return xp.where(s < 1, s, 2 * xp.sqrt(s) - 1)": SAME_THERE,
     "losses: return self.loss.rho(xp.where(s <= self.cap, s, self.cap), xp) -> "
     "return self.loss.rho(xp.where(s < self.cap, s, self.cap), xp)": SAME_THERE,
     "scales: if abs(scale - last) <= self.tol * scale or scale < vanishing: -> "
