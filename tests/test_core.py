@@ -494,7 +494,10 @@ def test_proposals_leave_unseen_coordinates():
 
 @pytest.mark.parametrize(
     ("slope", "bend", "length"),
-    [(1.0, 1.0, 1.0), (1.0, 4.0, 0.25), (1.0, 2.0, 1.0), (1.0, 0.0, 1.0), (-1.0, 4.0, 0.0), (1.0, 2.1, 1 / 2.1)],
+    [
+        *((1.0, 1.0, 1.0), (1.0, 4.0, 0.25), (1.0, 2.0, 1.0), (1.0, 2.1, 1 / 2.1)),
+        *((1.0, 0.0, 1.0), (0.3, 0.0, 1.0), (-1.0, 4.0, 0.0), (0.1, 0.5, 0.2), (0.4, 0.5, 1.0)),
+    ],
 )
 def test_moves_that_would_raise_the_objective_are_shortened(slope, bend, length):
     X0, move = np.array([[5.0, 5.0]]), np.array([[1.0, 0.0]])
