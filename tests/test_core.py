@@ -616,6 +616,15 @@ def test_armijo_gives_up_where_no_step_is_good_enough():
     assert np.isfinite(once).all()
 
 
+def test_armijo_bears_gradients_whose_squares_overflow():
+    problem, X0 = make_problem()
+    with np.errstate(all="raise"):
+        far = Armijo().improve(1e100 * problem.Y, None, X0, problem.A, Weighting(Squared(), 1.0), engine)
+    np.testing.assert_allclose(
+        far / 1e100, Armijo().improve(problem.Y, None, X0 / 1e100, problem.A, Weighting(Squared(), 1.0), engine)
+    )
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("steps", [1, 2, 30])
 def test_smoothing_by_hand(weighted, steps):
