@@ -575,32 +575,35 @@ def test_rules_that_kernels_understand():
 # --- Losses by themselves ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("loss", [Cauchy(), Squared()], ids=lambda loss: loss.name)
+@pytest.mark.parametrize("sufficient", [0.01, 0.6])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("steps", [1, 3])
-def test_armijo_by_hand(weighted, steps):
+def test_armijo_by_hand(weighted, steps, sufficient, loss):
     problem, X0 = make_problem()
-    M, weighting, solver = problem.Q if weighted else None, Weighting(Cauchy(), 0.8), Armijo(max_iter=steps)
+    M, solver = problem.Q if weighted else None, Armijo(max_iter=steps, sufficient=sufficient)
+    rho, weight = (np.log1p, lambda s: 1 / (1 + s)) if loss == Cauchy() else (lambda s: s, np.ones_like)
     X0[0] *= 40.0  # far off, where the first step is too long
     expected = X0.copy()
     for i in range(5):
         m = M[i] if weighted else np.ones(7)
 
-        def loss(x, i=i, m=m):
-            return 0.5 * 0.64 * m @ np.log1p(((problem.Y[i] - problem.A @ x) / 0.8) ** 2)
+        def value(x, i=i, m=m):
+            return 0.5 * 0.64 * m @ rho(((problem.Y[i] - problem.A @ x) / 0.8) ** 2)
 
         for _ in range(steps):
             x, r = expected[i], problem.Y[i] - problem.A @ expected[i]
-            q = m / (1 + (r / 0.8) ** 2)
+            q = m * weight((r / 0.8) ** 2)
             gradient = -problem.A.T @ (q * r)
             direction = np.where((x > 0) | (gradient < 0), gradient, 0)
             alpha = 2 * direction @ direction / (q @ (problem.A @ direction) ** 2)
             for _ in range(30):
                 trial = np.maximum(0, x - alpha * gradient)
-                if loss(x) - loss(trial) >= -0.01 * gradient @ (trial - x):
+                if value(x) - value(trial) >= -sufficient * gradient @ (trial - x):
                     expected[i] = trial
                     break
                 alpha *= 0.5
-    found = solver.improve(problem.Y, M, X0, problem.A, weighting, engine)
+    found = solver.improve(problem.Y, M, X0, problem.A, Weighting(loss, 0.8), engine)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
     assert [field.default for field in fields(Armijo)] == [1, 0.01, 0.5, 30]
     assert solver.accepts(Cauchy()) and not solver.accepts(SampleNorm())
