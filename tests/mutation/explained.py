@@ -25,4 +25,9 @@ EXPLAINED: dict[str, str] = {
     "solvers/nesterov: step = xp.where(usable, 1 / xp.where(usable, L, 1), 0) -> "
     "step = xp.where(usable, 1 / xp.where(usable, L, 1), 1)": "Gradients of a problem so small vanish beside its "
     "solution, whatever the step.",
+    "solvers/one_pass: bend, seen = (sum(terms) for terms in zip(*judged, strict=True)) -> "
+    "bend, seen = (sum(terms) for terms in zip(*judged, strict=False))": "All of them are pairs.",
+    "solvers/absolute: mean = start / Y.shape[1] if M is None else start / xp.where(start > 0, xp.sum(M, axis=1), 1) "
+    "-> "
+    "mean = start / Y.shape[1] if M is None else start / xp.where(start > 0, xp.sum(M, axis=1), 2)": "Zero is divided.",
 }
