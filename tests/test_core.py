@@ -509,12 +509,13 @@ def test_moves_that_would_raise_the_objective_are_shortened(slope, bend, length)
 @pytest.mark.parametrize("penalised", [False, True])
 @pytest.mark.parametrize("fixed", [0, 1, 3])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_one_pass_over_the_data_by_hand(weighted, fixed, penalised, monkeypatch):
+@pytest.mark.parametrize("level", [1.0, 0.1])
+def test_one_pass_over_the_data_by_hand(level, weighted, fixed, penalised, monkeypatch):
     """Codes by one step each, then the basis by a step from the sums over samples, judged by some of them."""
     monkeypatch.setattr(one_pass, "MOST_JUDGES", 4)
     monkeypatch.setattr(one_pass, "FEATURES", 3)
     rng = np.random.default_rng(3)
-    V, W, Ht = rng.random((9, 7)) + 0.2, rng.random((7, 3)), rng.random((9, 3))
+    V, W, Ht = level * (rng.random((9, 7)) + 0.2), rng.random((7, 3)), level * rng.random((9, 3))
     M = rng.random((9, 7)) if weighted else None
     hidden = np.array([[0, 1], [4, 6], [8, 0]])
     penalties = Penalties(0.1, ElasticNet(0.05, 0.2), ElasticNet(0.03, 0.4)) if penalised else Penalties()

@@ -30,4 +30,13 @@ EXPLAINED: dict[str, str] = {
     "solvers/absolute: mean = start / Y.shape[1] if M is None else start / xp.where(start > 0, xp.sum(M, axis=1), 1) "
     "-> "
     "mean = start / Y.shape[1] if M is None else start / xp.where(start > 0, xp.sum(M, axis=1), 2)": "Zero is divided.",
+    "solvers/shared_gram: steepness = xp.where(diagonal > 0, diagonal, 1) -> "
+    "steepness = xp.where(diagonal > 0, diagonal, 2)": NOT_USED,
+    "solvers/one_pass: if rule is not None and kernel is not None: -> "
+    "if rule is not None and kernel is None:": SAME_RESULT + " The kernel is a twin of what follows.",
+    "solvers/one_pass: codes = [X[of_judges] for X, of_judges in zip(Ht, judges, strict=True)] -> "
+    "codes = [X[of_judges] for X, of_judges in zip(Ht, judges, strict=False)]": "Both are cut into the same blocks.",
+    "solvers/armijo: alpha = xp.where(curvature > 0, 2 * slope / xp.where(curvature > 0, curvature, 1), 0) -> "
+    "alpha = xp.where(curvature > 0, 2 * slope / xp.where(curvature > 0, curvature, 1), 1)": "Where nothing bends "
+    "nothing slopes: the step is zero, whatever its length.",
 }
