@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from robustnmf.arrays import to_host
 from robustnmf.encoding import Description
+from robustnmf.engines import NumPyEngine
 from robustnmf.estimators import RobustNMF
 from robustnmf.validation import Observations, check_observations, check_uncertainties
 

@@ -131,6 +131,8 @@ def typical_code(W: Array, Ht: Array, importance: Array | None, xp: Namespace) -
     weight of its entries.
     """
     size = Ht @ xp.sum(W, axis=0)
+    # What is below normal numbers counts as nothing: it could not be divided by.
+    size = xp.where(size >= float(xp.finfo(W.dtype).smallest_normal), size, 0)
     weight = xp.astype(size > 0, W.dtype) * (1 if importance is None else xp.astype(importance, W.dtype))
     total = xp.sum(weight)
     if total == 0:

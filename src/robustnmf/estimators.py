@@ -274,7 +274,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self.components_ = components
             self.n_components_ = rank
             self._basis, self._unit, self._noise = basis, unit, noise
-            self.scale_ = weighting.scale * unit
+            self.scale_ = min(weighting.scale * unit, float(np.finfo(np.float64).max))
             self.thresholds_ = self._in_units_of_X(_thresholds(basis))
             self.weights_ = about.weights
             self.outliers_ = about.outliers
@@ -370,7 +370,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         codes = check_array(to_host(X), dtype=(np.float64, np.float32))
         if codes.shape[1] != self.n_components_:
             raise ValueError(f"Codes must have {self.n_components_} columns, one per component; got {codes.shape[1]}.")
-        return same_kind(X, codes @ self.components_)
+        return same_kind(X, _product(codes, self.components_, np))
 
     def clean(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return X with outliers and missing entries replaced by the reconstruction, all others untouched.
@@ -413,7 +413,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         log_scale = log(self._basis.weighting.scale) + log(self._unit)  # scale_ itself may vanish for denormal data
         loss = self.parts_.loss
         with np.errstate(over="ignore"):  # squares of data beyond 1e150 leave the range of numbers, and of their means
-            in_units = np.minimum(mean_loss * np.float64(self.scale_) ** loss.scale_power, 1e300)
+            squared = np.minimum(np.float64(self.scale_) ** loss.scale_power, 1e300)
+            in_units = np.minimum(mean_loss * squared, 1e300)
         return np.where(observed, -in_units - loss.log_scale_coef * log_scale, 0.0)
 
     def score(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> float:
@@ -467,7 +468,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             ("forget_factor", self.forget_factor, 1.0),
         ):
             _check_number(name, value, most)
-        if self.alpha_H != "same":
+        if not isinstance(self.alpha_H, str) or self.alpha_H != "same":  # an array has no truth value
             _check_number("alpha_H", self.alpha_H, inf, or_else=" or 'same'")
         return resolve(
             self.method,
@@ -546,7 +547,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Return the error matrix S of RNMF-L1 in units of X, zero where the data is missing."""
         noise = 1.0 if self._noise is None else self._noise
         X, M = to_host(data.X), to_host(data.M)
-        S = noise * sparse_error((X - codes @ self.components_) / noise, self.scale_, np)
+        S = noise * sparse_error((X - _product(codes, self.components_, np)) / noise, self.scale_, np)
         return np.asarray(S if M is None else np.where(M > 0, S, 0))
 
     def _encoding_limits(self) -> dict[str, Any]:
@@ -570,7 +571,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _in_units_of_X(self, residuals: Matrix) -> Matrix:
         """Return magnitudes (n_features,) that count in the unit of the data, and its noise."""
-        in_units = residuals * self._unit
+        with np.errstate(over="ignore"):  # a threshold beyond the largest number cuts nothing
+            in_units = residuals * self._unit
         return in_units if self._noise is None else in_units * self._noise.astype(in_units.dtype)
 
     def _choose_rank(self, data: Observations, weights: Any, uncertainties: Any) -> int:
@@ -731,7 +733,7 @@ def _check_number(name: str, value: Any, most: float, or_else: str = "") -> None
 
 def _cleaned(replaced: Array, codes: Array, X: Array, *, components: Array, xp: Namespace) -> tuple[Array]:
     """Return a block of data with some entries replaced by their reconstruction."""
-    return (xp.where(replaced, codes @ components, X),)
+    return (xp.where(replaced, _product(codes, components, xp), X),)
 
 
 def _objective(basis: Basis, Ht: Matrix, about: Description, first_scale: float) -> float:
@@ -764,6 +766,13 @@ def _normalise(state: State, M: Array | None, kept: int, noise: Matrix | None, e
     sizes = engine.place(largest, state.W.dtype)
     importance = None if M is None else engine.place(xp.sum(M, axis=1, dtype=xp.float64))
     return components, typical_code(state.W / sizes, engine.join(state.Ht) * sizes, importance, xp)
+
+
+def _product(codes: Array, components: Array, xp: Namespace) -> Array:
+    """Return codes @ components; of data at the end of the range of numbers it is limited to that range."""
+    with np.errstate(over="ignore"):
+        product = codes @ components
+    return xp.clip(product, max=float(xp.finfo(product.dtype).max))
 
 
 def _table(history: list[Iteration]) -> dict[str, Matrix]:

@@ -12,6 +12,7 @@ import typer
 
 from robustnmf.cli import console, folder
 from robustnmf.cli.console import errors_in_one_line, say, show, warnings_in_one_line
+from robustnmf.files import write_atomically
 
 app = typer.Typer(
     name="robustnmf",
@@ -194,6 +195,7 @@ def rank(
     header: Header = None,
     seed: Seed = 0,
     jobs: Annotated[int | None, typer.Option(min=1, help="Fits at a time.")] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Choose the number of components by how well hidden entries are predicted."""
@@ -201,6 +203,7 @@ def rank(
     from robustnmf.selection import auto_rank, select_rank
 
     with errors_in_one_line():
+        _check_free(plot, force)
         table = _read(data, key, missing_value, transpose, header)
         options: dict[str, Any] = {"n_splits": splits, "random_state": seed, "n_jobs": jobs}
         options["estimator"] = RobustNMF(method=method)
@@ -211,7 +214,8 @@ def rank(
             from robustnmf import plots
 
             axes = plots.rank_curve(found.ranks, found.mean, found.standard_error, chosen=found.chosen)
-            axes.figure.savefig(plot)
+            with write_atomically(plot) as temporary:
+                axes.figure.savefig(temporary, format=plot.suffix.removeprefix(".") or "png")
     if as_json:
         curve = [
             {"rank": int(r), "score": float(m), "standard_error": float(s)}
@@ -378,11 +382,16 @@ def _prepare(
     """Return a model, new data and their uncertainties, if any, provided that the result may be written."""
     from robustnmf import load
 
-    if out is not None and os.path.lexists(out) and not force:
-        raise FileExistsError(f"{out} exists. Choose another name with --out, or pass --force to replace it.")
+    _check_free(out, force)
     table = _read(data, key, missing, transpose, header)
     noise = _read_arrays(table, None, uncertainties, key, transpose, header).get("uncertainties")
     return load(model / "model.robustnmf" if model.is_dir() else model), table, noise
+
+
+def _check_free(out: Path | None, force: bool) -> None:
+    """Refuse to replace a file, unless told to."""
+    if out is not None and os.path.lexists(out) and not force:
+        raise FileExistsError(f"{out} exists. Choose another name, or pass --force to replace it.")
 
 
 def _rank(text: str) -> int | str:
