@@ -11,6 +11,7 @@ from robustnmf.outliers import NoRejection
 from robustnmf.penalties import Penalties
 from robustnmf.scales import FixedScale
 from robustnmf.solvers import SharedGram, one_pass
+from robustnmf.solvers.shared_gram import MOST_JUDGES
 from robustnmf.weighting import Weighting
 
 LOSSES = [
@@ -109,7 +110,7 @@ def test_hidden_entries_have_no_influence_at_all(engine):
 
 
 @pytest.mark.parametrize("missing", [False, True], ids=["complete", "weighted"])
-@pytest.mark.parametrize("n", [40, 3 * one_pass.MOST_JUDGES])
+@pytest.mark.parametrize("n", [40, 3 * MOST_JUDGES])
 @each_loss
 def test_no_iteration_raises_the_objective(loss, n, missing):
     state, weighting, engine = State(n=n, missing=missing), Weighting(loss, 0.2), NumPyEngine()
@@ -154,10 +155,12 @@ def test_arrays_of_any_layout_give_the_same():
 
 
 def test_judges_are_evenly_spread_and_few():
-    for n in (1, 5, one_pass.MOST_JUDGES, one_pass.MOST_JUDGES + 1, 10_000):
-        judges = np.flatnonzero(one_pass._judges(n))
-        assert judges.size <= one_pass.MOST_JUDGES
-        assert judges.size > min(n, one_pass.MOST_JUDGES) // 2
+    for n in (1, 5, MOST_JUDGES, MOST_JUDGES + 1, 10_000):
+        judges = one_pass._judges([n])[0]
+        first, *others = one_pass._judges([n // 3, n - n // 3 - n // 2, n // 2])
+        assert np.concatenate([first, others[0] + n // 3, others[1] + n - n // 2]).tolist() == judges.tolist()
+        assert judges.size <= MOST_JUDGES
+        assert judges.size > min(n, MOST_JUDGES) // 2
         assert len(set(np.diff(judges))) <= 1
 
 

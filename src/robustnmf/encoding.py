@@ -124,21 +124,23 @@ def _where_used(X: Array, *, used: Array, xp: Namespace) -> Array:
     return xp.where(used, X, 0)
 
 
-def typical_code(W: Array, Ht: Array, importance: Array | None, xp: Namespace) -> Array:
+def typical_code(W: Array, Ht: Blocks, importance: Blocks | None, engine: Engine) -> Array:
     """Return the mean of the codes, each divided by the size of its reconstruction, (r,).
 
     Without the division a few huge, wrong samples would decide. A sample counts by its `importance`, (n,): the total
     weight of its entries.
     """
-    size = Ht @ xp.sum(W, axis=0)
+    code, total = engine.sum(_relative_codes, Ht, importance, sums=engine.xp.sum(W, axis=0))
+    return code / total if total > 0 else code
+
+
+def _relative_codes(X: Array, importance: Array | None, *, sums: Array, xp: Namespace) -> tuple[Array, float]:
+    """Return the sum of codes divided by the sizes of their reconstructions, and the weight of those that have one."""
+    size = X @ sums
     # What is below normal numbers counts as nothing: it could not be divided by.
-    size = xp.where(size >= float(xp.finfo(W.dtype).smallest_normal), size, 0)
-    weight = xp.astype(size > 0, W.dtype) * (1 if importance is None else xp.astype(importance, W.dtype))
-    total = xp.sum(weight)
-    if total == 0:
-        return xp.zeros_like(W[0])
-    share = weight / total / xp.where(size > 0, size, 1)
-    return share @ Ht
+    size = xp.where(size >= float(xp.finfo(X.dtype).smallest_normal), size, 0)
+    weight = xp.astype(size > 0, X.dtype) * (1 if importance is None else xp.astype(importance, X.dtype))
+    return weight / xp.where(size > 0, size, 1) @ X, float(xp.sum(weight))
 
 
 def encode(

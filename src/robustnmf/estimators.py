@@ -17,13 +17,17 @@ from sklearn.utils import Tags, check_array
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
-from robustnmf.arrays import Array, Namespace, device, is_on_host, same_kind, size, to_host
+from robustnmf import blockwise
+from robustnmf.arrays import Array, Blocks, Namespace, device, is_on_host, same_kind, size, to_host
+from robustnmf.checkpoint import Checkpoint
 from robustnmf.encoding import Basis, Description, basis_of, typical_code
 from robustnmf.engines import Engine, NumPyEngine, engine_for
 from robustnmf.errors import DataQualityWarning, IncompatibleError
 from robustnmf.halfquadratic import Callback, Iteration, Result, State, comparable, penalty_value, take_start
 from robustnmf.initializers import draw_start
 from robustnmf.methods import Parts, resolve
+from robustnmf.outofcore import Data, as_data, engine_of, fingerprint, is_out_of_core, row_totals, totals
+from robustnmf.outofcore import result as lazy_result
 from robustnmf.penalties import ElasticNet, Penalties
 from robustnmf.scales import FixedScale
 from robustnmf.solvers import LossSolver, SharedGram, SparseError
@@ -42,6 +46,8 @@ from robustnmf.validation import (
 
 Matrix = NDArray[Any]
 
+# Results with a value for each entry of X.
+_OF_ENTRIES = ("weights", "outliers")
 # Entries from which the unit of the data is taken.
 UNIT_ENTRIES = 2**18
 
@@ -101,11 +107,17 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         any, are learnt.
     forget_factor : float
         What is left of the influence of earlier batches after each `partial_fit`, between 0 and 1.
-    engine : {"auto", "numpy", "torch"}
-        What does the work: NumPy and Numba on the processor, or Torch on a GPU. "auto" is Torch for data on a GPU or a
-        `device` that is one.
+    engine : {"auto", "numpy", "torch", "stream", "dask"} or object
+        What does the work: NumPy and Numba on the processor, Torch on a GPU, or for data that is larger than memory
+        "stream", which reads it block by block, and "dask", the cluster of the active Dask client, or a local one.
+        "auto" is Torch for data on a GPU or a `device` that is one, Dask for Dask arrays, and "stream" for data on disk
+        (`numpy.memmap`, HDF5, Zarr) that is larger than a quarter of the memory. Or a `DaskEngine` or `StreamingEngine`
+        of `robustnmf.engines`.
     device : str or None
         Where the work is done: "cpu", "cuda", "cuda:1", "mps". None is where X is.
+    checkpoint : path or None
+        Folder in which the state of the fit is saved every few iterations or minutes; `fit` with the same data and
+        parameters goes on from there. See `robustnmf.checkpoint`.
     verbose : int
         1 shows a progress bar with objective, scale and share of outliers.
     callback : callable or None
@@ -193,8 +205,9 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         l1_ratio: float = 0.0,
         fixed_components: Any = None,
         forget_factor: float = 0.95,
-        engine: str = "auto",
+        engine: Any = "auto",
         device: str | None = None,
+        checkpoint: Any = None,
         verbose: int = 0,
         callback: Callback | None = None,
     ) -> None:
@@ -217,6 +230,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.forget_factor = forget_factor
         self.engine = engine
         self.device = device
+        self.checkpoint = checkpoint
         self.verbose = verbose
         self.callback = callback
 
@@ -244,11 +258,14 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Learn the components of X and return its codes, (n_samples, n_components)."""
         codes, result = self._fit(X, weights, uncertainties)
         self._warn(result, stacklevel=4)  # one more than `fit`: scikit-learn wraps this method
-        return same_kind(X, codes)
+        return self._lazily("codes", X, weights, uncertainties) if codes is None else same_kind(X, codes)
 
-    def _fit(self, X: Any, weights: Any, uncertainties: Any) -> tuple[Array, Result]:
-        """Learn the components of X; return its codes and what the run came to."""
+    def _fit(self, X: Any, weights: Any, uncertainties: Any) -> tuple[Array | None, Result]:
+        """Learn the components of X; return its codes, if they are in memory, and what the run came to."""
         parts = self._check_parameters()
+        if is_out_of_core(X, self.engine):
+            result = self._fit_blocks(X, weights, uncertainties, parts)
+            return None, result
         noise, entry_weights = None, weights
         if uncertainties is not None:
             noise, entry_weights = check_uncertainties(uncertainties, X, weights)
@@ -261,7 +278,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             given, data = data, data.in_unit(unit, data.X.dtype, engine, noise)
             result = self._run(data, rank, parts, known if noise is None else known / noise, unit, engine)
             kept = rank if self._is_penalised else len(known)
-            components, code = _normalise(result.state, data.M, kept, noise, engine)
+            components, code = _normalise(result.state, _importance(data, result.state, engine), kept, noise, engine)
             components[: len(known)] = known
             weighting = result.state.weighting
             basis = Basis(basis_of(components, noise), code, weighting, parts.penalties, result.code_sweeps)
@@ -291,6 +308,76 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             elif hasattr(self, "sparse_errors_"):  # of an earlier fit with another method
                 del self.sparse_errors_
         return codes, result
+
+    def _fit_blocks(self, X: Any, weights: Any, uncertainties: Any, parts: Parts) -> Result:
+        """Learn the components of data that is not in memory; return what the run came to."""
+        name = type(self).__name__
+        self._check_out_of_core(parts, uncertainties)
+        X, weights = as_data(X), as_data(weights)
+        runner = engine_of(X, self.engine, self.checkpoint)
+        with _unchanged_on_failure(self), runner.running() as engine:
+            data = Data.of(X, weights, engine, name)
+            _warn_of_empty_blocks(data, name)
+            rank = check_rank(self.n_components, data, name)
+            known = check_components(self.fixed_components, data, rank)
+            parts = replace(parts, penalties=self._penalties(parts, data.shape, data.unit))
+            W, Ht = blockwise.start(parts.init, data.V, data.M, rank, generator(self.random_state), engine)
+            W, Ht = blockwise.unseen_to_zero(W, Ht, data.M, data.seen, engine)
+            W, Ht = blockwise.with_known(W, Ht, known, engine)
+            result = self._alternate(data.V, data.M, W, Ht, parts, len(known), data.unit, engine)
+            state = result.state
+            importance = None if data.M is None else engine.map(row_totals, data.M)
+            components, code = _normalise(state, importance, rank if self._is_penalised else len(known), None, engine)
+            components[: len(known)] = known
+            losses, total, squares = engine.sum(totals, data.V, data.M, state.Ht, W=state.W, weighting=state.weighting)
+            scale = float(state.weighting.scale)
+            objective = comparable(losses, total, parts.loss, scale / state.first_scale)
+            objective += penalty_value(parts.penalties, state.W, state.Ht, scale, engine)
+            basis = Basis(components.T, code, state.weighting, parts.penalties, result.code_sweeps)
+            self.parts_, self.components_, self.n_components_ = parts, components, rank
+            self._basis, self._unit, self._noise = basis, data.unit, None
+            self.n_features_in_ = data.shape[1]
+            self.scale_ = scale * data.unit
+            self.thresholds_ = self._in_units_of_X(_thresholds(basis))
+            self.objective_ = objective
+            self.reconstruction_err_ = sqrt(squares) * data.unit
+            self.history_ = _table(result.history)
+            self.n_iter_, self.converged_ = len(result.history) - 1, result.converged
+            self.n_samples_seen_ = data.shape[0]
+            self._stream = None
+            for attribute in ("sparse_errors_", "feature_names_in_"):  # of an earlier fit
+                if hasattr(self, attribute):
+                    delattr(self, attribute)
+            self.weights_, self.outliers_ = (lazy_result(self, what, X, weights, engine) for what in _OF_ENTRIES)
+        return result._replace(state=state._replace(Ht=[]))  # blocks of an engine that is gone
+
+    def _check_out_of_core(self, parts: Parts, uncertainties: Any) -> None:
+        """Refuse what needs all data in one memory."""
+        if uncertainties is not None:
+            raise IncompatibleError(
+                "uncertainties need all data in memory. For data that is not, pass weights=1 / uncertainties**2."
+            )
+        if isinstance(self.n_components, str):
+            raise IncompatibleError("n_components='auto' takes many fits: choose it on a part of X that is in memory.")
+        if parts.algorithm is take_start:
+            raise IncompatibleError(f"Method {self.method!r} needs all data in memory; 'truncated-cauchy' does not.")
+        if isinstance(parts.solver, LossSolver) and not isinstance(parts.solver, SparseError):
+            raise IncompatibleError(
+                f"solver {parts.solver} needs all samples of a feature at once, and this data is not in memory. Use "
+                "solver='hals', 'nesterov' or 'multiplicative'."
+            )
+
+    def _lazily(self, what: str, X: Any, weights: Any, uncertainties: Any) -> Any:
+        """Return a result for data that is not in memory."""
+        check_is_fitted(self)
+        if uncertainties is not None:
+            raise IncompatibleError("uncertainties need all data in memory.")
+        return lazy_result(self, what, as_data(X), as_data(weights), engine_of(X, self.engine, None))
+
+    def _describe_entries(self, X: Any, weights: Any = None) -> Description:
+        """Return what the fit says of entries in memory."""
+        with self._engine_for(X) as engine:
+            return self._encode_and_describe(self._check_new(X, weights, None, engine), engine)[1].on_host()
 
     def partial_fit(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Self:
         """Learn from one batch of a stream.
@@ -357,6 +444,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         Robust: a corrupted sample gets the code of its clean part. Each sample is encoded by itself. Without
         `uncertainties`, those of a model that was fitted with them are the typical ones of its features.
         """
+        if is_out_of_core(X, self.engine):
+            return self._lazily("codes", X, weights, uncertainties)
         with self._engine_for(X) as engine:
             data = self._check_new(X, weights, uncertainties, engine)
             basis = self._basis.placed(engine.place)
@@ -377,6 +466,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
         A data frame comes back as a data frame.
         """
+        if is_out_of_core(X, self.engine):
+            return self._lazily("clean", X, weights, uncertainties)
         with self._engine_for(X) as engine:
             data = self._check_new(X, weights, uncertainties, engine)
             codes, about = self._encode_and_describe(data, engine)
@@ -389,6 +480,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def outlier_mask(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return True where an observed entry is an outlier, (n_samples, n_features)."""
+        if is_out_of_core(X, self.engine):
+            return self._lazily("outliers", X, weights, uncertainties)
         with self._engine_for(X) as engine:
             data = self._check_new(X, weights, uncertainties, engine)
             return like(X, self._encode_and_describe(data, engine)[1].outliers)
@@ -399,13 +492,15 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
         save(self._on_host(), path, overwrite=overwrite)
 
-    def score_samples(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Matrix:
+    def score_samples(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return how well each sample fits, (n_samples,): minus the mean loss of its entries, higher is better.
 
         For the Cauchy losses this is the mean log-likelihood of the entries, up to a constant; for the others the loss
         is in units of the data. So models with different scales can be compared. A sample without observed entries
         scores zero.
         """
+        if is_out_of_core(X, self.engine):
+            return self._lazily("scores", X, weights, uncertainties)
         with self._engine_for(X) as engine:
             about = self._encode_and_describe(self._check_new(X, weights, uncertainties, engine), engine)[1].on_host()
         observed = about.totals > 0
@@ -503,12 +598,31 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return replace(parts.penalties, codes=codes, basis=components)
 
     def _run(self, data: Observations, rank: int, parts: Parts, known: Matrix, unit: float, engine: Engine) -> Result:
-        """Draw the start and run Algorithm 2; what the user sees of it is in the units of X."""
+        """Draw the start and run Algorithm 2."""
         V, M = data.blocks(engine)
+        start = draw_start(parts.init, data.X, data.M, rank, generator(self.random_state))
+        W, H = check_start(start, data, rank, engine)
+        put_known(W, H, known)
+        Ht = engine.split(engine.place(np.ascontiguousarray(H.T)), like=V)
+        return self._alternate(V, M, W, Ht, parts, len(known), unit, engine)
+
+    def _alternate(
+        self, V: Blocks, M: Blocks | None, W: Matrix, Ht: Blocks, parts: Parts, fixed: int, unit: float, engine: Any
+    ) -> Result:
+        """Run Algorithm 2; what the user sees of it is in the units of X."""
 
         def in_units_of_X(iteration: Iteration) -> Iteration:
             return iteration._replace(scale=iteration.scale * unit)
 
+        method = replace(parts.method, fixed=fixed)
+        if isinstance(method.scale, FixedScale):
+            # In units of the data it may overflow or vanish; so far out the weights are all 1, or the floor counts.
+            number = np.finfo(W.dtype)
+            scale = min(max(method.scale.value / unit, float(number.tiny)), float(number.max) ** 0.5)
+            method = replace(method, scale=FixedScale(scale))
+        options: dict[str, Any] = {}
+        if self.checkpoint is not None:
+            options["checkpoint"] = Checkpoint(self.checkpoint, fingerprint(self, V, M, engine))
         with tqdm(total=self.max_iter, disable=not self.verbose, desc=type(self).__name__) as bar:
 
             def watch(iteration: Iteration) -> bool:
@@ -520,26 +634,18 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 )
                 return self.callback is not None and bool(self.callback(iteration))
 
-            start = draw_start(parts.init, data.X, data.M, rank, generator(self.random_state))
-            W, H = check_start(start, data, rank, engine)
-            put_known(W, H, known)
-            method = replace(parts.method, fixed=len(known))
-            if isinstance(method.scale, FixedScale):
-                # In units of the data it may overflow or vanish; so far out the weights are all 1, or the floor counts.
-                number = np.finfo(W.dtype)
-                scale = min(max(method.scale.value / unit, float(number.tiny)), float(number.max) ** 0.5)
-                method = replace(method, scale=FixedScale(scale))
             result = parts.algorithm(
                 V,
                 M,
                 engine.place(W),
-                engine.split(engine.place(np.ascontiguousarray(H.T)), like=V),
+                Ht,
                 method,
                 engine,
                 max_iter=self.max_iter,
                 tol=self.tol,
                 scale_floor=float(np.finfo(W.dtype).eps),
                 callback=watch,
+                **options,
             )
         return result._replace(history=[in_units_of_X(iteration) for iteration in result.history])
 
@@ -668,8 +774,9 @@ class TruncatedCauchyNMF(RobustNMF):
         l1_ratio: float = 0.0,
         fixed_components: Any = None,
         forget_factor: float = 0.95,
-        engine: str = "auto",
+        engine: Any = "auto",
         device: str | None = None,
+        checkpoint: Any = None,
         verbose: int = 0,
         callback: Callback | None = None,
     ) -> None:
@@ -691,6 +798,7 @@ class TruncatedCauchyNMF(RobustNMF):
         self.forget_factor = forget_factor
         self.engine = engine
         self.device = device
+        self.checkpoint = checkpoint
         self.verbose = verbose
         self.callback = callback
 
@@ -752,20 +860,42 @@ def _thresholds(basis: Basis) -> Matrix:
     return np.broadcast_to(np.minimum(by_rule, by_loss), basis.W.shape[:1]).astype(basis.W.dtype)
 
 
-def _normalise(state: State, M: Array | None, kept: int, noise: Matrix | None, engine: Engine) -> tuple[Matrix, Array]:
+def _warn_of_empty_blocks(data: Data, name: str) -> None:
+    """Warn of samples and features that hold nothing: their codes and components will be zero."""
+    empty = int(np.count_nonzero(data.seen == 0))
+    for count, what, result in ((data.n_empty, "sample", "codes"), (empty, "feature", "components")):
+        if count:
+            warnings.warn(
+                f"{name}: {count} {what}(s) have no observed entry; their {result} are set to zero. Drop them to "
+                "silence this warning.",
+                UserWarning,
+                stacklevel=5,
+            )
+
+
+def _importance(data: Observations, state: State, engine: Engine) -> Blocks | None:
+    """Return the total weight of each sample, in blocks as the codes; None if all are the same."""
+    if data.M is None:
+        return None
+    total = engine.xp.sum(data.M, axis=1, dtype=engine.xp.float64)
+    return engine.split(engine.place(total), like=state.Ht)
+
+
+def _normalise(
+    state: State, importance: Blocks | None, kept: int, noise: Matrix | None, engine: Any
+) -> tuple[Matrix, Array]:
     """Return the components, W' in units of X with maximum 1 in each row but the first `kept`, and their typical code.
 
-    `noise` is what the features were divided by, (n_features,). A sample counts by the weights M of its entries.
+    `noise` is what the features were divided by, (n_features,). A sample counts by its `importance`, (n,) in all.
     """
-    xp, W = engine.xp, to_host(state.W)
+    W = to_host(state.W)
     in_units = W if noise is None else W * noise[:, None].astype(W.dtype)
     largest = in_units.max(axis=0)
     largest[largest == 0] = 1
     largest[:kept] = 1
     components = np.ascontiguousarray((in_units / largest).T)
-    sizes = engine.place(largest, state.W.dtype)
-    importance = None if M is None else engine.place(xp.sum(M, axis=1, dtype=xp.float64))
-    return components, typical_code(state.W / sizes, engine.join(state.Ht) * sizes, importance, xp)
+    code = typical_code(state.W, state.Ht, importance, engine)
+    return components, code * engine.place(largest, state.W.dtype)
 
 
 def _product(codes: Array, components: Array, xp: Namespace) -> Array:

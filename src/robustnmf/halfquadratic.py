@@ -11,13 +11,15 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from robustnmf.arrays import Array, Blocks, Namespace, size
-from robustnmf.engines.protocol import Engine
+from robustnmf.checkpoint import Checkpoint
+from robustnmf.engines.protocol import Engine, recomputed
 from robustnmf.heldout import without
 from robustnmf.losses import Loss, Squared
 from robustnmf.outliers import NoRejection, OutlierRule
 from robustnmf.penalties import NO_PENALTIES, NOTHING, ElasticNet, Penalties
 from robustnmf.scales import FixedScale, ScaleRule
 from robustnmf.solvers import LossSolver, Problem, SharedGram, Solver, one_pass
+from robustnmf.solvers.normal_equations import basis_by_sums
 from robustnmf.weighting import Weighting
 
 
@@ -97,18 +99,52 @@ def run(
     tol: float,
     scale_floor: float,
     callback: Callback | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Result:
-    """Alternate until the objective stops falling, eq. (3-9), or the callback returns True."""
-    begin = perf_counter()
-    state = assess(V, M, W, Ht, None, method, engine, scale_floor)
-    history = [_iteration(0, state, None, None, begin)]
-    first, converged, stop = state, False, callback is not None and bool(callback(history[0]))
+    """Alternate until the objective stops falling, eq. (3-9), or the callback returns True.
+
+    With a `checkpoint` that holds the state of an earlier run it goes on from there.
+    """
+    begin, stop = perf_counter(), False
+    resumed = None if checkpoint is None else _resume(checkpoint, V, method, engine)
+    if resumed is not None:
+        state, history = resumed
+        begin -= history[-1].seconds
+    else:
+        state = assess(V, M, W, Ht, None, method, engine, scale_floor)
+        history = [_iteration([], state, begin)]
+        stop = callback is not None and bool(callback(history[0]))
+    converged = len(history) > 1 and history[-1].relative_change <= tol
     while not (converged or stop) and len(history) <= max_iter:
-        last, state = state, step(V, M, state, method, engine, scale_floor)
-        history.append(_iteration(len(history), state, last, first, begin))
+        state = step(V, M, state, method, engine, scale_floor)
+        history.append(_iteration(history, state, begin))
         converged = history[-1].relative_change <= tol
         stop = callback is not None and bool(callback(history[-1]))
+        if checkpoint is not None and checkpoint.is_due():
+            _save(checkpoint, state, history, engine)
     return Result(state, history, converged, stopped=stop and not converged)
+
+
+def _save(checkpoint: Checkpoint, state: State, history: list[Iteration], engine: Engine) -> None:
+    """Save where a run stands."""
+    name, cut = f"state-{len(history):06d}", state.weighting.cut
+    checkpoint.put(name, {"W": state.W} | ({} if cut is None else {"cut": cut}), state.Ht, engine)
+    numbers = {"scale": float(state.weighting.scale), "first_scale": float(state.first_scale)}
+    checkpoint.commit(numbers | {"name": name, "history": history}, [name])
+
+
+def _resume(checkpoint: Checkpoint, V: Blocks, method: Method, engine: Engine) -> tuple[State, list[Iteration]] | None:
+    """Return state and history of an earlier run, None if there was none."""
+    saved = checkpoint.load()
+    if saved is None:
+        return None
+    arrays = checkpoint.arrays(saved["name"])
+    history = [Iteration(*numbers) for numbers in saved["history"]]
+    cut = engine.place(arrays["cut"]) if "cut" in arrays else None
+    weighting = Weighting(method.loss, saved["scale"], cut, method.outliers)
+    Ht, last = checkpoint.blocks(saved["name"], V, engine), history[-1]
+    W, first_scale = engine.place(arrays["W"]), saved["first_scale"]
+    return State(W, Ht, weighting, last.objective, first_scale, last.outlier_share), history
 
 
 def take_start(*parts: Any, **options: Any) -> Result:
@@ -119,7 +155,7 @@ def take_start(*parts: Any, **options: Any) -> Result:
 def step(V: Blocks, M: Blocks | None, state: State, method: Method, engine: Engine, scale_floor: float) -> State:
     """Make one iteration of Algorithm 2 and measure the residuals it leaves."""
     W, Ht = sweep(V, M, state.W, state.Ht, state.weighting, method, engine)
-    return assess(V, M, W, Ht, state, method, engine, scale_floor)
+    return assess(V, M, W, engine.anchor(Ht), state, method, engine, scale_floor)
 
 
 def sweep(
@@ -150,6 +186,8 @@ def sweep(
     Ht = engine.map(half_step, V, kept, Ht, A=W, weighting=weighting, **net, **parts)  # lines 2 to 6
     if method.fixed == W.shape[1]:
         return W, Ht
+    if not engine.gathers_features:
+        return basis_by_sums(V, kept, W, Ht, weighting, method.solver, method.penalties, method.fixed, engine), Ht
     parts |= {"net": method.penalties.basis, "scale": weighting.scale, "fixed": method.fixed}
     if weighting.loss.group == "sample":  # the weights of features depend on whole samples
         Q = engine.map(_sample_weights, V, kept, Ht, W=W, weighting=weighting)
@@ -240,10 +278,10 @@ def _apply_rules(
         raise ValueError(
             f"A scale rule must return a non-negative, finite number; {method.scale!r} returned {scale!r}."
         )
-    scale = max(scale, scale_floor)
+    scale = max(float(scale), scale_floor)
     cut = method.outliers(magnitudes, counts, scale, engine)
     if cut is not None:
-        n_magnitudes = magnitudes[0].shape[1]
+        n_magnitudes = 1 if method.loss.group == "sample" else magnitudes[0].shape[1]
         cut = engine.xp.broadcast_to(engine.place(cut, magnitudes[0].dtype), (n_magnitudes,))
         if not engine.xp.all(cut >= 0):
             raise ValueError(
@@ -262,22 +300,26 @@ def comparable(losses: float, weight: float, loss: Loss, ratio: float) -> float:
     return float(0.5 * (ratio**loss.scale_power * losses + loss.log_scale_coef * weight * log(ratio)))
 
 
+@recomputed
 def _kept(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:
     """Return the weights M of a block of samples without outliers, (n, m)."""
     return weighting.kept(Vt - Ht @ W.T, M, xp)
 
 
+@recomputed
 def _sample_weights(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:
     """Return the weights of a block of samples, (n, m)."""
     Q = weighting.weights(Vt - Ht @ W.T, M, xp)
     return xp.ones_like(Vt) if Q is None else Q
 
 
+@recomputed
 def _magnitudes(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:
     """Return the magnitudes of V - WH, samples in rows: of each entry, or of each sample."""
     return weighting.magnitudes(Vt - Ht @ W.T, M, xp)
 
 
+@recomputed
 def _counts(M: Array, *, weighting: Weighting, xp: Namespace) -> Array | None:
     """Return the weight with which each magnitude counts."""
     return weighting.counts(M, xp)
@@ -324,11 +366,12 @@ def _summarise(
     )
 
 
-def _iteration(n_iter: int, state: State, last: State | None, first: State | None, begin: float) -> Iteration:
+def _iteration(history: list[Iteration], state: State, begin: float) -> Iteration:
     change = inf
-    if last is not None and first is not None:
-        change = abs(state.objective - last.objective)
-        fall = abs(first.objective - state.objective)
+    if history:
+        change = abs(state.objective - history[-1].objective)
+        fall = abs(history[0].objective - state.objective)
         change = change / fall if fall > 0 else (0.0 if change == 0 else inf)
     seconds = perf_counter() - begin
-    return Iteration(n_iter, state.objective, state.weighting.scale, state.outlier_share, seconds, change)
+    scale, share = float(state.weighting.scale), float(state.outlier_share)
+    return Iteration(len(history), state.objective, scale, share, seconds, change)

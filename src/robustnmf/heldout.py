@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.arrays import Array, Blocks, Namespace, to_host
-from robustnmf.engines.protocol import Engine, light
+from robustnmf.engines.protocol import Engine, light, recomputed
 from robustnmf.losses import Cauchy, squared_ratio
 from robustnmf.mixture import Mixture, fit_mixture, median, mixture_of_width
 
@@ -37,6 +37,8 @@ class Point(NamedTuple):
     Ht: Blocks
     predictions: Vector
     """WH at the entries held out."""
+    step: int = -1
+    """Number of the step that led here, in the journal of the fit."""
 
 
 @dataclass(frozen=True)
@@ -222,6 +224,7 @@ def _take(Y: Array, M: Array | None, positions: Array, *, xp: Namespace) -> tupl
     return values, xp.ones_like(values) if M is None else M[rows, columns]
 
 
+@recomputed
 def without(Y: Array, M: Array | None, positions: Array, *, xp: Namespace) -> Array:
     """Return the weights of a block with those at some positions set to zero."""
     weights = xp.ones_like(Y) if M is None else xp.asarray(M, copy=True)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robustnmf.arrays import Array, Blocks, Namespace, to_host
+from robustnmf.arrays import Array, Blocks, Namespace, device, size, to_host
 from robustnmf.engines.protocol import Engine
 
 Vector = NDArray[Any]
@@ -90,18 +90,26 @@ def mixture_of_width(width: float, magnitudes: Vector, weights: Vector | None = 
 
 def sample(magnitudes: Blocks, M: Blocks | None, engine: Engine) -> tuple[Vector, Vector]:
     """Return magnitudes of observed entries and their weights, at most `SAMPLE` of them, evenly spread."""
-    values, weights = engine.map(_observed, magnitudes, M)
-    host, counts = (to_host(engine.join(blocks)).astype(np.float64, copy=False) for blocks in (values, weights))
-    every = max(1, -(-host.size // SAMPLE))
-    return host[::every], counts[::every]
+    counts = to_host(engine.join(engine.map(_count, magnitudes, M))).tolist()
+    every = max(1, -(-sum(counts) // SAMPLE))
+    firsts = [np.array([-before % every]) for before in np.cumsum([0, *counts[:-1]])]
+    sampled = engine.map(_sampled, magnitudes, M, firsts, every=every)
+    values, weights = (to_host(engine.join(blocks)).astype(np.float64, copy=False) for blocks in sampled)
+    return values, weights
 
 
-def _observed(A: Array, M: Array | None, *, xp: Namespace) -> tuple[Array, Array]:
-    """Return the entries of positive weight, and their weights, as vectors."""
+def _count(A: Array, M: Array | None, *, xp: Namespace) -> Array:
+    """Return the number of entries of positive weight, (1,)."""
+    return xp.asarray([size(A) if M is None else int(xp.count_nonzero(M))], device=device(A))
+
+
+def _sampled(A: Array, M: Array | None, first: Array, *, every: int, xp: Namespace) -> tuple[Array, Array]:
+    """Return every so many entries of positive weight from the first on, and their weights, as vectors."""
+    some = slice(int(first[0]), None, every)
     if M is None:
-        values = xp.reshape(A, (-1,))
+        values = xp.reshape(A, (-1,))[some]
         return values, xp.ones_like(values)
-    return A[M > 0], M[M > 0]
+    return A[M > 0][some], M[M > 0][some]
 
 
 def _maximise(magnitudes: Vector, weights: Vector, reach: float, width: float, *, fixed: bool) -> Mixture:

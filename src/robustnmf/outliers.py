@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from robustnmf.arrays import Array, Blocks, Namespace
-from robustnmf.engines.protocol import Engine
+from robustnmf.engines.protocol import Engine, recomputed
 from robustnmf.mixture import Mixture, fit_mixture, sample
 from robustnmf.scales import GAUSSIAN_MAD
 
@@ -141,6 +141,7 @@ class MixtureRule:
         return self.factor * mixture.width / float(mixture.share**self.power)
 
 
+@recomputed
 def _distances(A: Array, *, centre: Array, xp: Namespace) -> Array:
     return xp.abs(A - centre)
 

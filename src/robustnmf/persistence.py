@@ -44,6 +44,7 @@ from robustnmf import (
 from robustnmf.baselines import starts
 from robustnmf.encoding import Basis, basis_of
 from robustnmf.files import write_atomically
+from robustnmf.outofcore import is_lazy_result
 from robustnmf.weighting import Weighting
 
 if TYPE_CHECKING:
@@ -354,7 +355,9 @@ def _arrays_of(model: "RobustNMF") -> dict[str, Matrix]:
     arrays = {"components_": model.components_, "thresholds_": model.thresholds_, "typical_code": basis.code}
     if basis.weighting.cut is not None:
         arrays["cut"] = basis.weighting.cut
-    arrays |= {name: getattr(model, name) for name in OF_TRAINING if hasattr(model, name)}
+    of_training = {name: getattr(model, name) for name in OF_TRAINING if hasattr(model, name)}
+    # Results that are computed when asked for belong to data that the file does not hold.
+    arrays |= {name: value for name, value in of_training.items() if not is_lazy_result(value)}
     if model._noise is not None:
         arrays["noise"] = model._noise
     if model.fixed_components is not None:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from robustnmf.arrays import Array, Blocks, Namespace, to_host
+from robustnmf.checkpoint import Checkpoint, Journal
 from robustnmf.encoding import Basis, encode, losses, order_statistics, typical_code
 from robustnmf.engines.protocol import Engine, light
 from robustnmf.halfquadratic import Callback, Iteration, Method, Result, State, assess, sweep
@@ -115,14 +116,21 @@ class Staged:
         tol: float,
         scale_floor: float,
         callback: Callback | None = None,
+        checkpoint: Checkpoint | None = None,
     ) -> Result:
-        """Fit by stages, at most `max_iter` iterations in all, openings included."""
+        """Fit by stages, at most `max_iter` iterations in all, openings included.
+
+        With a `checkpoint` that holds the steps of an earlier fit it goes on from there.
+        """
         whole = _Whole.of(V, M, W.shape[1], engine)
         if whole is not None:
             V, M, Ht = whole.part(V), whole.part(M), whole.part(Ht)
         held = HeldOut.draw(V, M, engine)
-        walk = _Walk(self, V, M, method, engine, held, _Log(callback), max_iter, tol, scale_floor, whole)
-        start = held.point(W, Ht)
+        journal = Journal(checkpoint, engine, [V] if whole is None else [V, whole.V])
+        log = _Log(callback, journal)
+        walk = _Walk(self, V, M, method, engine, held, log, journal, W.shape[1], max_iter, tol, scale_floor, whole)
+        start = journal.point(lambda: held.point(W, Ht))
+        walk.needed = [start]
         paths = [walk.open(start, opening) for opening in self.openings]
         return walk.finish(min(paths, key=lambda path: path.misfit))
 
@@ -134,7 +142,7 @@ class _Whole:
     V: Blocks
     M: Blocks | None
     chosen: Blocks
-    """Whether a sample is, boolean (n,) in all."""
+    """Which samples are, by their number in the block."""
     engine: Engine
 
     @classmethod
@@ -142,23 +150,26 @@ class _Whole:
         """Return the data with a choice of samples, or None if all are needed."""
         n_samples, n_features = sum(len(block) for block in V), V[0].shape[1]
         every = int(n_samples / max(ENOUGH_ENTRIES / n_features, ENOUGH_SAMPLES * rank))
-        return None if every < 2 else cls(V, M, engine.split(np.arange(n_samples) % every == 0, like=V), engine)
+        if every < 2:
+            return None
+        firsts = np.cumsum([0, *(len(block) for block in V[:-1])])
+        chosen = [np.arange(-first % every, len(block), every) for first, block in zip(firsts, V, strict=True)]
+        return cls(V, M, [engine.place(rows) for rows in chosen], engine)
 
     def part(self, blocks: Blocks | None) -> Any:
         """Return the rows of the samples that were chosen, in blocks of the size that the data has."""
         if blocks is None:
             return None
-        rows = self.engine.join(self.engine.map(_choose, blocks, self.chosen))
-        per_block = max(len(block) for block in self.V)
-        starts = range(0, len(rows), per_block)
-        return self.engine.split(rows, like=[range(start, min(start + per_block, len(rows))) for start in starts])
+        return self.engine.regroup(self.engine.map(_choose, blocks, self.chosen), max(len(block) for block in self.V))
 
 
 class _Log:
     """Keeps the history and the clock, and asks the callback."""
 
-    def __init__(self, callback: Callback | None) -> None:
-        self.begin = perf_counter()
+    def __init__(self, callback: Callback | None, journal: Journal) -> None:
+        self.begin = perf_counter() - (journal.seconds[-1] if journal.seconds else 0.0)
+        self.earlier = journal.seconds
+        """When the iterations of an earlier fit, which goes on, were made."""
         self.history: list[Iteration] = []
         self.callback = callback
         self.stopped = False
@@ -172,9 +183,12 @@ class _Log:
         """Add an iteration and ask the callback whether to stop."""
         cut = inf if weighting.cut is None else float(np.median(to_host(weighting.cut)))
         share = float(np.mean(magnitudes > cut)) if magnitudes.size else 0.0
-        seconds = perf_counter() - self.begin
-        self.history.append(Iteration(len(self.history), objective, float(weighting.scale), share, seconds, change))
-        self.stopped = self.callback is not None and bool(self.callback(self.history[-1]))
+        number = len(self.history)
+        is_earlier = number < len(self.earlier)
+        seconds = self.earlier[number] if is_earlier else perf_counter() - self.begin
+        self.history.append(Iteration(number, objective, float(weighting.scale), share, seconds, change))
+        # Of an earlier iteration the callback has been told.
+        self.stopped = not is_earlier and self.callback is not None and bool(self.callback(self.history[-1]))
 
 
 class _Path(NamedTuple):
@@ -203,6 +217,8 @@ class _Walk:
     engine: Engine
     held: HeldOut
     log: _Log
+    journal: Journal
+    rank: int
     max_iter: int
     tol: float
     scale_floor: float
@@ -217,6 +233,8 @@ class _Walk:
         self.floor = max(RESOLUTION * typical, self.scale_floor)
         self.momentum = self.plan.momentum
         self.last_iter = min(self.plan.last_iter, self.max_iter // 10)
+        self.needed: list[Point] = []
+        """Points that the fit may come back to, beside the last ones and those that a judge keeps."""
 
     def open(self, start: Point, opening: Opening) -> _Path:
         """Follow one opening and a trial of the main stage."""
@@ -231,16 +249,22 @@ class _Walk:
                 cut = None if opening.cut is None else self._per_feature(opening.cut * scale)
                 point = self._advance(point, point, Weighting(opening.loss, scale, cut), method, judge)
         last, mixture, best = point, self._mixture(point), judge.kept
+        self.needed.append(best)
         self.momentum = self.plan.momentum
         for _ in range(min(self.plan.trial_iter, self.max_iter // 20)):
             if not self.log.stopped:
                 weighting = self.weigh(point, mixture)
                 last, point = point, self._advance(point, last, weighting, self.method, judge)
                 mixture = self._mixture(point, mixture)
-        misfit, n_samples = self.engine.sum(
-            _log_medians, self.V, self.M, point.Ht, W=point.W, floor=self.floor, engine=self.engine
-        )
-        return _Path(opening, start, point, last, best, mixture, misfit / n_samples if n_samples else 0.0)
+        self.needed += [point, last]
+        misfit = self.journal.values(lambda: {"misfit": self._misfit(point)})["misfit"]
+        return _Path(opening, start, point, last, best, mixture, misfit)
+
+    def _misfit(self, point: Point) -> float:
+        """Return how large the residuals of the typical sample are, as a logarithm."""
+        shared = {"W": point.W, "floor": self.floor, "engine": self.engine}
+        total, n_samples = self.engine.sum(_log_medians, self.V, self.M, point.Ht, **shared)
+        return float(total / n_samples) if n_samples else 0.0
 
     def finish(self, path: _Path) -> Result:
         """Go on with the main stage, and end as the held-out entries say."""
@@ -250,6 +274,7 @@ class _Walk:
         judge.offer(path.point)
         point, last, mixture, converged = path.point, path.last, path.mixture, False
         self.momentum = self.plan.momentum
+        self.needed = []
         most = self.max_iter - (1 + MOST_RELAXATIONS) * self.last_iter
         while not (converged or self.log.stopped) and self.log.n_iter < most:
             weighting = self.weigh(point, mixture)
@@ -294,7 +319,9 @@ class _Walk:
             return point, weighting
         limit = RELAXED * float(np.median(to_host(weighting.cut)))
         wider = replace(weighting, scale=RELAXED * weighting.scale, cut=RELAXED * weighting.cut)
+        self.needed = [point]
         relaxed = self._settle(point, wider, judge)
+        self.needed = []
         before, after = (judge.loss(np.minimum(self.held.magnitudes(p), limit) ** 2) for p in (point, relaxed))
         return (relaxed, wider) if after < CLEARLY_BETTER * before else (point, weighting)
 
@@ -304,13 +331,16 @@ class _Walk:
         With few samples an error may have pulled a feature to where another of its entries looks wrong instead, and
         there it would stay. Samples are encoded anew in any case.
         """
-        n_features, rank = point.W.shape
-        n_entries = self.held.n_observed
-        if n_entries > FEW_SAMPLES * rank * n_features or weighting.is_spatial or self.method.fixed:
+        enough = FEW_SAMPLES * self.rank * self.V[0].shape[1]
+        if self.held.n_observed > enough or weighting.is_spatial or self.method.fixed:
             return point
-        codes, xp = self.engine.join(point.Ht), self.engine.xp
+        return self.journal.point(lambda: self._encode_features(point, weighting))
+
+    def _encode_features(self, point: Point, weighting: Weighting) -> Point:
+        """Return the point with its features encoded anew, where that gives a lower loss."""
+        codes = self.engine.join(point.Ht)
         weighting = replace(weighting, cut=None if weighting.cut is None else weighting.cut[:1])
-        basis = Basis(codes, typical_code(codes, point.W, None, xp), weighting)
+        basis = Basis(codes, typical_code(codes, [point.W], None, self.engine), weighting)
         W = self.engine.map_features(_encode_again, self.V, self.M, point.W, basis=basis, engine=self.engine)
         return self.held.point(W, point.Ht)
 
@@ -318,7 +348,12 @@ class _Walk:
         """Return the point with the codes of all samples, if it has those of some."""
         if self.whole is None:
             return point
-        code = typical_code(point.W, self.engine.join(point.Ht), None, self.engine.xp)
+        return self.journal.point(lambda: self._encode_all(point, weighting, code_sweeps))
+
+    def _encode_all(self, point: Point, weighting: Weighting, code_sweeps: int | None) -> Point:
+        """Return the point with the codes of all samples."""
+        assert self.whole is not None
+        code = typical_code(point.W, point.Ht, None, self.engine)
         basis = Basis(point.W, code, weighting, self.method.penalties, code_sweeps)
         Ht = basis.encode(self.whole.V, self.whole.M, self.engine, max_iter=0, tol=0.0)
         return point._replace(Ht=Ht)
@@ -345,19 +380,29 @@ class _Walk:
         """Return loss, scale and cut of the model: those of a mixture by held-out entries, others by those fitted."""
         scale_rule, cut_rule = self.method.scale, self.method.outliers
         held_out = isinstance(scale_rule, MixtureScale | FixedScale) and isinstance(cut_rule, MixtureRule | NoRejection)
-        if held_out:
-            weighting = Weighting(self.method.loss, self.scale_floor, None, cut_rule)
-        else:
-            self.assessed = assess(
-                self.V, self.held.M, point.W, point.Ht, self.assessed, self.method, self.engine, self.scale_floor
-            )
-            weighting = self.assessed.weighting
+        weighting = Weighting(self.method.loss, self.scale_floor, None, cut_rule) if held_out else self._assessed(point)
         if isinstance(scale_rule, FixedScale):
             weighting = replace(weighting, scale=max(scale_rule.value, self.scale_floor))
         elif isinstance(scale_rule, MixtureScale):
             weighting = replace(weighting, scale=max(scale_rule.of(mixture), self.scale_floor))
         if isinstance(cut_rule, MixtureRule):
             weighting = replace(weighting, cut=self._per_feature(cut_rule.of(mixture)))
+        return weighting
+
+    def _assessed(self, point: Point) -> Weighting:
+        """Return scale and cut that the rules of the method find for all residuals."""
+
+        def by_rules() -> dict[str, Any]:
+            W, Ht, method, floor = point.W, point.Ht, self.method, self.scale_floor
+            state = assess(self.V, self.held.M, W, Ht, self.assessed, method, self.engine, floor)
+            cut = state.weighting.cut
+            numbers = {"scale": state.weighting.scale, "first": state.first_scale}
+            return numbers | ({} if cut is None else {"cut": to_host(cut)})
+
+        found = self.journal.values(by_rules)
+        cut = self.engine.place(found["cut"]) if "cut" in found else None
+        weighting = Weighting(self.method.loss, found["scale"], cut, self.method.outliers)
+        self.assessed = State(point.W, point.Ht, weighting, 0.0, found["first"], 0.0)
         return weighting
 
     def _mixture(self, point: Point, last: Mixture | None = None) -> Mixture:
@@ -386,21 +431,28 @@ class _Walk:
         see_all: bool = False,
     ) -> Point:
         """Return the point after one iteration, with momentum from the last one."""
-        W, Ht = point.W, point.Ht
-        if last is not point:
-            W = _onward(W, last.W, momentum=self.momentum, xp=self.engine.xp)
-            Ht = self.engine.map(_onward, Ht, last.Ht, momentum=self.momentum)
-        if see_all and self.whole is not None:
-            W, Ht = sweep(self.whole.V, self.whole.M, W, Ht, weighting, method, self.engine)
-            point = self.held.point(W, self.whole.part(Ht))._replace(Ht=Ht)
-        else:
-            hidden = self.held.positions if self.held.hidden and not see_all else None
-            point = self.held.point(*sweep(self.V, self.M, W, Ht, weighting, method, self.engine, hidden))
-        judge.offer(point)
+        new = self.journal.point(lambda: self._next(point, last, weighting, method, see_all=see_all))
+        judge.offer(new)
         falls = judge.path[-1] < judge.path[-2]
         self.momentum = min(MOMENTUM_GROWTH * self.momentum, MOST_MOMENTUM) if falls else self.plan.momentum
-        self.log.add(weighting, self.held.magnitudes(point), judge.path[-1], judge.change)
-        return point
+        self.log.add(weighting, self.held.magnitudes(new), judge.path[-1], judge.change)
+        needed = [*self.needed, new, point, judge.kept]
+        self.journal.save_if_due(needed, [iteration.seconds for iteration in self.log.history])
+        return new
+
+    def _next(self, point: Point, last: Point, weighting: Weighting, method: Method, *, see_all: bool) -> Point:
+        """Return the point that one iteration leads to."""
+        W, Ht, engine = point.W, point.Ht, self.engine
+        if last is not point:
+            W = _onward(W, last.W, momentum=self.momentum, xp=engine.xp)
+            Ht = engine.map(_onward, Ht, last.Ht, momentum=self.momentum)
+        if see_all and self.whole is not None:
+            W, Ht = sweep(self.whole.V, self.whole.M, W, Ht, weighting, method, engine)
+            Ht = engine.anchor(Ht)
+            return self.held.point(W, self.whole.part(Ht))._replace(Ht=Ht)
+        hidden = self.held.positions if self.held.hidden and not see_all else None
+        W, Ht = sweep(self.V, self.M, W, Ht, weighting, method, engine, hidden)
+        return self.held.point(W, engine.anchor(Ht))
 
     def _code_sweeps(self, point: Point, weighting: Weighting, judge: Judge) -> int | None:
         """Return after how many sweeps codes in the basis of this point predict held-out entries best.
@@ -408,7 +460,7 @@ class _Walk:
         None if they do when they have converged.
         """
         M, engine = self.held.M, self.engine
-        basis = Basis(point.W, typical_code(point.W, engine.join(point.Ht), None, engine.xp), weighting)
+        basis = Basis(point.W, typical_code(point.W, point.Ht, None, engine), weighting)
         losses = []
         for Ht in basis.path_of_codes(self.V, M, MOST_CODE_SWEEPS, engine):
             judge.offer(self.held.point(point.W, Ht))
@@ -418,14 +470,13 @@ class _Walk:
 
     def _warning(self, start: Point, end: Point) -> str | None:
         """Return what the user should know if the fit learnt nothing beyond its start."""
-        n_components = end.W.shape[1]
         hopeless = self._median(end) > LEARNT_NOTHING * self._median(start)
         had_time = self.log.n_iter >= len(self.plan.openings) * (self.plan.opening_iter + self.plan.trial_iter)
-        if n_components == 1 or not self.held.hidden or not had_time or not hopeless:
+        if self.rank == 1 or not self.held.hidden or not had_time or not hopeless:
             return None
         return (
             "entries held out of the fit are predicted hardly better than by its start. For the median start, one "
-            f"component does as well as {n_components}: either it is enough, or too much of the data is wrong or too "
+            f"component does as well as {self.rank}: either it is enough, or too much of the data is wrong or too "
             "noisy to tell more, and then the components mean nothing."
         )
 

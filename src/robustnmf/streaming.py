@@ -71,7 +71,7 @@ class Stream:
         W = stream.basis.W
         for _ in range(ITERATIONS):
             W, Ht = sweep(V, weights, W, Ht, stream.basis.weighting, method, engine)
-        return stream._normalised(W, engine.join(Ht), method)
+        return stream._normalised(W, engine.join(Ht), method, engine)
 
     def _let_in(self, Y: Array, M: Array, X: Array, forget: float) -> "Stream":
         """Return the stream with a batch in its window, others faded and the oldest dropped."""
@@ -93,13 +93,13 @@ class Stream:
         weighting = replace(weighting, scale=weighting.scale * ratio, cut=cut)
         return replace(self, basis=replace(self.basis, weighting=weighting), typical=self.typical * ratio)
 
-    def _normalised(self, W: Array, X: Array, method: Method) -> "Stream":
+    def _normalised(self, W: Array, X: Array, method: Method, engine: Engine) -> "Stream":
         """Return the stream with components of maximum 1, but for those that are known or penalised."""
         largest = W.max(axis=0)
         largest[largest == 0] = 1
         largest[: W.shape[1] if method.penalties else method.fixed] = 1
         W, X = W / largest, X * largest
-        basis = replace(self.basis, W=W, code=typical_code(W, X, self.influence, np))
+        basis = replace(self.basis, W=W, code=typical_code(W, [X], [self.influence], engine))
         return replace(self, basis=basis, X=X)
 
 

@@ -10,7 +10,7 @@ from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
-from robustnmf.arrays import Array, Blocks, Namespace, device, size, to_host
+from robustnmf.arrays import Array, Blocks, Namespace, device, is_foreign, size, to_host
 from robustnmf.engines import Engine, NumPyEngine
 
 Matrix = NDArray[Any]
@@ -178,7 +178,7 @@ def check_start(start: Any, data: Observations, rank: int, engine: Engine) -> tu
 
 def check_components(components: Any, X: Array, rank: int) -> Matrix:
     """Return known components in the dtype of X, (n_fixed, n_features), on the host; none for None."""
-    dtype = to_host(X[:0]).dtype
+    dtype = to_host(X[:0]).dtype if is_foreign(X) else X.dtype
     if components is None:
         return np.empty((0, X.shape[1]), dtype=dtype)
     known: Matrix = check_array(to_host(components), dtype=dtype, input_name="fixed_components", copy=True)

@@ -3,17 +3,19 @@
 from typing import Any
 
 from robustnmf.arrays import is_on_host
+from robustnmf.engines.dask_engine import DaskEngine
 from robustnmf.engines.numpy_engine import NumPyEngine
 from robustnmf.engines.protocol import Engine
+from robustnmf.engines.streaming_engine import StreamingEngine
 from robustnmf.errors import MissingExtraError
 
-__all__ = ["ENGINES", "Engine", "NumPyEngine", "engine_for"]
+__all__ = ["ENGINES", "DaskEngine", "Engine", "NumPyEngine", "StreamingEngine", "engine_for"]
 
-ENGINES = ("auto", "numpy", "torch")
+ENGINES = ("auto", "numpy", "torch", "stream", "dask")
 
 
 def engine_for(X: Any, engine: str = "auto", device: Any = None) -> Any:
-    """Return the engine for data X, by name, or by where X is and where the work is to be done.
+    """Return the engine for data X in memory, by name, or by where X is and where the work is to be done.
 
     Parameters
     ----------

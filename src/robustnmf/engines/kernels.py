@@ -464,13 +464,13 @@ def visit(
     Parameters
     ----------
     As in `improve`, and hidden : (k, 2), row and column of entries that do not count, in the order of rows, or None;
-    judges : (B,), the rows whose weights to return.
+    judges : (k,), the rows whose weights to return, in their order.
 
     Returns
     -------
     Codes (B, r); weights of the judges; descent and curvature of the basis, (p, r).
     """
-    hidden, judges = _NOTHING_HIDDEN if hidden is None else hidden, np.flatnonzero(judges)
+    hidden = _NOTHING_HIDDEN if hidden is None else hidden
     kept = np.empty((judges.size, Y.shape[1]), dtype=Y.dtype)
     ridge, work, how = Y.dtype.type(ridge), _work_space(Y), judging_features(Y.shape[1])
     new, descent, curvature = _visit(Y, M, hidden, X, A, linear, ridge, rule, sweeps, how, judges, kept, True, *work)

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cached_property, reduce
 from math import ceil
+from pathlib import Path
 from threading import Event, Lock
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from threadpoolctl import ThreadpoolController
 
 from robustnmf.arrays import Array, Blocks, Namespace, transposed, zip_blocks
 from robustnmf.engines.cuts import cuts_of
+from robustnmf.engines.lazy import resolve
 
 # Entries of X in a block: 2 MiB in float64, so that a block's residuals and weights stay in the cache.
 BLOCK_ENTRIES = 2**18
@@ -38,6 +40,8 @@ class NumPyEngine:
     block_entries : int or None
         Entries of the data matrix in one block; None takes `BLOCK_ENTRIES`.
     """
+
+    gathers_features = True
 
     def __init__(self, n_threads: int | None = None, block_entries: int | None = None) -> None:
         self.xp: Namespace = xp
@@ -82,6 +86,23 @@ class NumPyEngine:
     def join(self, blocks: Blocks) -> Array:
         """Return the blocks as one array."""
         return blocks[0] if len(blocks) == 1 else np.concatenate(list(blocks))
+
+    def regroup(self, blocks: Blocks, n_rows: int) -> Blocks:
+        """Return views of all rows, joined, in blocks of `n_rows`."""
+        rows = self.join(blocks)
+        return [rows[i : i + n_rows] for i in range(0, len(rows), n_rows)]
+
+    def hold(self, blocks: Blocks) -> Blocks:
+        """Return the blocks as arrays in memory."""
+        return [resolve(block, {}, self) for block in blocks]
+
+    def reaches(self, folder: Path) -> bool:
+        """Return True: everything is done by this machine."""
+        return True
+
+    def anchor(self, blocks: Blocks) -> Blocks:
+        """Return the blocks: arrays in memory do not remember how they were made."""
+        return blocks
 
     def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
         """Apply the function to every block."""

@@ -7,6 +7,7 @@ as keyword `xp`; they must not depend on how the data was cut.
 """
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from robustnmf.arrays import Array, Blocks, Namespace
@@ -18,10 +19,26 @@ def light(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+def recomputed(function: Callable[..., Any] | None = None, *, parts: int | None = None) -> Callable[..., Any]:
+    """Mark a function whose result is as large as the data and quick to compute from it.
+
+    An engine whose data does not fit in memory computes it anew wherever it is needed, instead of keeping it. Each of
+    the `parts` that it returns, or its one result, has the shape of the first argument, or one column of it, and its
+    dtype, unless a keyword `dtype` says otherwise.
+    """
+    if function is None:
+        return lambda function: recomputed(function, parts=parts)
+    function.is_recomputed = True  # type: ignore[attr-defined]
+    function.n_parts = parts  # type: ignore[attr-defined]
+    return function
+
+
 class Engine(Protocol):
     """Places arrays, maps functions over blocks, and reduces."""
 
     xp: Namespace
+    gathers_features: bool
+    """Whether `map_features` may be asked for any data; where it would move all of it, sums have to do."""
     rows_at_a_time: int | None
     """Rows of a factor that a step is made for at a time; None for all."""
     few_rows: float
@@ -48,6 +65,25 @@ class Engine(Protocol):
 
     def join(self, blocks: Blocks) -> Array:
         """Undo `split`."""
+        ...
+
+    def regroup(self, blocks: Blocks, n_rows: int) -> Blocks:
+        """Return the same rows in blocks of `n_rows`, the last one shorter; for parts of the data that are small."""
+        ...
+
+    def hold(self, blocks: Blocks) -> Blocks:
+        """Return blocks that are read once and then kept, where a function is to find them."""
+        ...
+
+    def reaches(self, folder: Path) -> bool:
+        """Return whether functions of blocks can write to a folder of this machine."""
+        ...
+
+    def anchor(self, blocks: Blocks) -> Blocks:
+        """Return blocks that the next iteration starts from.
+
+        An engine that remembers how blocks were made, to make them again where they are lost, may forget it here.
+        """
         ...
 
     def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:

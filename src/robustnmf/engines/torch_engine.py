@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import reduce
 from math import inf
+from pathlib import Path
 from typing import Any, Literal
 
 import array_api_compat.torch as xp
@@ -19,6 +20,7 @@ import torch
 
 from robustnmf.arrays import Array, Blocks, Namespace, is_foreign, is_on_host, transposed, zip_blocks
 from robustnmf.engines.cuts import cuts_of
+from robustnmf.engines.lazy import resolve
 
 # Entries of X in a block: what the portable path needs beside the data is a few times that. On CUDA it is so many, or
 # fewer if the device has less than this many bytes for each.
@@ -44,6 +46,8 @@ class TorchEngine:
     use_triton : bool
         Whether to use kernels in Triton where they can be.
     """
+
+    gathers_features = True
 
     def __init__(
         self,
@@ -126,6 +130,22 @@ class TorchEngine:
     def join(self, blocks: Blocks) -> Array:
         """Return the blocks as one tensor."""
         return blocks[0] if len(blocks) == 1 else torch.cat(list(blocks))
+
+    def regroup(self, blocks: Blocks, n_rows: int) -> Blocks:
+        """Return all rows, joined, in blocks of `n_rows`."""
+        return list(torch.split(self.join(blocks), n_rows))
+
+    def hold(self, blocks: Blocks) -> Blocks:
+        """Return the blocks on the device."""
+        return [self.place(resolve(block, {}, self)) for block in blocks]
+
+    def reaches(self, folder: Path) -> bool:
+        """Return True: everything is done by this machine."""
+        return True
+
+    def anchor(self, blocks: Blocks) -> Blocks:
+        """Return the blocks: tensors do not remember how they were made."""
+        return blocks
 
     def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
         """Apply the function to every block."""

@@ -28,16 +28,12 @@ class Multiplicative:
 
     def solve(self, problem: Problem, X0: Array, engine: Engine) -> Array:
         """Return the solutions after the updates, (B, r)."""
-        xp, A, Q = engine.xp, problem.A, problem.Q
-        rhs = (problem.Y if Q is None else Q * problem.Y) @ A
-        X = X0
+        xp, X = engine.xp, X0
         for _ in range(self.max_iter):
-            product = X @ A.T
-            product = product if Q is None else Q * product
-            denominator = product @ A
+            denominator = problem.applied(X)
             if problem.penalty is not None:
                 denominator = denominator + problem.penalty.linear + problem.penalty.ridge * X
             # Where the denominator vanishes so does the weight of all that x could change.
             positive = denominator > 0
-            X = xp.where(positive, X * rhs / xp.where(positive, denominator, 1), X)
+            X = xp.where(positive, X * problem.correlation / xp.where(positive, denominator, 1), X)
         return X

@@ -47,21 +47,20 @@ def sweep(
         on_both = (penalty, penalties.of(penalties.basis, W, scale, xp))
         new: tuple[Array, Blocks] = kernel(V, M, hidden, W, Ht, on_both, fixed, rule, solver.max_iter)
         return new
-    judges = engine.split(_judges(sum(len(block) for block in V)), like=V)
-    (Ht, weights), sums = engine.map_and_sum(
+    judges = [engine.place(rows) for rows in _judges([len(block) for block in V])]
+    (Ht, weights, codes), sums = engine.map_and_sum(
         _visit, V, M, hidden, Ht, judges, W=W, penalty=penalty, weighting=weighting, solver=solver, engine=engine
     )
     if fixed == W.shape[1]:
         return W, Ht
     descent, curvature, gram, total = sums
-    codes = [X[of_judges] for X, of_judges in zip(Ht, judges, strict=True)]
     some = engine.rows_at_a_time or len(W)
     features = np.array_split(np.arange(len(W)), range(some, len(W), some))
     parts = (engine.split(array, like=features) for array in (W, descent, curvature))
     shared = {
         "gram": gram,
-        "weights": weights,
-        "codes": codes,
+        "weights": engine.join(weights),
+        "codes": engine.join(codes),
         "penalty": penalties.given_sum(penalties.basis, total, W, scale, xp),
         "fixed": fixed,
         "max_iter": solver.max_iter,
@@ -104,13 +103,13 @@ def _visit(
     solver: SharedGram,
     engine: Engine,
     xp: Namespace,
-) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
+) -> tuple[tuple[Array, Array, Array], tuple[Array, ...]]:
     """Improve the codes of a block.
 
     Returns
     -------
-    Codes (B, r) and the weights of those samples that judge, (judges, m); what is to be summed over the blocks: descent
-    and curvature of the basis (m, r), X' X (r, r), and the sum of the codes (r,).
+    Codes (B, r), and weights and codes of those samples that judge, (judges, m) and (judges, r); what is to be summed
+    over the blocks: descent and curvature of the basis (m, r), X' X (r, r), and the sum of the codes (r,).
     """
     rule, kernel = _rule(weighting, Y, X.shape[1], engine), engine.kernel("visit")
     if rule is not None and kernel is not None:
@@ -123,7 +122,7 @@ def _visit(
         Q = weighting.weights(residual, M, xp)
         Q = xp.ones_like(Y) if Q is None else Q
         weights, descent, curvature = Q[judges], (Q * residual).T @ X, Q.T @ (X * X)
-    return (X, weights), (descent, curvature, X.T @ X, xp.sum(X, axis=0))
+    return (X, weights, X[judges]), (descent, curvature, X.T @ X, xp.sum(X, axis=0))
 
 
 def _improve_basis(
@@ -133,8 +132,8 @@ def _improve_basis(
     curvature: Array,
     *,
     gram: Array,
-    weights: Blocks,
-    codes: Blocks,
+    weights: Array,
+    codes: Array,
     penalty: Penalty | None,
     fixed: int,
     max_iter: int,
@@ -149,8 +148,7 @@ def _improve_basis(
         steepness = xp.where(xp.arange(W.shape[1], device=device(W)) < fixed, 0, steepness)
     move = propose(gram, descent, steepness, W, max_iter, engine)
     first, last = int(features[0]), int(features[-1]) + 1
-    judged = [_bend(Q[:, first:last], X, move, xp) for Q, X in zip(weights, codes, strict=True)]
-    bend, seen = (sum(terms) for terms in zip(*judged, strict=True))
+    bend, seen = _bend(weights[:, first:last], codes, move, xp)
     unseen_too = xp.sum(curvature, axis=1) / xp.where(seen > 0, seen, 1)  # the judges stand for all samples
     return advance(W, move, descent, bend * unseen_too + ridge * xp.sum(move * move, axis=1), xp)
 
@@ -173,9 +171,10 @@ def _no_penalty(X: Array, xp: Namespace) -> Penalty:
     return Penalty(xp.zeros_like(X[0]))
 
 
-def _judges(n_samples: int) -> Any:
-    """Return which samples judge a step of the basis, (n,)."""
-    return np.arange(n_samples) % judging_samples(n_samples) == 0
+def _judges(lengths: list[int]) -> Blocks:
+    """Return which samples judge a step of the basis, by their number in a block of each length."""
+    every, firsts = judging_samples(sum(lengths)), np.cumsum([0, *lengths[:-1]])
+    return [np.arange(-first % every, length, every) for first, length in zip(firsts, lengths, strict=True)]
 
 
 def _rule(weighting: Weighting, Y: Array, rank: int, engine: Engine) -> Any:

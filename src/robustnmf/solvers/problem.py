@@ -32,12 +32,33 @@ class Problem:
     penalty: Penalty | None = None
     residual: Array | None = None
     """Y - X0 A' at the start X0, if it is known already, (B, p)."""
+    sums: tuple[Array, Array] | None = None
+    """A' D A (B, r, r) or (1, r, r), and A' D y (B, r), where they are all that is known; then A, Y and Q are None."""
+
+    @classmethod
+    def normal(cls, gram: Array, correlation: Array, xp: Namespace, penalty: Penalty | None = None) -> "Problem":
+        """Return problems of which the normal equations are known, without the penalty."""
+        return cls(None, None, None, xp, penalty, sums=(gram, correlation))
 
     @cached_property
+    def correlation(self) -> Array:
+        """A' D y for every problem, with D = diag(q); shape (B, r)."""
+        if self.sums is not None:
+            return self.sums[1]
+        return (self.Y if self.Q is None else self.Q * self.Y) @ self.A
+
+    @property
     def rhs(self) -> Array:
-        """A' D y - c for every problem, with D = diag(q); shape (B, r)."""
-        rhs = (self.Y if self.Q is None else self.Q * self.Y) @ self.A
-        return rhs if self.penalty is None else rhs - self.penalty.linear
+        """A' D y - c for every problem, (B, r)."""
+        return self.correlation if self.penalty is None else self.correlation - self.penalty.linear
+
+    def applied(self, X: Array) -> Array:
+        """Return A' D A x for every problem, (B, r)."""
+        if self.sums is not None:
+            gram = self.sums[0]
+            return X @ gram[0] if gram.shape[0] == 1 else (gram @ X[:, :, None])[:, :, 0]
+        product = X @ self.A.T
+        return (product if self.Q is None else self.Q * product) @ self.A
 
     @cached_property
     def gram(self) -> Array:
@@ -48,18 +69,15 @@ class Problem:
         return gram + self.penalty.ridge * self.xp.eye(gram.shape[1], dtype=gram.dtype, device=device(gram))
 
     def _gram(self) -> Array:
-        xp, r, here = self.xp, self.A.shape[1], device(self.A)
+        if self.sums is not None:
+            return self.sums[0]
+        xp, r = self.xp, self.A.shape[1]
         if self.Q is None:
             return (self.A.T @ self.A)[None, :, :]
         if not self._square_is_small:
             return xp.matmul(self.A.T * self.Q[:, None, :], self.A)
         # All Gram matrices at once, as one product with the row-wise Khatri-Rao square of A.
-        left, right = np.triu_indices(r)
-        first, second = (xp.take(self.A, xp.asarray(side, device=here), axis=1) for side in (left, right))
-        position = np.zeros((r, r), dtype=np.int64)
-        position[left, right] = position[right, left] = np.arange(left.size)
-        triangles = self.Q @ (first * second)
-        return xp.reshape(xp.take(triangles, xp.asarray(position.ravel(), device=here), axis=1), (-1, r, r))
+        return unpacked(self.Q @ packed_square(self.A, xp), r, xp)
 
     @property
     def _square_is_small(self) -> bool:
@@ -68,6 +86,8 @@ class Problem:
 
     def chunks(self) -> list[slice]:
         """Return slices of problems whose Gram matrices, and what forms them, are of bounded size."""
+        if self.sums is not None:
+            return [slice(0, len(self.sums[1]))]
         n_problems, (p, r) = self.Y.shape[0], self.A.shape
         if self.Q is None:
             return [slice(0, n_problems)]
@@ -77,4 +97,22 @@ class Problem:
 
     def __getitem__(self, rows: slice) -> "Problem":
         """Return some of the problems."""
+        if self.sums is not None:
+            gram, correlation = self.sums
+            return Problem.normal(gram if len(gram) == 1 else gram[rows], correlation[rows], self.xp, self.penalty)
         return Problem(self.A, self.Y[rows], None if self.Q is None else self.Q[rows], self.xp, self.penalty)
+
+
+def packed_square(A: Array, xp: Namespace) -> Array:
+    """Return the products of all pairs of columns of A (p, r), each pair once, (p, r (r + 1) / 2)."""
+    first, second = (xp.take(A, xp.asarray(side, device=device(A)), axis=1) for side in np.triu_indices(A.shape[1]))
+    return first * second
+
+
+def unpacked(packed: Array, r: int, xp: Namespace) -> Array:
+    """Return symmetric matrices (B, r, r) of which each pair was given once, (B, r (r + 1) / 2)."""
+    left, right = np.triu_indices(r)
+    position = np.zeros((r, r), dtype=np.int64)
+    position[left, right] = position[right, left] = np.arange(left.size)
+    places = xp.asarray(position.ravel(), device=device(packed))
+    return xp.reshape(xp.take(packed, places, axis=1), (-1, r, r))

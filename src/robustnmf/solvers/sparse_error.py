@@ -27,15 +27,33 @@ class SparseError:
 
     def improve(self, Y: Array, M: Array | None, X: Array, A: Array, weighting: Weighting, engine: Engine) -> Array:
         """Return X after the update of S and one of X."""
-        xp = engine.xp
-        product = X @ A.T
-        target = Y - sparse_error(Y - product, weighting.scale, xp)
-        if M is not None:
-            target, product = M * target, M * product
-        numerator, denominator = target @ A, product @ A
+        numerator, denominator = _terms(Y, M, X @ A.T, A, weighting, engine.xp)
+        return self.update(X, numerator, denominator, engine.xp)
+
+    def update(self, X: Array, numerator: Array, denominator: Array, xp: Namespace) -> Array:
+        """Return X * max(0, A' t) / (A' A x), given both products, (B, r)."""
         positive = denominator > 0
         update = xp.where(numerator > 0, numerator, 0) / xp.where(positive, denominator, 1)
         return xp.where(positive, X * update, X)
+
+
+def _terms(
+    Y: Array, M: Array | None, product: Array, A: Array, weighting: Weighting, xp: Namespace
+) -> tuple[Array, Array]:
+    """Return A' t and A' A x, given A x."""
+    target = Y - sparse_error(Y - product, weighting.scale, xp)
+    if M is not None:
+        target, product = M * target, M * product
+    return target @ A, product @ A
+
+
+def shrunk_sums(
+    Y: Array, M: Array | None, X: Array, *, W: Array, weighting: Weighting, xp: Namespace
+) -> tuple[Array, Array]:
+    """Return what a block of samples adds to both products of the update of W, (m, r)."""
+    if weighting.cut is not None:
+        M, weighting = weighting.kept(Y - X @ W.T, M, xp), weighting.without_rule()
+    return _terms(Y.T, None if M is None else M.T, W @ X.T, X, weighting, xp)
 
 
 def sparse_error(R: Array, cutoff: float, xp: Namespace) -> Array:

@@ -1,0 +1,43 @@
+"""The chunks of a Dask array as sources: each with the part of the graph that makes it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from robustnmf.arrays import Array
+from robustnmf.engines.lazy import Source
+from robustnmf.engines.sources import optional
+
+
+@dataclass(frozen=True)
+class ChunkSource:
+    """A chunk; calling it runs the tasks that make it, in this thread."""
+
+    graph: dict[Any, Any]
+    key: Any
+
+    def __call__(self) -> Array:
+        return optional("dask", "dask").get(self.graph, self.key)
+
+
+def chunk_sources(X: Any) -> list[Source] | None:
+    """Return what makes each chunk of rows; None if chunks have work in common, or are persisted.
+
+    Work that chunks have in common would be done again for each of them, in each iteration.
+    """
+    dask, tasks_of, optimization, distributed = (
+        optional(name, "dask") for name in ("dask", "dask._task_spec", "dask.optimization", "distributed")
+    )
+    if distributed.futures_of(X):
+        return None
+    (X,) = dask.optimize(X)
+    graph = tasks_of.convert_legacy_graph(dict(X.__dask_graph__()))
+    chunks: list[Source] = []
+    seen: set[Any] = set()
+    for key, *_ in X.__dask_keys__():
+        own, _ = optimization.cull(graph, [key])
+        tasks = {k for k, node in own.items() if isinstance(node, tasks_of.Task)}
+        if tasks & seen:
+            return None
+        seen |= tasks
+        chunks.append(ChunkSource(own, key))
+    return chunks

@@ -1,0 +1,723 @@
+"""The engine for clusters of Dask.
+
+Blocks of samples are spread over the workers. A task works on a *group* of consecutive blocks, one after the other, so
+that a block may be small, for the memory, and a task long, beside what a scheduler needs for it. What tasks share, such
+as the basis, is sent once for each call; their sums are added up within the group and then in a tree, in an order that
+does not depend on who is ready first. The graph of a call is forgotten after it.
+
+What is lost with a worker is computed again by Dask, from how it was made: data from its source, codes from the codes
+before. So that this does not reach back to the start, `anchor` writes codes to disk every few iterations (where all
+workers see the same folder, else it takes them through the client) and lets Dask forget what was before.
+"""
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
+from math import ceil
+from pathlib import Path
+from typing import Any, Literal
+from uuid import uuid4
+
+import numpy as np
+
+from robustnmf.arrays import Array, Blocks, Namespace, zip_blocks
+from robustnmf.engines import counting
+from robustnmf.engines.lazy import (
+    ComputedBlock,
+    Here,
+    LazyBlock,
+    ReadBlock,
+    Shared,
+    Slot,
+    computed_blocks,
+    is_lazy,
+    read_blocks,
+    resolve,
+    same,
+)
+from robustnmf.engines.numpy_engine import NumPyEngine, _add, _single_threaded_blas
+from robustnmf.engines.sources import BLOCK_BYTES, FileRows, Rows, cuts_like, optional, sources
+from robustnmf.engines.streaming_engine import check_gathered
+
+# Tasks for each thread of the cluster, if there are blocks enough, so that a slow one does not keep the others waiting;
+# but whatever the size of the data so few in all, at least one for each thread, that the scheduler does not.
+TASKS_PER_THREAD, ENOUGH_TASKS = 4, 4000
+# Sums that are added up by one task.
+FAN_IN = 8
+# Iterations of codes that Dask remembers, and so at most repeats where a worker is lost.
+REMEMBERED = 5
+# Data is kept in the memory of the workers if this many times its size fits there: weights and residuals come with it.
+ROOM = 5
+# Shared arguments up to this size travel in the graph, so that Dask can send them again; larger ones are scattered.
+IN_GRAPH_BYTES = 2**22
+# Arrays up to this size, in all blocks together, travel in the graph.
+SMALL_BYTES = 2**20
+# Results of a task up to this size, and shared arguments, travel with what is said about them: it saves a round trip.
+TINY_BYTES = 2**14
+
+
+@dataclass(frozen=True, eq=False)
+class HeldBlock(LazyBlock):
+    """A block of results that workers hold."""
+
+    future: Any
+    """A list with the results of a group, or if there is no index the block itself."""
+    index: int | None
+    part: int | None
+    shape: tuple[int, ...]
+    dtype: Any
+    depth: int = 0
+    """Length of the chain of results that it was made of, since the last anchor."""
+    keepers: frozenset[Any] = frozenset()
+    """Keep the files that it can be made from again."""
+    value: Any = None
+    """A copy on the client, if it is tiny."""
+
+
+class DaskEngine:
+    """Blocks on the workers of a Dask cluster.
+
+    Parameters
+    ----------
+    client : distributed.Client or None
+        None takes the client that is active; if there is none, a local cluster is started for the length of a fit.
+    block_bytes : int
+        Bytes of data in a block.
+    keep : bool or None
+        Whether workers keep the data in memory, instead of reading it in each iteration; None does so where it fits.
+    folder : path or None
+        Where codes are written to that could be lost with a worker: a folder that all workers see, such as that of the
+        checkpoint. None takes a temporary one.
+    """
+
+    gathers_features = False
+
+    def __init__(
+        self,
+        client: Any = None,
+        *,
+        block_bytes: int = BLOCK_BYTES,
+        keep: bool | None = None,
+        folder: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.local = NumPyEngine()
+        self.xp: Namespace = self.local.xp
+        self.block_bytes = block_bytes
+        self.keep = keep
+        self.n_groups = 1
+        self._client = client
+        self._folder = None if folder is None else Path(folder)
+        self._files: _Files | None = None
+
+    @contextmanager
+    def running(self) -> Iterator["DaskEngine"]:
+        """Use the client that is given or active, or a local cluster; leave nothing behind."""
+        with self._connected(), self.local.running():
+            self.n_groups = n_groups(self.n_threads)
+            self._files = _Files(self.client, self._folder)
+            try:
+                yield self
+            finally:
+                self._files.close()
+                self._files = None
+
+    @contextmanager
+    def _connected(self) -> Iterator[None]:
+        if self._client is not None:
+            self.client = self._client
+            yield
+            return
+        distributed = _distributed()
+        try:
+            self.client = distributed.get_client()
+        except ValueError:
+            made = distributed.LocalCluster(threads_per_worker=1, dashboard_address=":0")
+            with made as cluster, distributed.Client(cluster) as self.client:
+                yield
+            return
+        yield
+
+    @property
+    def n_threads(self) -> int:
+        """Threads of all workers."""
+        return max(1, sum(int(n) for n in self.client.nthreads().values()))
+
+    # --- Data ---------------------------------------------------------------------------------------------------------
+
+    def read(self, rows: Rows, like: Blocks | None = None) -> Blocks:
+        """Return the blocks of data that all workers can read, kept by them if it fits; cut as `like` if given."""
+        cuts = rows.cuts(self.block_bytes) if like is None else cuts_like(like)
+        blocks = read_blocks(list(sources(rows, cuts)), [b - a for a, b in cuts], rows.shape[1], rows.dtype, None)
+        return self._placed(blocks)
+
+    def read_dask(self, X: Any) -> Blocks:
+        """Return the chunks of a Dask array (n, m) as blocks.
+
+        Chunks that are made independently of each other are made in each iteration, unless they fit in the memory of
+        the workers. Others, and what is persisted already, are left to Dask to keep.
+        """
+        from robustnmf.engines.dask_chunks import chunk_sources
+
+        X = X.rechunk({1: -1})
+        if any(np.isnan(size) for size in X.chunks[0]):
+            X = X.compute_chunk_sizes()
+        lengths, dtype = [int(size) for size in X.chunks[0]], np.dtype(X.dtype)
+        chunks = None if self._keeps(X.nbytes) else chunk_sources(X)
+        if chunks is not None:
+            return list(read_blocks(chunks, lengths, X.shape[1], dtype, None))
+        X = self.client.persist(X)
+        futures = {future.key: future for future in self.client.futures_of(X)}
+        held = [futures[key] for key, *_ in X.__dask_keys__()]
+        return [HeldBlock(f, None, None, (n, X.shape[1]), dtype) for f, n in zip(held, lengths, strict=True)]
+
+    def _placed(self, blocks: Sequence[LazyBlock]) -> Blocks:
+        """Return blocks that are read, kept by the workers if they have the room."""
+        kept: Blocks = self.map(same, blocks) if self._keeps(sum(block.nbytes for block in blocks)) else blocks
+        return kept
+
+    def _keeps(self, n_bytes: int) -> bool:
+        return ROOM * n_bytes <= self.memory if self.keep is None else self.keep
+
+    @property
+    def memory(self) -> int:
+        """Bytes that all workers may use."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        limits = [worker["memory_limit"] for worker in workers]
+        return sum(limits) if all(limits) else int(optional("psutil", "dask").virtual_memory().total)
+
+    def place(self, values: Any, dtype: Any = None) -> Array:
+        """Return a number or an array as one of the client: what is small is sent where it is needed."""
+        return self.local.place(values, dtype)
+
+    @property
+    def rows_at_a_time(self) -> int | None:
+        """Rows of the basis that a step is made for at a time, by the client."""
+        return self.local.rows_at_a_time
+
+    def split(self, X: Array, like: Blocks | None = None) -> Blocks:
+        """Spread an array of the client over the workers, or cut a small one."""
+        if like is not None and not is_lazy(like):
+            return self.local.split(X, like)
+        if like is None:
+            row_bytes = max(1, X.nbytes // max(1, len(X)))
+            n_blocks = max(1, min(len(X), max(self.n_groups, ceil(len(X) * row_bytes / self.block_bytes))))
+            ends = [len(X) * (i + 1) // n_blocks for i in range(n_blocks)]
+        else:
+            ends = [int(end) for end in np.cumsum([len(block) for block in like])]
+        cuts = list(pairwise([0, *ends]))
+        if like is not None and X.nbytes <= SMALL_BYTES:
+            return [X[a:b] for a, b in cuts]
+        return self._placed(self._store(X, cuts))
+
+    def _store(self, X: Array, cuts: list[tuple[int, int]]) -> Sequence[LazyBlock]:
+        """Return blocks that read an array of the client from a file, or were scattered if workers see none."""
+        shape, files = X.shape, self._open_files
+        if files.are_shared:
+            path, keeper = files.new("array")
+            np.save(path, np.ascontiguousarray(X), allow_pickle=False)
+            flat = X.reshape(len(X), -1)
+            mapped = np.load(path, mmap_mode="r")
+            rows = FileRows(str(path), flat.shape, X.dtype, mapped.offset, (flat.shape[1] * X.itemsize, X.itemsize))
+            return [
+                ReadBlock(_Shaped(source, shape[1:], keeper), None, (b - a, *shape[1:]), X.dtype)
+                for source, (a, b) in zip(sources(rows, cuts), cuts, strict=True)
+            ]
+        futures = self.client.scatter([np.ascontiguousarray(X[a:b]) for a, b in cuts], hash=False)
+        if len(self.client.nthreads()) > 1:
+            self.client.replicate(futures, n=2)
+        return [HeldBlock(f, None, None, (b - a, *shape[1:]), X.dtype) for f, (a, b) in zip(futures, cuts, strict=True)]
+
+    def join(self, blocks: Blocks) -> Array:
+        """Return the blocks as one array of the client."""
+        return self.local.join(self._fetch(blocks) if is_lazy(blocks) else blocks)
+
+    def _fetch(self, blocks: Blocks) -> list[Array]:
+        """Return arrays of the client."""
+        values = [getattr(block, "value", None) for block in blocks]
+        if any(value is None for value in values):
+            results = self._submit("join", _arrays, [blocks], {}, same)
+            values = [block for group in self._gather(results) for block in group]
+        return values
+
+    def regroup(self, blocks: Blocks, n_rows: int) -> Blocks:
+        """Return the same rows in blocks of `n_rows`: a small part of the data, which is moved between workers."""
+        if not is_lazy(blocks):
+            return self.local.regroup(blocks, n_rows)
+        ends = np.cumsum([len(block) for block in blocks])
+        total, name = int(ends[-1]), f"regroup-{uuid4().hex}"
+        made = []
+        for start in range(0, total, n_rows):
+            stop = min(start + n_rows, total)
+            first, last = int(np.searchsorted(ends, start, side="right")), int(np.searchsorted(ends, stop))
+            compiler = _Compiler(self._share)
+            parts = [compiler.reduce(block) for block in blocks[first : last + 1]]
+            skip = start - int(ends[first] - len(blocks[first]))
+            key = (name, start)
+            future = self.client.submit(_concatenate, parts, compiler.held, skip, stop - start, key=key, pure=False)
+            depth, keepers = _history(blocks[first : last + 1])
+            shape = (stop - start, *blocks[0].shape[1:])
+            made.append(HeldBlock(future, None, None, shape, blocks[0].dtype, depth + 1, keepers))
+        return made
+
+    def anchor(self, blocks: Blocks) -> Blocks:
+        """Return the blocks; now and then, such that Dask need not remember what they were made of."""
+        if not is_lazy(blocks) or _history(blocks)[0] < REMEMBERED:
+            return blocks
+        files = self._open_files
+        if not files.are_shared:
+            return self._relay(blocks)
+        path, keeper = files.new("codes")
+        path.mkdir()
+        self._gather(self._submit("write", _write_blocks, [blocks], {}, same, path=str(path)))
+        read = [
+            ReadBlock(
+                _Shaped(_SavedBlock(str(path / f"{i}.npy")), block.shape[1:], keeper), None, block.shape, block.dtype
+            )
+            for i, block in enumerate(blocks)
+        ]
+        kept = self.map(same, read)
+        return [replace(block, depth=0) for block in kept]
+
+    def hold(self, blocks: Blocks) -> Blocks:
+        """Return blocks that workers keep."""
+        kept: Blocks = self.map(same, blocks)
+        return kept
+
+    def reaches(self, folder: Path) -> bool:
+        """Return whether all workers see a folder of the client."""
+        return _all_see(self.client, folder)
+
+    def _relay(self, blocks: Blocks) -> Blocks:
+        """Return copies of the blocks that came through the client, a group at a time, each on two workers."""
+        relayed: list[HeldBlock] = []
+        n_copies = min(2, len(self.client.nthreads()))
+        for start, stop in self._groups(len(blocks)):
+            arrays = self._fetch(blocks[start:stop])
+            future = self.client.scatter(_Parcel(arrays), hash=False)
+            if n_copies > 1:
+                self.client.replicate([future], n=n_copies)
+            relayed += [HeldBlock(future, i, None, a.shape, a.dtype) for i, a in enumerate(arrays)]
+        return relayed
+
+    # --- Functions of blocks ------------------------------------------------------------------------------------------
+
+    def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
+        """Apply the function to every block, where it is."""
+        if not any(map(is_lazy, blocks)):
+            return self.local.map(function, *blocks, **self._with_local(shared))
+        if getattr(function, "is_recomputed", False) and not self._all_held(blocks):
+            return computed_blocks(function, blocks, self._with_here(shared))
+        made = self._submit(_name(function), _map_over_blocks, blocks, shared, function)
+        return self._kept(_name(function), made, blocks)[0]
+
+    def map_features(
+        self, function: Callable[..., Any], V: Blocks, M: Blocks | None, *rows: Array | None, **shared: Any
+    ) -> Array:
+        """Apply the function to blocks of features, on the client, if the data is small."""
+        if is_lazy(V):
+            check_gathered(V)
+            V, M = self._fetch(V), None if M is None else self._fetch(M)
+        return self.local.map_features(function, V, M, *rows, **self._with_local(shared))
+
+    def sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
+        """Apply the function to every block and add up, in the order of the blocks."""
+        if not any(map(is_lazy, blocks)):
+            return self.local.sum(function, *blocks, **self._with_local(shared))
+        name = _name(function)
+        return self._added_up(name, self._submit(name, _sum_over_blocks, blocks, shared, function))
+
+    def map_and_sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> tuple[Any, Any]:
+        """Apply the function to every block, keep the first of its results and add up the second."""
+        if not any(map(is_lazy, blocks)):
+            return self.local.map_and_sum(function, *blocks, **self._with_local(shared))
+        name = _name(function)
+        made = self._submit(name, _map_and_sum_over_blocks, blocks, shared, function)
+        return self._kept(name, made, blocks, with_sums=True)
+
+    def quantile(self, A: Blocks, M: Blocks | None, q: float, *, axis: Literal["feature"] | None = None) -> Array:
+        """Return an exact weighted quantile, by counting."""
+        if is_lazy(A) or is_lazy(M):
+            return counting.quantile(self, A, M, q, axis)
+        return self.local.quantile(A, M, q, axis=axis)
+
+    def kernel(self, name: str) -> Callable[..., Any] | None:
+        """Return the Numba twin of a reference function, for what is done on the client."""
+        return self.local.kernel(name)
+
+    # --- Tasks --------------------------------------------------------------------------------------------------------
+
+    def _groups(self, n_blocks: int) -> list[tuple[int, int]]:
+        """Return first and last block of each task."""
+        n_groups = min(self.n_groups, n_blocks)
+        return list(pairwise(n_blocks * i // n_groups for i in range(n_groups + 1)))
+
+    def _submit(
+        self,
+        name: str,
+        work: Callable[..., Any],
+        blocks: Sequence[Blocks | None],
+        shared: dict[str, Any],
+        function: Callable[..., Any],
+        **options: Any,
+    ) -> list[Any]:
+        """Return futures of a function's work on groups of blocks."""
+        arguments = zip_blocks(blocks)
+        common = Shared(self._with_here(shared))
+        tasks, held = [], []
+        for start, stop in self._groups(len(arguments)):
+            compiler = _Compiler(self._share)
+            given = compiler.shared(common)
+            reduced = [tuple(compiler.reduce(block) for block in row) for row in arguments[start:stop]]
+            tasks.append(_Task(function, reduced, given, start, options))
+            held.append(compiler.held)
+        return self._each(name, work, tasks, held)
+
+    def _each(self, name: str, work: Callable[..., Any], items: Sequence[Any], others: Any) -> list[Any]:
+        """Return a future for each item, with a name for the dashboard."""
+        others = others if isinstance(others, list) else [others] * len(items)
+        keys = [(f"{name}-{uuid4().hex}", i) for i in range(len(items))]
+        futures: list[Any] = self.client.map(work, list(items), others, key=keys, pure=False)
+        return futures
+
+    def _added_up(self, name: str, sums: list[Any]) -> Any:
+        """Return the sum of what futures hold, by a tree of tasks."""
+        while len(sums) > FAN_IN:
+            groups = [sums[i : i + FAN_IN] for i in range(0, len(sums), FAN_IN)]
+            sums = self._each(f"{name}-total", _add_up, groups, None)
+        return _add_up(self._gather(sums))
+
+    def _kept(
+        self, name: str, made: list[Any], blocks: Sequence[Blocks | None], *, with_sums: bool = False
+    ) -> tuple[Any, Any]:
+        """Return the blocks of results that tasks have made, and their sum.
+
+        This waits for them, so that an error shows where it was made.
+        """
+        kept, reports = (self._each(f"{name}-{what}", _take, made, i) for i, what in enumerate(("kept", "report")))
+        sums = self._each(f"{name}-sum", _take, made, 2) if with_sums else []
+        del made  # what is not kept is free as soon as it has been taken apart
+        depth, keepers = _history(block for b in blocks if b is not None for block in b)
+        found: list[tuple[HeldBlock, ...]] = []
+        is_tuple = False
+        for future, report in zip(kept, self._gather(reports), strict=True):
+            for i, about in enumerate(report):
+                is_tuple = isinstance(about, list)
+                parts = list(enumerate(about)) if is_tuple else [(None, about)]
+                found.append(tuple(HeldBlock(future, i, p, s, t, depth + 1, keepers, v) for p, (s, t, v) in parts))
+        lists = tuple(map(list, zip(*found, strict=True)))
+        return lists if is_tuple else lists[0], self._added_up(name, sums) if with_sums else None
+
+    def _gather(self, futures: list[Any]) -> list[Any]:
+        """Return what futures hold, or say what to do about what went wrong."""
+        distributed = _distributed()
+        try:
+            results: list[Any] = self.client.gather(futures)
+        except distributed.KilledWorker as error:
+            raise MemoryError(self._advice()) from error
+        except (distributed.client.FutureCancelledError, distributed.comm.core.CommClosedError, OSError) as error:
+            if isinstance(error, OSError) and self.client.status == "running":
+                raise
+            raise ConnectionError(
+                "The Dask cluster lost the fit: its scheduler has gone, or all workers that held a part of it. Connect "
+                "again and call fit with the same checkpoint folder to go on from the last checkpoint."
+            ) from error
+        return results
+
+    def _advice(self) -> str:
+        limits = [info["memory_limit"] for info in self.client.scheduler_info(n_workers=-1)["workers"].values()]
+        limit = min((size for size in limits if size), default=0)
+        advice = max(2**20, min(self.block_bytes // 4, limit // 40 if limit else self.block_bytes))
+        return (
+            "Dask's workers were killed several times in the same task, most likely because they ran out of memory "
+            f"({limit / 2**30:.2f} GiB each). Use smaller chunks, of about {advice / 2**20:.0f} MiB: "
+            f"X.rechunk({{0: 'auto', 1: -1}}, block_size_limit={advice}) for a Dask array, "
+            f"DaskEngine(block_bytes={advice}) for other data; or fewer threads for each worker."
+        )
+
+    def _share(self, shared: Shared) -> Any:
+        """Return a future of shared arguments, the same for all blocks that come from one call."""
+        known = getattr(shared, "future", None)
+        if known is not None and known[0]() is self.client:
+            return known[1]
+        key, size = f"shared-{uuid4().hex}", _size(shared.values)
+        if size <= IN_GRAPH_BYTES:
+            future = self.client.submit(_unwrap, _Parcel(shared), key=key, pure=False)
+        else:
+            future = self.client.scatter(_Parcel(shared), hash=False, broadcast=True)
+        shared.future = (weakref.ref(self.client), future)  # type: ignore[attr-defined]
+        return future
+
+    def _with_here(self, shared: dict[str, Any]) -> dict[str, Any]:
+        return {name: Here if value is self else value for name, value in shared.items()}
+
+    def _with_local(self, shared: dict[str, Any]) -> dict[str, Any]:
+        return {name: self.local if value is self else value for name, value in shared.items()}
+
+    @staticmethod
+    def _all_held(blocks: Sequence[Blocks | None]) -> bool:
+        return not any(isinstance(block, ReadBlock | ComputedBlock) for b in blocks if b is not None for block in b)
+
+    @property
+    def _open_files(self) -> "_Files":
+        if self._files is None:
+            raise RuntimeError("A DaskEngine works within `with engine.running()`.")
+        return self._files
+
+
+def n_groups(n_threads: int) -> int:
+    """Return how many tasks a function's work on all blocks is cut into."""
+    return max(n_threads, min(TASKS_PER_THREAD * n_threads, ENOUGH_TASKS))
+
+
+class _Files:
+    """A folder for arrays that workers can read again when they are lost."""
+
+    def __init__(self, client: Any, folder: Path | None) -> None:
+        parent = folder or optional("dask", "dask").config.get("temporary-directory", None)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        self.folder = Path(tempfile.mkdtemp(prefix="robustnmf-", dir=parent))
+        self.are_shared = _all_see(client, self.folder)
+
+    def new(self, name: str) -> tuple[Path, "_Keeper"]:
+        """Return a path, and what keeps it: when nothing refers to the latter, the file goes."""
+        path = self.folder / f"{name}-{uuid4().hex}.npy"
+        return path, _Keeper(path)
+
+    def close(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _all_see(client: Any, folder: Path) -> bool:
+    """Return whether a file that is made in a folder here is there for every worker."""
+    mark = folder / f".seen-{uuid4().hex}"
+    mark.touch()
+    seen = client.run(os.path.exists, str(mark))
+    mark.unlink()
+    return bool(seen) and all(seen.values())
+
+
+class _Keeper:
+    """Removes a file or folder when nobody needs it any more; of copies in other processes, none does."""
+
+    def __init__(self, path: Path) -> None:
+        weakref.finalize(self, _remove, path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class _SavedBlock:
+    path: str
+
+    def __call__(self) -> Array:
+        return np.load(self.path, allow_pickle=False)
+
+
+@dataclass(frozen=True)
+class _Shaped:
+    """Reads rows and gives them the shape that they had."""
+
+    source: Callable[[], Array]
+    shape: tuple[int, ...]
+    keeper: Any = None
+
+    def __call__(self) -> Array:
+        rows = self.source()
+        return rows.reshape(len(rows), *self.shape)
+
+
+class _Parcel:
+    """Keeps Dask from looking for tasks inside of an argument."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.content[index]
+
+
+class _Compiler:
+    """Turns blocks into what a worker can resolve, and collects the futures that it needs for that."""
+
+    def __init__(self, share: Callable[[Shared], Any]) -> None:
+        self.held: list[Any] = []
+        self._share = share
+        self._slots: dict[Any, int] = {}
+        self._calls: dict[int, Any] = {}
+
+    def slot(self, future: Any) -> Slot:
+        """Return what stands for a future."""
+        if future.key not in self._slots:
+            self._slots[future.key] = len(self.held)
+            self.held.append(future)
+        return Slot(self._slots[future.key])
+
+    def shared(self, shared: Shared) -> Any:
+        """Return shared arguments, or what stands for them unless they are tiny."""
+        return Shared(shared.values) if _size(shared.values) <= TINY_BYTES else self.slot(self._share(shared))
+
+    def reduce(self, block: Any) -> Any:
+        """Return the block with slots in place of futures."""
+        if isinstance(block, HeldBlock):
+            return replace(self.slot(block.future), index=block.index, part=block.part)
+        if isinstance(block, ComputedBlock):
+            if id(block.call) not in self._calls:
+                arguments = tuple(self.reduce(argument) for argument in block.call.arguments)
+                shared = self.shared(block.call.shared)
+                self._calls[id(block.call)] = replace(block.call, arguments=arguments, shared=shared)
+            return replace(block, call=self._calls[id(block.call)])
+        return block
+
+
+# --- On the worker ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A function and the blocks of a group that it is to be called on."""
+
+    function: Callable[..., Any]
+    arguments: list[tuple[Any, ...]]
+    shared: Any
+    """`Shared`, or the slot that stands for it."""
+    start: int
+    options: dict[str, Any]
+
+    def results(self, held: Sequence[Any]) -> Iterator[Any]:
+        """Yield what the function returns for each block."""
+        engine = _worker_engine()
+        held = [_opened(value) for value in held]
+        shared = (self.shared.of(held) if isinstance(self.shared, Slot) else self.shared).at(engine)
+        with _single_threaded_blas:
+            for row in self.arguments:
+                loaded: dict[int, Any] = {}
+                yield self.function(*(resolve(a, loaded, engine, held) for a in row), **shared.values, xp=engine.xp)
+
+
+@cache
+def _worker_engine() -> NumPyEngine:
+    return NumPyEngine(n_threads=1)
+
+
+def _opened(value: Any) -> Any:
+    """Return shared arguments out of their parcel; anything else as it is."""
+    return value.content if isinstance(value, _Parcel) and isinstance(value.content, Shared) else value
+
+
+def _arrays(task: _Task, held: list[Any]) -> list[Any]:
+    return list(task.results(held))
+
+
+def _map_over_blocks(task: _Task, held: list[Any]) -> tuple[list[Any], list[Any]]:
+    kept = list(task.results(held))
+    return kept, _report(kept)
+
+
+def _sum_over_blocks(task: _Task, held: list[Any]) -> Any:
+    return _add_up(task.results(held))
+
+
+def _map_and_sum_over_blocks(task: _Task, held: list[Any]) -> tuple[list[Any], list[Any], Any]:
+    kept, total = [], None
+    for result, part in task.results(held):
+        kept.append(result)
+        total = part if total is None else _add(total, part)
+    return kept, _report(kept), total
+
+
+def _write_blocks(task: _Task, held: list[Any]) -> int:
+    """Write each block to a file of its own; one that is there already is the same."""
+    written = 0
+    for i, block in enumerate(task.results(held)):
+        path = Path(task.options["path"]) / f"{task.start + i}.npy"
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            np.save(file, block, allow_pickle=False)
+        os.replace(file.name, path)
+        written += block.nbytes
+    return written
+
+
+def _concatenate(parts: list[Any], held: list[Any], skip: int, n_rows: int) -> Array:
+    engine = _worker_engine()
+    held = [_opened(value) for value in held]
+    rows = np.concatenate([resolve(part, {}, engine, held) for part in parts])
+    return np.ascontiguousarray(rows[skip : skip + n_rows])
+
+
+def _add_up(parts: Any, _: Any = None) -> Any:
+    """Return the sum of numbers, arrays, or tuples of them, in their order."""
+    total = None
+    for part in parts:
+        total = part if total is None else _add(total, part)
+    return total
+
+
+def _take(made: tuple[Any, ...], which: int) -> Any:
+    return made[which]
+
+
+def _report(results: list[Any]) -> list[Any]:
+    """Return shape and dtype of each result, or of each part of it, and those themselves that are tiny together."""
+    n_parts = len(results[0]) if isinstance(results[0], tuple) else None
+    if n_parts is None:
+        return _about(results)
+    return [list(about) for about in zip(*(_about([r[i] for r in results]) for i in range(n_parts)), strict=True)]
+
+
+def _about(results: list[Any]) -> list[tuple[tuple[int, ...], Any, Any]]:
+    is_tiny = sum(np.asarray(result).nbytes for result in results) <= TINY_BYTES
+    return [(np.shape(r), np.asarray(r).dtype, r if is_tiny else None) for r in results]
+
+
+def _unwrap(parcel: _Parcel) -> Any:
+    return parcel.content
+
+
+def _history(blocks: Iterable[Any]) -> tuple[int, frozenset[Any]]:
+    """Return the longest chain of results behind some blocks, and what keeps the files that it begins with."""
+    depth, keepers = 0, frozenset[Any]()
+    for block in blocks:
+        if isinstance(block, HeldBlock):
+            depth, keepers = max(depth, block.depth), keepers | block.keepers
+        elif isinstance(block, ReadBlock) and isinstance(block.source, _Shaped):
+            keepers |= {block.source.keeper}
+        elif isinstance(block, ComputedBlock):
+            behind, its_keepers = _history(block.call.arguments)
+            depth, keepers = max(depth, behind), keepers | its_keepers
+    return depth, keepers
+
+
+def _size(value: Any) -> int:
+    """Return the bytes of the arrays in shared arguments, roughly."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    if isinstance(value, dict):
+        return sum(map(_size, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(_size, value))
+    return sum(_size(getattr(value, name)) for name in getattr(value, "__dataclass_fields__", ()))
+
+
+def _name(function: Callable[..., Any]) -> str:
+    """Return the name under which the dashboard shows the work of a function."""
+    return str(getattr(function, "__name__", type(function).__name__)).strip("_<>").replace("_", "-")
+
+
+def _distributed() -> Any:
+    return optional("distributed", "dask")

@@ -1,0 +1,162 @@
+"""Blocks that are not in memory: read from their source, or computed, wherever a function needs them.
+
+A block is one of
+
+- an array,
+- a `ReadBlock`: a source, which returns its array (or several, the block being one of them) when it is called,
+- a `ComputedBlock`: a function of other blocks, one that is marked `recomputed`,
+- a block of results that another engine keeps elsewhere.
+
+`resolve` turns any of them into an array. The data itself is so never in memory but for the blocks that are worked on.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from robustnmf.arrays import Array, Blocks
+
+Source: TypeAlias = Callable[[], Any]
+"""Returns the arrays of a block; can be pickled, and returns the same whenever and wherever it is called."""
+
+
+class LazyBlock:
+    """A block that is not an array yet; what is known of it is its shape and dtype."""
+
+    shape: Any
+    dtype: Any
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the block takes as an array."""
+        size: int = self.dtype.itemsize
+        for length in self.shape:
+            size *= int(length)
+        return size
+
+
+@dataclass(frozen=True, eq=False)
+class ReadBlock(LazyBlock):
+    """A block that its source returns."""
+
+    source: Source
+    part: int | None
+    """Which of the arrays that the source returns; None if it returns one."""
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+class Here:
+    """Stands for the engine that works on a block, among shared arguments."""
+
+
+class Shared:
+    """Keyword arguments that a function is called with on every block."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values = values
+
+    def at(self, engine: Any) -> "Shared":
+        """Return them with an engine in its place."""
+        return Shared({name: engine if value is Here else value for name, value in self.values.items()})
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A function and what it is to be called with; blocks that come from one call share it."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    shared: Any
+    """`Shared`, or the `Slot` that stands for it."""
+
+
+@dataclass(frozen=True, eq=False)
+class ComputedBlock(LazyBlock):
+    """A block that a function marked `recomputed` makes of others."""
+
+    call: Call
+    part: int | None
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+def computed_blocks(function: Callable[..., Any], blocks: Sequence[Blocks | None], shared: dict[str, Any]) -> Any:
+    """Return blocks of what the function would return, a tuple of them if that is a tuple."""
+    common = Shared(shared)
+    lists: dict[int | None, list[ComputedBlock]] = {}
+    n_parts: int | None = function.n_parts  # type: ignore[attr-defined]
+    n_blocks = next(len(b) for b in blocks if b is not None)
+    for arguments in zip(*([None] * n_blocks if b is None else b for b in blocks), strict=True):
+        call, first = Call(function, arguments, common), next(a for a in arguments if a is not None)
+        dtype = np.dtype(shared.get("dtype", first.dtype))
+        for part in [None] if n_parts is None else range(n_parts):
+            lists.setdefault(part, []).append(ComputedBlock(call, part, tuple(first.shape), dtype))
+    return lists[None] if n_parts is None else tuple(lists.values())
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What stands for a result, or for shared arguments, that are handed over together with a block."""
+
+    number: int
+    index: int | None = None
+    part: int | None = None
+
+    def of(self, held: Sequence[Any]) -> Any:
+        """Return what it stands for."""
+        value = held[self.number]
+        value = value if self.index is None else value[self.index]
+        return value if self.part is None else value[self.part]
+
+
+def resolve(block: Any, loaded: dict[int, Any], engine: Any, held: Sequence[Any] = ()) -> Any:
+    """Return the array that a block stands for.
+
+    Parameters
+    ----------
+    loaded : dict
+        What has been read and computed for this block: data and weights may come from one source.
+    engine : Engine
+        The engine that works on the block.
+    held : sequence
+        What slots stand for.
+    """
+    if isinstance(block, Slot):
+        return block.of(held)
+    if isinstance(block, ReadBlock):
+        if id(block.source) not in loaded:
+            loaded[id(block.source)] = block.source()
+        value = loaded[id(block.source)]
+        return value if block.part is None else value[block.part]
+    if isinstance(block, ComputedBlock):
+        if id(block.call) not in loaded:
+            function, shared = block.call.function, block.call.shared
+            arguments = [resolve(argument, loaded, engine, held) for argument in block.call.arguments]
+            shared = (shared.of(held) if isinstance(shared, Slot) else shared).at(engine)
+            loaded[id(block.call)] = function(*arguments, **shared.values, xp=engine.xp)
+        value = loaded[id(block.call)]
+        return value if block.part is None else value[block.part]
+    return block
+
+
+def is_lazy(blocks: Blocks | None) -> bool:
+    """Return whether any of the blocks is not an array."""
+    return blocks is not None and any(isinstance(block, LazyBlock) for block in blocks)
+
+
+def read_blocks(sources: Sequence[Source], lengths: Sequence[int], n_columns: int, dtype: Any, part: int | None) -> Any:
+    """Return a block for each source, with the part of what it returns."""
+    return [
+        ReadBlock(source, part, (length, n_columns), dtype) for source, length in zip(sources, lengths, strict=True)
+    ]
+
+
+def same(block: Array, *, xp: Any) -> Array:
+    """Return the block: mapped over blocks that are read, it keeps them."""
+    return block

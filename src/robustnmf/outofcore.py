@@ -1,0 +1,385 @@
+"""Estimators on data that is not in memory: which engine works on it, and results that are computed when asked for.
+
+A result has a value for each entry, or a code for each sample. Each block of it depends on the same block of the data
+and on the fitted model alone, so it is left to whoever asks: for data on a cluster it is a Dask array, for data that is
+streamed a `LazyMatrix`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_array
+
+from robustnmf import blockwise
+from robustnmf.arrays import Array, Blocks, Namespace
+from robustnmf.checkpoint import data_fingerprint
+from robustnmf.engines import DaskEngine, StreamingEngine
+from robustnmf.engines.lazy import read_blocks
+from robustnmf.engines.sources import BLOCK_BYTES, is_dask, optional, rows_of, sources
+from robustnmf.errors import IncompatibleError
+from robustnmf.losses import squared_ratio
+from robustnmf.weighting import Weighting
+
+Matrix = NDArray[Any]
+
+# Data on disk is streamed if it is larger than this share of the machine's memory.
+LARGE = 0.25
+# Parameters that a checkpoint need not agree with.
+FREE_PARAMETERS = ("verbose", "callback", "checkpoint", "engine", "device")
+
+
+# --- Which data, which engine -----------------------------------------------------------------------------------------
+
+
+def is_out_of_core(X: Any, engine: Any) -> bool:
+    """Return whether data is worked on block by block where it is, instead of in the memory of this process."""
+    if isinstance(engine, DaskEngine | StreamingEngine) or engine in ("dask", "stream") or is_dask(X):
+        return True
+    rows = rows_of(X) if engine == "auto" else None
+    return rows is not None and rows.shape[0] * rows.shape[1] * rows.dtype.itemsize > LARGE * _memory()
+
+
+def _memory() -> int:
+    """Return the bytes of memory of this machine."""
+    from os import sysconf
+
+    return int(sysconf("SC_PAGE_SIZE") * sysconf("SC_PHYS_PAGES"))
+
+
+def engine_of(X: Any, engine: Any, checkpoint: Any) -> Any:
+    """Return the engine for such data."""
+    if isinstance(engine, DaskEngine | StreamingEngine):
+        return engine
+    if engine == "stream" or (engine == "auto" and not is_dask(X)):
+        return StreamingEngine()
+    if engine not in ("auto", "dask"):
+        raise ValueError(f"A Dask array is worked on by engine='dask' (or 'auto'), or 'stream'; got {engine!r}.")
+    return DaskEngine(folder=checkpoint)
+
+
+def blocks_of(X: Any, engine: Any, like: Blocks | None = None) -> Blocks:
+    """Return the blocks of data, or of weights that are cut like data."""
+    if is_dask(X):
+        return _dask_blocks(as_dask(X), engine, like)
+    rows = rows_of(X)
+    if rows is not None:
+        read: Blocks = engine.read(rows, like)
+        return read
+    split: Blocks = engine.split(as_data(X), like=like)
+    return split
+
+
+def as_data(X: Any) -> Any:
+    """Return data of Dask and on disk as it is, and anything else as an array of numbers."""
+    if X is None or is_dask(X) or rows_of(X) is not None:
+        return X
+    return check_array(X, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False)
+
+
+def _dask_blocks(X: Any, engine: Any, like: Blocks | None) -> Blocks:
+    if like is not None:
+        X = X.rechunk({0: tuple(len(block) for block in like), 1: -1})
+    if isinstance(engine, DaskEngine):
+        return engine.read_dask(X)
+    from robustnmf.engines.dask_chunks import chunk_sources
+
+    X = X.rechunk({1: -1})
+    chunks = chunk_sources(X)
+    if chunks is None:
+        raise IncompatibleError(
+            "The chunks of this Dask array have work in common, which engine='stream' would repeat for each of them: "
+            "use engine='dask', or store the array with to_zarr and pass that."
+        )
+    return list(read_blocks(chunks, X.chunks[0], X.shape[1], np.dtype(X.dtype), None))
+
+
+def as_dask(X: Any) -> Any:
+    """Return data of any kind as a Dask array (n, m)."""
+    dask, da = optional("dask", "dask"), optional("dask.array", "dask")
+    if is_dask(X):
+        if hasattr(X, "to_dask_array"):
+            X = X.to_dask_array(lengths=True)
+        if X.ndim != 2:
+            raise ValueError(f"X must have two dimensions, samples and features; got {X.ndim}.")
+        if any(np.isnan(size) for size in X.chunks[0]):
+            X = X.compute_chunk_sizes()
+        return X
+    rows = rows_of(X)
+    if rows is None:
+        X = np.asarray(X)
+        return da.from_array(X, chunks=(max(1, BLOCK_BYTES // max(1, X[:1].nbytes)), -1))
+    cuts = rows.cuts(BLOCK_BYTES)
+    blocks = [
+        da.from_delayed(dask.delayed(source)(), (stop - start, rows.shape[1]), rows.dtype)
+        for source, (start, stop) in zip(sources(rows, cuts), cuts, strict=True)
+    ]
+    return da.concatenate(blocks)
+
+
+# --- Into a fit -------------------------------------------------------------------------------------------------------
+
+
+class Data(NamedTuple):
+    """Data that is ready to be worked on, in blocks."""
+
+    V: Blocks
+    """In its unit, 0 where missing."""
+    M: Blocks | None
+    """Weights of the entries, None if all are 1."""
+    shape: tuple[int, int]
+    dtype: Any
+    unit: float
+    seen: Matrix
+    """Observed entries of each feature, (m,)."""
+    n_empty: int
+    """Samples of which nothing is observed."""
+
+    @classmethod
+    def of(cls, X: Any, weights: Any, engine: Any, name: str) -> "Data":
+        """Look at all entries once, and prepare them; `name` is that of the estimator."""
+        raw = blocks_of(X, engine)
+        shape = sum(len(block) for block in raw), raw[0].shape[1]
+        if weights is not None and tuple(weights.shape) != shape:
+            raise ValueError(f"weights must have the shape of X, {shape}; got {tuple(weights.shape)}.")
+        its_weights = None if weights is None else blocks_of(weights, engine, like=raw)
+        about = blockwise.survey(raw, its_weights, engine, name)
+        dtype = np.dtype(np.float32 if raw[0].dtype == np.float32 else np.float64)
+        unit = blockwise.unit_of(raw, its_weights, engine)
+        V, M = blockwise.prepared(raw, its_weights, about, unit, dtype, engine)
+        return cls(V, M, shape, dtype, unit, about.seen, about.n_empty)
+
+
+def fingerprint(estimator: Any, V: Blocks, M: Blocks | None, engine: Any) -> dict[str, str]:
+    """Return what a fit is of: the data, and every parameter that matters."""
+    parameters = {
+        name: value for name, value in estimator.get_params(deep=False).items() if name not in FREE_PARAMETERS
+    }
+    of = {f"parameter {name}": _as_text(value) for name, value in parameters.items()}
+    return of | {"class": type(estimator).__name__, "data": data_fingerprint(V, M, engine)}
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, np.random.Generator | np.random.RandomState):
+        return "a generator"
+    if isinstance(value, np.ndarray | list):
+        array = np.asarray(value)
+        return f"array {array.shape} {sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]}"
+    return repr(value)
+
+
+def row_totals(M: Array, *, xp: Namespace) -> Array:
+    """Return the total weight of each sample of a block, (B,)."""
+    return xp.sum(M, axis=1, dtype=xp.float64)
+
+
+def totals(
+    Y: Array, M: Array | None, X: Array, *, W: Array, weighting: Weighting, xp: Namespace
+) -> tuple[float, float, float]:
+    """Return the sum of M * rho, that of M, and of squared residuals of observed entries that are no outliers."""
+    R = Y - X @ W.T
+    A = weighting.magnitudes(R, M, xp)
+    counts = xp.ones_like(A) if M is None else weighting.counts(M, xp)
+    inlier = ~weighting.outliers(A, M, xp) if M is None else ~weighting.outliers(A, M, xp) & (M > 0)
+    rho = weighting.loss.rho(squared_ratio(A, weighting.scale, xp), xp)
+    return (
+        float(xp.sum(counts * rho, dtype=xp.float64)),
+        float(xp.sum(counts, dtype=xp.float64)),
+        float(xp.sum(xp.where(inlier, R, 0) ** 2, dtype=xp.float64)),
+    )
+
+
+# --- Results ----------------------------------------------------------------------------------------------------------
+
+
+def _weights(model: Any, X: Matrix, **options: Any) -> Matrix:
+    return np.asarray(model._describe_entries(X, **options).weights)
+
+
+def _outliers(model: Any, X: Matrix, **options: Any) -> Matrix:
+    return np.asarray(model._describe_entries(X, **options).outliers)
+
+
+def _codes(model: Any, X: Matrix, **options: Any) -> Matrix:
+    return np.asarray(model.transform(X, **options))
+
+
+def _clean(model: Any, X: Matrix, **options: Any) -> Matrix:
+    return np.asarray(model.clean(X, **options))
+
+
+def _scores(model: Any, X: Matrix, **options: Any) -> Matrix:
+    return np.asarray(model.score_samples(X, **options))
+
+
+class _Kind(NamedTuple):
+    """A result: the function of a fitted model that computes it, its columns and dtype."""
+
+    compute: Callable[..., Matrix]
+    columns: str | None
+    """"entries", "components", or None for one number per sample."""
+    dtype: Any
+
+
+RESULTS: Mapping[str, _Kind] = MappingProxyType(
+    {
+        "codes": _Kind(_codes, "components", None),
+        "clean": _Kind(_clean, "entries", None),
+        "weights": _Kind(_weights, "entries", None),
+        "outliers": _Kind(_outliers, "entries", np.dtype(bool)),
+        "scores": _Kind(_scores, None, np.dtype(np.float64)),
+    }
+)
+
+
+def result(model: Any, what: str, X: Any, weights: Any, engine: Any) -> Any:
+    """Return a result for data that is not in memory, one of `RESULTS`, to be computed when it is asked for."""
+    fitted = _without_training(model)
+    n_features = X.shape[1]
+    if n_features != model.n_features_in_:
+        raise ValueError(
+            f"X has {n_features} features, but {type(model).__name__} is expecting {model.n_features_in_} features as "
+            "input."
+        )
+    if weights is not None and tuple(weights.shape) != tuple(X.shape):
+        raise ValueError(f"weights must have the shape of X, {tuple(X.shape)}; got {tuple(weights.shape)}.")
+    if isinstance(engine, StreamingEngine):
+        lazy = LazyMatrix(fitted, what, X, weights, engine)
+        return lazy if what in ("clean", "weights", "outliers") else np.asarray(lazy)
+    return _dask_result(fitted, what, X, weights)
+
+
+def _without_training(model: Any) -> Any:
+    """Return a copy of a fitted model that is small enough to be sent, and works on arrays in memory."""
+    light = copy(model)
+    for name in ("weights_", "outliers_", "sparse_errors_"):
+        vars(light).pop(name, None)
+    vars(light).update(callback=None, verbose=0, checkpoint=None, engine="auto", device=None)
+    return light
+
+
+def _dtype(model: Any, what: str, X: Any) -> Any:
+    return RESULTS[what].dtype or np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
+
+
+def _dask_result(model: Any, what: str, X: Any, weights: Any) -> Any:
+    X = as_dask(X).rechunk({1: -1})
+    others = [] if weights is None else [as_dask(weights).rechunk(X.chunks)]
+    columns = RESULTS[what].columns
+    shape: dict[str, Any] = {"chunks": (X.chunks[0], (model.n_components_,))} if columns == "components" else {}
+    if columns is None:
+        shape = {"drop_axis": 1, "chunks": (X.chunks[0],)}
+    return X.map_blocks(
+        _of_chunk,
+        *others,
+        model=optional("dask", "dask").delayed(model),
+        what=what,
+        name=None,
+        token=f"robustnmf-{what}",
+        dtype=_dtype(model, what, X),
+        meta=np.empty((0,) * (1 if columns is None else 2), dtype=_dtype(model, what, X)),
+        **shape,
+    )
+
+
+def _of_chunk(X: Matrix, weights: Matrix | None = None, *, model: Any, what: str) -> Matrix:
+    """Return the result for one chunk."""
+    options = {} if weights is None else {"weights": weights}
+    if not len(X):
+        columns = {"entries": X.shape[1], "components": model.n_components_, None: None}[RESULTS[what].columns]
+        return np.empty((0,) if columns is None else (0, columns), dtype=_dtype(model, what, X))
+    return RESULTS[what].compute(model, X, **options)
+
+
+class LazyMatrix:
+    """A matrix of which rows are computed when they are asked for, from data that is read then.
+
+    Slices of rows, ``lazy[10:20]``, are arrays; ``numpy.asarray(lazy)`` is all of it; `to_zarr` writes it block by
+    block. It can itself be fitted or transformed.
+
+    Parameters
+    ----------
+    model : RobustNMF
+        A fitted model.
+    what : str
+        One of `RESULTS`.
+    X, weights : array-like (n_samples, n_features)
+        The data, and the weights of its entries or None.
+    """
+
+    ndim = 2
+
+    def __init__(self, model: Any, what: str, X: Any, weights: Any, engine: StreamingEngine) -> None:
+        self._model, self._what, self._engine = model, what, engine
+        self._blocks = blocks_of(X, engine)
+        self._weights = None if weights is None else blocks_of(weights, engine, like=self._blocks)
+        n_samples = sum(len(block) for block in self._blocks)
+        columns = {"entries": X.shape[1], "components": model.n_components_, None: None}[RESULTS[what].columns]
+        self.shape: Any = (n_samples,) if columns is None else (n_samples, columns)
+        self.dtype = _dtype(model, what, X)
+        self._ends = np.cumsum([len(block) for block in self._blocks])
+
+    def __repr__(self) -> str:
+        return f"LazyMatrix({self._what}, shape={self.shape}, dtype={self.dtype.name})"
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __getitem__(self, key: Any) -> Any:
+        rows, *others = key if isinstance(key, tuple) else (key,)
+        if not isinstance(rows, slice):
+            row = range(len(self))[rows]
+            return self.read(row, row + 1)[(0, *others)]
+        start, stop, step = rows.indices(len(self))
+        if step < 1:
+            raise IndexError("Rows of a LazyMatrix are read forwards: use a positive step.")
+        return self.read(start, max(start, stop))[(slice(None, None, step), *others)]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Matrix:
+        if copy is False:
+            raise ValueError("A LazyMatrix has no array yet: it is computed, so copy=False cannot be kept.")
+        return np.asarray(self.read(0, len(self)), dtype=dtype)
+
+    def blocks(self) -> Iterator[tuple[int, Matrix]]:
+        """Yield the first row of each block, and the block."""
+        start = 0
+        for i, end in enumerate(self._ends):
+            yield start, self._block(i)
+            start = int(end)
+
+    def _block(self, i: int) -> Matrix:
+        X, weights = (None if b is None else self._engine.join([b[i]]) for b in (self._blocks, self._weights))
+        return _of_chunk(X, weights, model=self._model, what=self._what)  # type: ignore[arg-type]
+
+    def read(self, start: int, stop: int) -> Matrix:
+        """Return some rows, as an array."""
+        rows = np.empty((stop - start, *self.shape[1:]), dtype=self.dtype)
+        for i in range(int(np.searchsorted(self._ends, start, side="right")), len(self._blocks)):
+            first = int(self._ends[i]) - len(self._blocks[i])
+            if first >= stop:
+                break
+            a, b = max(start, first), min(stop, int(self._ends[i]))
+            rows[a - start : b - start] = self._block(i)[a - first : b - first]
+        return rows
+
+    def cuts(self, block_bytes: int) -> list[tuple[int, int]]:
+        """Return first and last row of each block of the data."""
+        return [(int(end) - len(block), int(end)) for end, block in zip(self._ends, self._blocks, strict=True)]
+
+    def to_zarr(self, store: Any, **options: Any) -> Any:
+        """Write all of it to a Zarr array, block by block, and return that."""
+        zarr = optional("zarr", "io")
+        chunks = (max(len(block) for block in self._blocks), *self.shape[1:])
+        array = zarr.create_array(store, shape=self.shape, chunks=chunks, dtype=self.dtype, **options)
+        for start, block in self.blocks():
+            array[start : start + len(block)] = block
+        return array
+
+
+def is_lazy_result(value: Any) -> bool:
+    """Return whether an attribute of a model is a result that is computed when asked for."""
+    return isinstance(value, LazyMatrix) or is_dask(value)

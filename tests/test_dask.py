@@ -1,0 +1,463 @@
+"""A real cluster of processes: agreement with one machine, faults, checkpoints, what is moved and what is kept."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from threading import Timer
+
+import numpy as np
+import pytest
+
+from conftest import make_data
+from robustnmf import RobustNMF, schedules
+from robustnmf.checkpoint import Checkpoint, CheckpointError
+from robustnmf.engines import DaskEngine, NumPyEngine, StreamingEngine, dask_engine
+from robustnmf.engines.lazy import LazyBlock
+from robustnmf.engines.protocol import recomputed
+from robustnmf.engines.sources import rows_of
+from robustnmf.errors import IncompatibleError
+from robustnmf.methods import resolve
+
+distributed = pytest.importorskip("distributed")
+da = pytest.importorskip("dask.array")
+
+pytestmark = pytest.mark.dask
+
+N, M_FEATURES, RANK = 60, 25, 3
+X = make_data(N, M_FEATURES, RANK).X
+WEIGHTS = np.random.default_rng(1).integers(0, 4, X.shape) / 3.0
+# L1 weights make rounding grow by a factor of ten in five iterations: of more, no two orders of summation agree.
+ITERATIONS = 8
+PLAIN = ["l2", "nenmf", "l1", "l21", "capped", "cim", "huber", "cauchy", "truncated-cauchy", "rndl", "rnmf-l1"]
+
+
+@pytest.fixture(scope="module")
+def client():
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    with distributed.LocalCluster(memory_limit="1GiB", **options) as cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def few_tasks(monkeypatch):
+    monkeypatch.setattr(dask_engine, "TASKS_PER_THREAD", 1)
+
+
+def parts_of(method="truncated-cauchy", preset="default", **parts):
+    auto = dict.fromkeys(("scale", "outliers", "solver", "schedule"), "auto")
+    fixed = {"image_shape": None, "penalised": False, "fixed": False}
+    return resolve(method, preset, **{"init": "random"} | auto | fixed | parts)
+
+
+def fit(engine, V, M, parts, *, x=X, weights=None, max_iter=ITERATIONS, **options):
+    """Run a method from a random start; with the same arguments the start is the same."""
+    W, H = parts.init(x.T, None if weights is None else weights.T, RANK, np.random.default_rng(0))
+    Ht = engine.split(np.ascontiguousarray(H.T), like=V)
+    limits = {"max_iter": max_iter, "tol": 0.0, "scale_floor": 1e-16}
+    result = parts.algorithm(V, M, W, Ht, parts.method, engine, **limits | options)
+    return result, engine.join(result.state.Ht)
+
+
+def fit_here(parts, x=X, weights=None, **options):
+    with NumPyEngine().running() as engine:
+        V = engine.split(x)
+        M = None if weights is None else engine.split(weights, like=V)
+        return fit(engine, V, M, parts, x=x, weights=weights, **options)
+
+
+def on_disk(folder, array, name="X.npy"):
+    np.save(folder / name, array)
+    return rows_of(np.load(folder / name, mmap_mode="r"))
+
+
+def fit_there(engine, parts, folder, x=X, weights=None, **options):
+    with engine.running():
+        V = engine.read(on_disk(folder, x))
+        M = None if weights is None else engine.read(on_disk(folder, weights, "M.npy"))
+        return fit(engine, V, M, parts, x=x, weights=weights, **options)
+
+
+def assert_agree(found, expected, tolerance=1e-8):
+    (result, codes), (reference, reference_codes) = found, expected
+    np.testing.assert_allclose(result.state.W, reference.state.W, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(codes, reference_codes, rtol=0, atol=tolerance)
+    assert result.state.objective == pytest.approx(reference.state.objective, rel=tolerance)
+
+
+# --- What an engine has to do -----------------------------------------------------------------------------------------
+
+
+@recomputed
+def doubled(x, *, xp):
+    return 2 * x
+
+
+def column_sums(x, *, xp):
+    return x.sum(axis=0), len(x)
+
+
+def rows_and_sums(x, other, *, by, xp):
+    return (x * by + other, x[:, 0]), (x.sum(axis=0), len(x))
+
+
+def transposed_sum(v, m, rows, *, xp):
+    return v.sum(axis=1, keepdims=True) + rows
+
+
+@pytest.fixture(params=["streaming", "dask reading", "dask keeping"])
+def engine(request, client):
+    if request.param == "streaming":
+        made = StreamingEngine(block_bytes=2000)
+    else:
+        made = DaskEngine(client, block_bytes=2000, keep=request.param == "dask keeping")
+    with made.running():
+        yield made
+
+
+@pytest.fixture
+def blocks(engine, tmp_path):
+    return engine.read(on_disk(tmp_path, X))
+
+
+def test_blocks_know_their_shape_and_join_to_the_data(engine, blocks):
+    assert len(blocks) > 4
+    assert all(isinstance(block, LazyBlock) for block in blocks)
+    assert sum(len(block) for block in blocks) == N
+    assert {(block.shape[1], block.dtype) for block in blocks} == {(M_FEATURES, X.dtype)}
+    np.testing.assert_array_equal(engine.join(blocks), X)
+
+
+def test_functions_reach_every_block_once(engine, blocks):
+    other = engine.split(np.arange(float(N))[:, None], like=blocks)
+    (rows, firsts), (total, count) = engine.map_and_sum(rows_and_sums, blocks, other, by=3)
+    np.testing.assert_array_equal(engine.join(rows), 3 * X + np.arange(N)[:, None])
+    np.testing.assert_array_equal(engine.join(firsts), X[:, 0])
+    np.testing.assert_allclose(total, X.sum(axis=0))
+    assert count == N
+    np.testing.assert_allclose(engine.sum(column_sums, engine.map(doubled, blocks))[0], 2 * X.sum(axis=0))
+
+
+def test_regrouped_blocks_hold_the_same_rows(engine, blocks):
+    again = engine.regroup(engine.map(doubled, blocks), 17)
+    assert [len(block) for block in again] == [17, 17, 17, 9]
+    np.testing.assert_array_equal(engine.join(again), 2 * X)
+
+
+def test_features_of_little_data_are_gathered_and_of_much_are_refused(engine, blocks, monkeypatch):
+    rows = np.arange(M_FEATURES)[:, None]
+    found = engine.map_features(transposed_sum, blocks, None, rows)
+    np.testing.assert_allclose(found, X.T.sum(axis=1, keepdims=True) + rows)
+    monkeypatch.setattr("robustnmf.engines.streaming_engine.GATHERED_ENTRIES", X.size - 1)
+    with pytest.raises(IncompatibleError, match="'hals'"):
+        engine.map_features(transposed_sum, blocks, None, rows)
+
+
+@pytest.mark.parametrize("few", [2**14, 3], ids=["finished one by one", "to the last bit"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("axis", [None, "feature"])
+def test_quantiles_are_exact(axis, dtype, weighted, few, tmp_path, monkeypatch):
+    monkeypatch.setattr("robustnmf.engines.counting.FEW", few)
+    values = (X - 1).round(2).astype(dtype)  # negative ones too, and ties
+    M = WEIGHTS.astype(dtype) if weighted else None
+    here, streaming = NumPyEngine(), StreamingEngine(block_bytes=2000)
+    V = streaming.read(on_disk(tmp_path, values))
+    lazy = streaming.read(on_disk(tmp_path, M, "M.npy")) if weighted else None
+    for q in (0.0, 0.1, 0.5, 0.9, 1.0):
+        expected = here.quantile([values], [M] if weighted else None, q, axis=axis)
+        np.testing.assert_array_equal(streaming.quantile(V, lazy, q, axis=axis), expected)
+
+
+def test_quantiles_of_a_cluster_are_exact(engine, blocks):
+    here = NumPyEngine()
+    assert engine.quantile(blocks, None, 0.5) == here.quantile([X], None, 0.5)
+    expected = here.quantile([X], None, 0.5, axis="feature")
+    np.testing.assert_array_equal(engine.quantile(blocks, None, 0.5, axis="feature"), expected)
+
+
+# --- Agreement with one machine ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", PLAIN)
+def test_streamed_fits_agree_with_those_in_memory(method, tmp_path):
+    parts = parts_of(method, "published")
+    for weights in (None, WEIGHTS):
+        expected = fit_here(parts, weights=weights)
+        assert_agree(fit_there(StreamingEngine(block_bytes=1700), parts, tmp_path, weights=weights), expected)
+
+
+@pytest.mark.parametrize("method", PLAIN)
+def test_fits_on_a_cluster_agree_with_those_of_one_machine(method, client, tmp_path):
+    parts = parts_of(method, "published")
+    engine = DaskEngine(client, block_bytes=1700, keep=False)
+    assert_agree(fit_there(engine, parts, tmp_path, weights=WEIGHTS), fit_here(parts, weights=WEIGHTS))
+
+
+@pytest.mark.parametrize("block_bytes", [200, 5000, 10**6])
+@pytest.mark.parametrize("keep", [False, True])
+def test_how_the_data_is_cut_and_kept_does_not_matter(keep, block_bytes, client, tmp_path):
+    parts = parts_of(schedule="plain", scale="mad", outliers="three-sigma-feature")
+    engine = DaskEngine(client, block_bytes=block_bytes, keep=keep)
+    assert_agree(fit_there(engine, parts, tmp_path, max_iter=4), fit_here(parts, max_iter=4))
+
+
+@pytest.mark.parametrize("make", ["streaming", "dask"])
+def test_staged_fits_agree_and_take_in_all_samples(make, client, tmp_path, monkeypatch):
+    monkeypatch.setattr(schedules, "ENOUGH_ENTRIES", 1500)
+    monkeypatch.setattr(schedules, "ENOUGH_SAMPLES", 20)
+    x = make_data(200, 30, RANK).X
+    parts = parts_of()
+    engine = StreamingEngine(block_bytes=5000) if make == "streaming" else DaskEngine(client, block_bytes=9000)
+    options = {"x": x, "max_iter": 40}
+    assert_agree(fit_there(engine, parts, tmp_path, **options), fit_here(parts, **options), 1e-7)
+
+
+def test_known_components_stay_and_others_agree(client, tmp_path):
+    from dataclasses import replace
+
+    for solver in ("hals", "nesterov", "shared-gram"):
+        parts = parts_of(schedule="plain", scale="mad", solver=solver)
+        method = replace(parts.method, fixed=2)
+        parts = replace(parts, algorithm=lambda *a, run=parts.algorithm, m=method, **o: run(*a[:4], m, *a[5:], **o))
+        expected = fit_here(parts)
+        assert_agree(fit_there(StreamingEngine(block_bytes=1700), parts, tmp_path), expected)
+
+
+def test_solvers_that_need_whole_features_are_refused_with_those_that_do_not(tmp_path):
+    with pytest.raises(IncompatibleError, match="'hals', 'nesterov', 'multiplicative'"):
+        fit_there(StreamingEngine(block_bytes=1700), parts_of("mahnmf"), tmp_path)
+
+
+# --- Arrays of Dask ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: da.from_array(X, chunks=(7, 10)),
+        lambda: da.from_array(X, chunks=(N, -1)).map_blocks(np.sqrt) ** 2,
+        lambda: (lambda a: a / a.max() * X.max())(da.from_array(X, chunks=(20, -1))),
+    ],
+    ids=["chunks of features", "computed", "chunks with work in common"],
+)
+def test_dask_arrays_are_read_however_they_are_made(make, keep, client):
+    with DaskEngine(client, keep=keep).running() as engine:
+        blocks = engine.read_dask(make())
+        np.testing.assert_allclose(engine.join(blocks), X)
+        np.testing.assert_allclose(engine.sum(column_sums, blocks)[0], X.sum(axis=0))
+
+
+def test_persisted_dask_arrays_stay_where_they_are(client):
+    array = client.persist(da.from_array(X, chunks=(20, -1)))
+    with DaskEngine(client, keep=False).running() as engine:
+        blocks = engine.read_dask(array)
+        assert {block.future.key for block in blocks} == {key for (key,) in array.__dask_keys__()}
+        np.testing.assert_array_equal(engine.join(blocks), X)
+
+
+# --- Graphs, faults, checkpoints --------------------------------------------------------------------------------------
+
+
+def n_tasks(client):
+    return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+
+
+def test_graphs_do_not_grow_with_iterations(client, tmp_path):
+    seen = []
+    parts = parts_of(schedule="plain", scale="mad", outliers="none")
+    engine = DaskEngine(client, block_bytes=5000, keep=False)
+    fit_there(engine, parts, tmp_path, max_iter=40, callback=lambda _: seen.append(n_tasks(client)))
+    assert max(seen[25:]) <= max(seen[:20])
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_killed_worker_costs_time_and_not_the_result(keep, client, tmp_path):
+    parts = parts_of(schedule="plain", scale="mad", outliers="none")
+    expected = fit_here(parts, max_iter=14)
+    killed = set()
+
+    def kill_soon(iteration):
+        if iteration.n_iter in (4, 9):
+            pid = next(iter(client.run(os.getpid).values()))
+            killed.add(pid)
+            Timer(0.03, os.kill, (pid, signal.SIGKILL)).start()  # in the middle of an iteration
+
+    engine = DaskEngine(client, block_bytes=5000, keep=keep)
+    found = fit_there(engine, parts, tmp_path, max_iter=14, callback=kill_soon)
+    assert_agree(found, expected)
+    client.wait_for_workers(2)
+    assert len(killed) == 2
+    assert not killed & set(client.run(os.getpid).values())
+
+
+CLIENT = """
+import sys
+import numpy as np
+sys.path.insert(0, {tests!r})
+import test_dask as t
+from pathlib import Path
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    options = {{"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}}
+    with t.distributed.LocalCluster(**options) as cluster, t.distributed.Client(cluster) as client:
+        checkpoint = t.Checkpoint(folder / "state", {{"data": "X"}}, every=2)
+        engine = t.DaskEngine(client, block_bytes=5000, keep=False)
+        say = lambda i: print(i.n_iter, flush=True)
+        t.fit_there(engine, t.parts_of(**{parts!r}), folder, max_iter=30, checkpoint=checkpoint, callback=say)
+"""
+
+
+@pytest.mark.parametrize("parts", [{"schedule": "plain", "scale": "mad"}, {}], ids=["plain", "staged"])
+def test_a_killed_client_is_resumed_from_its_checkpoint(parts, client, tmp_path):
+    script = tmp_path / "client.py"
+    script.write_text(CLIENT.format(tests=str(Path(__file__).parent), parts=parts))
+    process = subprocess.Popen(
+        [sys.executable, script, tmp_path], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    for line in process.stdout:
+        if int(line) >= 7 and (tmp_path / "state" / "checkpoint.json").exists():
+            break
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    told = []
+    checkpoint = Checkpoint(tmp_path / "state", {"data": "X"}, every=2)
+    options = {"max_iter": 30, "checkpoint": checkpoint, "callback": lambda i: told.append(i.n_iter)}
+    engine = DaskEngine(client, block_bytes=5000, keep=False)
+    found = fit_there(engine, parts_of(**parts), tmp_path, **options)
+    assert told[0] > 2
+    assert_agree(found, fit_here(parts_of(**parts), max_iter=30))
+
+
+def exhaust(x, *, xp):
+    kept = [np.ones(2**24) for _ in range(20)]
+    return x + kept[0][0]
+
+
+@pytest.mark.slow
+def test_running_out_of_memory_names_the_chunk_size_to_use(client, tmp_path):
+    with DaskEngine(client, keep=False).running() as engine:
+        blocks = engine.read(on_disk(tmp_path, X))
+        with pytest.raises(MemoryError, match=r"chunks, of about \d+ MiB"):
+            engine.map(exhaust, blocks)
+    client.wait_for_workers(2)
+
+
+def test_codes_go_through_the_client_where_no_folder_is_shared(client, tmp_path, monkeypatch):
+    monkeypatch.setattr(dask_engine, "_all_see", lambda client, folder: False)
+    parts = parts_of(schedule="plain", scale="mad", outliers="none")
+    checkpoint = Checkpoint(tmp_path / "state", {"data": "X"}, every=3)
+    engine = DaskEngine(client, block_bytes=5000, keep=False)
+    found = fit_there(engine, parts, tmp_path, max_iter=8, checkpoint=checkpoint)
+    assert_agree(found, fit_here(parts, max_iter=8))
+    again = Checkpoint(tmp_path / "state", {"data": "X"})
+    assert_agree(fit_there(engine, parts, tmp_path, max_iter=10, checkpoint=again), fit_here(parts, max_iter=10))
+
+
+def test_tasks_have_names_that_a_dashboard_can_show(client, tmp_path):
+    names = set()
+
+    def look(iteration):
+        names.update(client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.task_prefixes)))
+
+    parts = parts_of(schedule="plain", scale="mad", outliers="none")
+    fit_there(DaskEngine(client, block_bytes=5000, keep=False), parts, tmp_path, max_iter=2, callback=look)
+    assert {"visit", "visit-kept", "summarise"} <= names
+
+
+# --- The estimator ----------------------------------------------------------------------------------------------------
+
+GAPS = np.where(np.random.default_rng(2).random(X.shape) < 0.05, np.nan, X)
+
+
+def model_of(x, weights=None, **options):
+    return RobustNMF(**{"n_components": RANK, "random_state": 0, "max_iter": 20} | options).fit(x, weights=weights)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+class TestEstimator:
+    def test_a_dask_array_is_fitted_and_its_results_are_lazy(self, client):
+        array, expected = da.from_array(GAPS, chunks=(17, 10)), model_of(GAPS)
+        model = model_of(array)
+        np.testing.assert_allclose(model.components_, expected.components_, atol=1e-8)
+        assert model.scale_ == pytest.approx(expected.scale_, rel=1e-8)
+        results = {
+            "transform": (model.transform(array), expected.transform(GAPS)),
+            "clean": (model.clean(array), expected.clean(GAPS)),
+            "outlier_mask": (model.outlier_mask(array), expected.outliers_),
+            "weights_": (model.weights_, expected.weights_),
+            "outliers_": (model.outliers_, expected.outliers_),
+            "score_samples": (model.score_samples(array), expected.score_samples(GAPS)),
+        }
+        for name, (found, wanted) in results.items():
+            assert isinstance(found, da.Array), name
+            assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype), name
+            np.testing.assert_allclose(found.compute(), wanted, atol=1e-6, err_msg=name)
+
+    def test_weights_count_whatever_their_chunks(self, client):
+        array = da.from_array(X, chunks=(17, 10))
+        expected = model_of(X, WEIGHTS)
+        for weights in (WEIGHTS, da.from_array(WEIGHTS, chunks=(11, -1))):
+            np.testing.assert_allclose(model_of(array, weights).components_, expected.components_, atol=1e-8)
+        found = model_of(array, WEIGHTS).transform(array, weights=da.from_array(WEIGHTS, chunks=(11, -1)))
+        np.testing.assert_allclose(found.compute(), expected.transform(X, weights=WEIGHTS), atol=1e-6)
+
+    def test_other_data_is_fitted_by_the_cluster_on_request(self, client, tmp_path):
+        expected = model_of(GAPS)
+        np.save(tmp_path / "X.npy", GAPS)
+        for x in (GAPS, np.load(tmp_path / "X.npy", mmap_mode="r"), GAPS.tolist()):
+            model = model_of(x, engine="dask")
+            np.testing.assert_allclose(model.components_, expected.components_, atol=1e-8)
+            assert isinstance(model.outliers_, da.Array)
+
+    def test_data_frames_of_dask_are_fitted(self, client):
+        pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+        frame = dd.from_pandas(pd.DataFrame(GAPS, columns=[f"c{i}" for i in range(M_FEATURES)]), npartitions=4)
+        np.testing.assert_allclose(model_of(frame).components_, model_of(GAPS).components_, atol=1e-8)
+
+    def test_zarr_goes_in_and_out(self, client, tmp_path):
+        pytest.importorskip("zarr")
+        da.from_array(GAPS, chunks=(17, -1)).to_zarr(str(tmp_path / "x.zarr"))
+        stored = da.from_zarr(str(tmp_path / "x.zarr"))
+        model = model_of(stored)
+        model.clean(stored).to_zarr(str(tmp_path / "clean.zarr"))
+        cleaned = da.from_zarr(str(tmp_path / "clean.zarr")).compute()
+        np.testing.assert_allclose(cleaned, model_of(GAPS).clean(GAPS), atol=1e-6)
+
+    def test_a_fit_goes_on_from_its_checkpoint(self, client, tmp_path):
+        class CrashError(Exception):
+            pass
+
+        def crash(iteration):
+            if iteration.n_iter == 9:
+                raise CrashError
+
+        array = da.from_array(GAPS, chunks=(17, -1))
+        with pytest.raises(CrashError):
+            model_of(array, checkpoint=tmp_path, callback=crash)
+        told = []
+        model = model_of(array, checkpoint=tmp_path, callback=lambda i: told.append(i.n_iter))
+        assert min(told) > 3
+        np.testing.assert_allclose(model.components_, model_of(GAPS).components_, atol=1e-8)
+        with pytest.raises(CheckpointError, match="parameter n_components is 3, here it is 2"):
+            model_of(array, checkpoint=tmp_path, n_components=2)
+
+    def test_wrong_data_is_named_by_its_place(self, client):
+        x = X.copy()
+        x[44, 7] = -1
+        with pytest.raises(ValueError, match="sample 44, feature 7"):
+            model_of(da.from_array(x, chunks=(17, -1)))
+
+    def test_a_local_cluster_is_started_where_there_is_none(self):
+        code = (
+            "import sys; sys.path.insert(0, sys.argv[1])\n"
+            "import test_dask as t\n"
+            "if __name__ == '__main__':\n"
+            "    model = t.model_of(t.da.from_array(t.X, chunks=(20, -1)), schedule='plain', max_iter=3)\n"
+            "    print(abs(model.components_ - t.model_of(t.X, schedule='plain', max_iter=3).components_).max())\n"
+        )
+        command = [sys.executable, "-W", "ignore", "-c", code, str(Path(__file__).parent)]
+        assert float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) < 1e-8

@@ -1,0 +1,460 @@
+"""Data that is read block by block: its sources, its checks and starts, fits by one process, checkpoints."""
+
+import json
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from conftest import make_data
+from robustnmf import RobustNMF, blockwise, checkpoint, load, schedules
+from robustnmf.checkpoint import Checkpoint, CheckpointError, data_fingerprint
+from robustnmf.engines import NumPyEngine, StreamingEngine, numpy_engine
+from robustnmf.engines.sources import ParquetRows, RowBlock, Rows, row_cuts, rows_of
+from robustnmf.errors import IncompatibleError
+from robustnmf.estimators import data_unit
+from robustnmf.initializers import MedianStart, PublishedStart, RandomStart
+from robustnmf.outofcore import LazyMatrix
+from robustnmf.validation import Observations
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+X = make_data(120, 40).X
+GAPS = np.where(np.random.default_rng(2).random(X.shape) < 0.05, np.nan, X)
+WEIGHTS = np.random.default_rng(1).integers(1, 4, X.shape).astype(float)
+
+
+def mapped(folder, array, name="X.npy"):
+    np.save(folder / name, array)
+    return np.load(folder / name, mmap_mode="r")
+
+
+# --- Sources ----------------------------------------------------------------------------------------------------------
+
+
+def memory_map(folder):
+    return mapped(folder, X), X
+
+
+def part_of_a_map(folder):
+    return mapped(folder, X)[10:100, 3:20], X[10:100, 3:20]
+
+
+def map_in_columns(folder):
+    return mapped(folder, np.asfortranarray(X)), X
+
+
+def hdf5(folder):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(folder / "x.h5", "w") as file:
+        file.create_dataset("group/x", data=X, chunks=(7, 10))
+    return h5py.File(folder / "x.h5", "r")["group/x"], X
+
+
+def zarr_array(folder):
+    zarr = pytest.importorskip("zarr")
+    array = zarr.create_array(str(folder / "x.zarr"), shape=X.shape, chunks=(9, 11), dtype=X.dtype)
+    array[:] = X
+    return array, X
+
+
+def parquet_folder(folder):
+    pytest.importorskip("pyarrow")
+    import pyarrow
+    import pyarrow.parquet
+
+    for i, part in enumerate(np.split(GAPS, [50])):
+        columns = {f"c{k}": pyarrow.array(column, from_pandas=True) for k, column in enumerate(part.T)}
+        pyarrow.parquet.write_table(pyarrow.table(columns), folder / f"{i}.parquet", row_group_size=13)
+    return ParquetRows.of(folder), GAPS
+
+
+SOURCES = [memory_map, part_of_a_map, map_in_columns, hdf5, zarr_array, parquet_folder]
+
+
+@pytest.mark.parametrize("make", SOURCES)
+def test_rows_on_disk_are_those_of_the_data(make, tmp_path):
+    stored, expected = make(tmp_path)
+    rows = pickle.loads(pickle.dumps(rows_of(stored)))
+    assert isinstance(rows, Rows)
+    assert (rows.shape, rows.dtype) == (expected.shape, expected.dtype)
+    cuts = rows.cuts(3000)
+    assert len(cuts) > 3
+    np.testing.assert_array_equal(np.concatenate([RowBlock(rows, *cut)() for cut in cuts]), expected)
+    np.testing.assert_array_equal(rows.read(3, 31), expected[3:31])
+
+
+@pytest.mark.parametrize("together", [1, 7, 200])
+def test_cuts_cover_all_rows_and_keep_chunks_whole(together):
+    cuts = row_cuts(100, row_bytes=8, block_bytes=160, together=together)
+    assert [a for a, _ in cuts] == [0, *(b for _, b in cuts[:-1])]
+    assert cuts[-1][1] == 100
+    assert all(a % together == 0 for a, _ in cuts)
+
+
+@pytest.mark.parametrize("in_memory", [X, X.tolist(), None, "X.npy"], ids=["array", "list", "None", "text"])
+def test_what_is_in_memory_has_no_source(in_memory):
+    assert rows_of(in_memory) is None
+
+
+def test_a_file_that_has_become_shorter_is_an_error(tmp_path):
+    rows = rows_of(mapped(tmp_path, X))
+    (tmp_path / "X.npy").write_bytes(b"\0" * 1000)
+    with pytest.raises(OSError, match="shorter"):
+        rows.read(50, 60)
+
+
+def test_columns_of_text_are_refused_by_name(tmp_path):
+    pytest.importorskip("pyarrow")
+    import pyarrow
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(pyarrow.table({"a": [1.0], "b": ["text"]}), tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match="Column 'b'"):
+        _ = ParquetRows.of(tmp_path).dtype
+
+
+# --- Checks and starts ------------------------------------------------------------------------------------------------
+
+
+def prepared(x, weights, engine, folder):
+    raw = engine.read(rows_of(mapped(folder, x)))
+    its_weights = None if weights is None else engine.read(rows_of(mapped(folder, weights, "M.npy")), raw)
+    about = blockwise.survey(raw, its_weights, engine, "RobustNMF")
+    unit = blockwise.unit_of(raw, its_weights, engine)
+    return *blockwise.prepared(raw, its_weights, about, unit, x.dtype, engine), unit, about
+
+
+@pytest.mark.parametrize("init", [RandomStart(), MedianStart(), MedianStart(enough=30), PublishedStart()], ids=repr)
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weighted"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_data_and_starts_are_those_of_data_in_memory(dtype, weights, init, tmp_path):
+    x, engine = (37 * (X if weights is None else GAPS)).astype(dtype), StreamingEngine(block_bytes=3000)
+    V, M, unit, _ = prepared(x, weights, engine, tmp_path)
+    filled = np.nan_to_num(x)
+    assert unit == data_unit(filled, None, NumPyEngine())
+    observed = None if weights is None else (~np.isnan(x) * (weights / weights.max()).astype(dtype)).astype(dtype)
+    expected = Observations(filled, observed).in_unit(unit, np.dtype(dtype), NumPyEngine())
+    np.testing.assert_array_equal(engine.join(V), expected.X)
+    if M is not None:
+        np.testing.assert_array_equal(engine.join(M), expected.M)
+    W, Ht = blockwise.start(init, V, M, 3, np.random.default_rng(0), engine)
+    drawn = init(expected.X.T, None if M is None else expected.M.T, 3, np.random.default_rng(0))
+    tolerance = {"rtol": 1e-12 if dtype == np.float64 else 1e-5}
+    np.testing.assert_allclose(W, drawn[0], **tolerance)
+    np.testing.assert_allclose(engine.join(Ht).T, drawn[1], **tolerance)
+    assert W.dtype == engine.join(Ht).dtype == dtype
+
+
+def test_generators_that_cannot_skip_start_the_same(tmp_path):
+    engine = StreamingEngine(block_bytes=3000)
+    V, M, *_ = prepared(X, None, engine, tmp_path)
+    seeds = (np.random.Generator(np.random.MT19937(0)) for _ in range(2))
+    W, Ht = blockwise.start(RandomStart(), V, M, 3, next(seeds), engine)
+    drawn = RandomStart()(engine.join(V).T, None, 3, next(seeds))
+    np.testing.assert_allclose(W, drawn[0])
+    np.testing.assert_allclose(engine.join(Ht).T, drawn[1])
+
+
+@pytest.mark.parametrize(("value", "what"), [(np.inf, "Infinite"), (-1.0, "Negative")])
+def test_wrong_entries_are_named_by_their_place(value, what, tmp_path):
+    x = X.copy()
+    x[77, 5] = x[90, 1] = value
+    with pytest.raises(ValueError, match=rf"{what} values .* 2 of 4800 .* {value} at sample 77, feature 5"):
+        RobustNMF(3, engine="stream").fit(mapped(tmp_path, x))
+
+
+def test_entries_without_weight_may_hold_anything(tmp_path):
+    x, weights = X.copy(), np.ones_like(X)
+    x[7, 5], weights[7, 5] = -np.inf, 0
+    RobustNMF(3, engine="stream", max_iter=2).fit(mapped(tmp_path, x), weights=weights)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"n_components": "auto"}, "part of X that is in memory"),
+        ({"method": "near-separable"}, "needs all data in memory"),
+        ({"method": "hypersurface"}, "solver='hals'"),
+        ({"init": lambda V, M, rank, rng: None}, "init='median'"),
+    ],
+)
+def test_what_needs_all_data_is_refused_with_what_does_not(options, reason, tmp_path):
+    with pytest.raises(IncompatibleError, match=reason):
+        RobustNMF(**{"n_components": 3, "engine": "stream"} | options).fit(mapped(tmp_path, X))
+
+
+def test_all_missing_is_refused_and_empty_samples_are_warned_of(tmp_path):
+    with pytest.raises(ValueError, match="at least one observed"):
+        RobustNMF(3, engine="stream").fit(mapped(tmp_path, np.full_like(X, np.nan)))
+    x = X.copy()
+    x[4] = np.nan
+    with pytest.warns(UserWarning, match=r"1 sample\(s\) have no observed entry"):
+        RobustNMF(3, engine="stream", max_iter=2).fit(mapped(tmp_path, x))
+
+
+# --- Fits -------------------------------------------------------------------------------------------------------------
+
+STREAM = {"engine": StreamingEngine(block_bytes=3000)}
+
+
+def fitted(x, weights=None, **options):
+    return RobustNMF(**{"n_components": 3, "random_state": 0, "max_iter": 60} | options).fit(x, weights=weights)
+
+
+@pytest.mark.parametrize("make", [memory_map, hdf5, zarr_array, parquet_folder])
+def test_streamed_fits_and_results_are_those_in_memory(make, tmp_path):
+    stored, x = make(tmp_path)
+    model, expected = fitted(stored, **STREAM), fitted(x)
+    np.testing.assert_allclose(model.components_, expected.components_, atol=1e-8)
+    assert model.scale_ == pytest.approx(expected.scale_, rel=1e-8)
+    assert model.objective_ == pytest.approx(expected.objective_, rel=1e-3)  # its codes are those of the fit itself
+    np.testing.assert_allclose(model.transform(stored), expected.transform(x), atol=1e-6)
+    np.testing.assert_allclose(model.score_samples(stored), expected.score_samples(x), atol=1e-6)
+    np.testing.assert_allclose(np.asarray(model.clean(stored)), expected.clean(x), atol=1e-6)
+    np.testing.assert_array_equal(np.asarray(model.outlier_mask(stored)), expected.outliers_)
+    np.testing.assert_allclose(np.asarray(model.weights_), expected.weights_, atol=1e-6)
+    assert model.n_features_in_ == x.shape[1]
+
+
+def test_weights_of_entries_count_in_streamed_fits(tmp_path):
+    stored = mapped(tmp_path, GAPS)
+    for weights in (WEIGHTS, mapped(tmp_path, WEIGHTS, "M.npy")):
+        model, expected = fitted(stored, weights, **STREAM), fitted(GAPS, WEIGHTS)
+        np.testing.assert_allclose(model.components_, expected.components_, atol=1e-8)
+        found = model.transform(stored, weights=weights)
+        np.testing.assert_allclose(found, expected.transform(GAPS, weights=WEIGHTS), atol=1e-6)
+
+
+def test_known_components_and_penalties_are_kept_in_streamed_fits(tmp_path):
+    options = {"alpha_W": 1e-4, "l1_ratio": 0.5, "fixed_components": np.ones((1, 40)), "schedule": "plain"}
+    model, expected = fitted(mapped(tmp_path, X), **STREAM, **options), fitted(X, **options)
+    np.testing.assert_array_equal(model.components_[0], 1.0)
+    np.testing.assert_allclose(model.components_, expected.components_, atol=1e-6)
+
+
+def test_lazy_results_are_read_by_rows(tmp_path):
+    model = fitted(mapped(tmp_path, X), **STREAM)
+    lazy, all_of_it = model.outliers_, np.asarray(model.outliers_)
+    assert isinstance(lazy, LazyMatrix)
+    assert (lazy.shape, lazy.dtype, len(lazy)) == (X.shape, bool, len(X))
+    np.testing.assert_array_equal(lazy[15:70:3, 4], all_of_it[15:70:3, 4])
+    np.testing.assert_array_equal(lazy[-1], all_of_it[-1])
+    np.testing.assert_array_equal(np.concatenate([block for _, block in lazy.blocks()]), all_of_it)
+    with pytest.raises(IndexError):
+        lazy[len(X)]
+    with pytest.raises(IndexError, match="positive step"):
+        lazy[::-1]
+
+
+def test_lazy_results_go_to_zarr_and_can_be_fitted(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    stored = mapped(tmp_path, GAPS)
+    model = fitted(stored, **STREAM)
+    model.clean(stored).to_zarr(str(tmp_path / "clean.zarr"))
+    np.testing.assert_array_equal(zarr.open_array(str(tmp_path / "clean.zarr"))[:], np.asarray(model.clean(stored)))
+    again = fitted(model.clean(stored), **STREAM)
+    np.testing.assert_allclose(again.components_, fitted(np.asarray(model.clean(stored))).components_, atol=1e-8)
+
+
+def test_streamed_models_are_saved_without_what_belongs_to_the_data(tmp_path):
+    model = fitted(mapped(tmp_path, X), **STREAM)
+    model.set_params(engine="auto").save(tmp_path / "m.robustnmf")
+    again = load(tmp_path / "m.robustnmf")
+    np.testing.assert_array_equal(again.transform(X), model.transform(X))
+    assert not hasattr(again, "weights_")
+
+
+def test_data_on_disk_is_streamed_if_it_is_large_and_else_taken_into_memory(tmp_path, monkeypatch):
+    stored = mapped(tmp_path, X)
+    assert isinstance(fitted(stored).weights_, np.ndarray)
+    monkeypatch.setattr("robustnmf.outofcore._memory", lambda: 2 * X.nbytes)
+    assert isinstance(fitted(stored).weights_, LazyMatrix)
+
+
+def test_other_numbers_of_features_are_refused(tmp_path):
+    model = fitted(mapped(tmp_path, X), **STREAM)
+    with pytest.raises(ValueError, match="X has 39 features, but RobustNMF is expecting 40"):
+        model.transform(mapped(tmp_path, X[:, 1:], "other.npy"))
+
+
+MEMORY = """
+import resource, sys
+import numpy as np
+from robustnmf import RobustNMF
+from robustnmf.engines import StreamingEngine
+from robustnmf.engines.sources import rows_of
+rows = rows_of(np.load(sys.argv[1], mmap_mode="r"))
+most = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+engine = StreamingEngine(block_bytes=2**22, n_threads=1)
+small = np.random.default_rng(0).random((500, rows.shape[1]), dtype=np.float32)
+RobustNMF(4, max_iter=20, engine=engine, random_state=0).fit(small)
+before = most()
+model = RobustNMF(4, max_iter=20, engine=engine, random_state=0).fit(rows)
+print(most() - before)
+"""
+
+
+@pytest.mark.slow
+def test_memory_of_a_streamed_fit_is_a_part_of_the_data(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.random((200_000, 4), dtype=np.float32) @ rng.random((4, 500), dtype=np.float32)
+    mapped(tmp_path, x)
+    command = [sys.executable, "-W", "ignore", "-c", MEMORY, str(tmp_path / "X.npy")]
+    grown = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert grown < 0.5 * x.nbytes
+
+
+# --- Checkpoints ------------------------------------------------------------------------------------------------------
+
+
+class CrashError(Exception):
+    pass
+
+
+def crash_at(n_iter):
+    def callback(iteration):
+        if iteration.n_iter == n_iter:
+            raise CrashError
+
+    return callback
+
+
+def run_and_crash(n_iter, x, folder, **options):
+    with pytest.raises(CrashError):
+        fitted(x, callback=crash_at(n_iter), checkpoint=folder, **options)
+
+
+@pytest.fixture
+def saved_often(monkeypatch):
+    monkeypatch.setattr(checkpoint, "SHARE", np.inf)
+    monkeypatch.setattr(checkpoint.Checkpoint.__init__, "__defaults__", (1,))
+
+
+CASES = {
+    "staged": {},
+    "staged, other rules": {"scale": "mad", "outliers": "mad-feature"},
+    "plain": {"schedule": "plain"},
+    "norms of samples": {"method": "l21"},
+    "few samples": {"n_components": 10},
+    "part of the samples": {},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_resumed_fit_is_the_same_to_the_last_bit(case, tmp_path, saved_often, monkeypatch):
+    monkeypatch.setattr(numpy_engine, "BLOCK_ENTRIES", 500)
+    if case == "part of the samples":
+        monkeypatch.setattr(schedules, "ENOUGH_ENTRIES", 800)
+        monkeypatch.setattr(schedules, "ENOUGH_SAMPLES", 5)
+    options = CASES[case] | {"tol": 1e-6}
+    expected = fitted(GAPS, **options)
+    for n_iter in (2, 9, 20, expected.n_iter_ - 1):
+        folder = tmp_path / str(n_iter)
+        run_and_crash(n_iter, GAPS, folder, **options)
+        told = []
+        resumed = fitted(GAPS, checkpoint=folder, callback=lambda i, told=told: told.append(i.n_iter), **options)
+        assert min(told) >= n_iter
+        np.testing.assert_array_equal(resumed.components_, expected.components_)
+        np.testing.assert_array_equal(resumed.weights_, expected.weights_)
+        for column in ("objective", "scale", "outlier_share", "relative_change"):
+            np.testing.assert_array_equal(resumed.history_[column], expected.history_[column])
+        assert np.all(np.diff(resumed.history_["seconds"]) >= 0)
+
+
+def test_a_streamed_fit_is_resumed_too(tmp_path, saved_often):
+    stored = mapped(tmp_path, GAPS)
+    run_and_crash(30, stored, tmp_path / "state", **STREAM)
+    resumed = fitted(stored, checkpoint=tmp_path / "state", **STREAM)
+    np.testing.assert_array_equal(resumed.components_, fitted(stored, **STREAM).components_)
+
+
+def test_a_finished_fit_is_not_made_again(tmp_path, saved_often):
+    expected, told = fitted(X, checkpoint=tmp_path / "state", schedule="plain"), []
+    again = fitted(X, checkpoint=tmp_path / "state", schedule="plain", callback=lambda i: told.append(i))
+    assert not told
+    np.testing.assert_array_equal(again.components_, expected.components_)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"tol": 1e-3}, "parameter tol is 0.0001, here it is 0.001"),
+        ({"random_state": 1}, "parameter random_state is 0"),
+        ({"x": X + 1e-9}, "its data is 120 x 40 float64"),
+        ({"x": X[:-1]}, "here it is 119 x 40"),
+        ({"weights": WEIGHTS}, "its data"),
+        ({"fixed_components": np.ones((1, 40))}, "parameter fixed_components is None"),
+    ],
+)
+def test_a_checkpoint_of_another_fit_is_refused_with_a_reason(change, reason, tmp_path, saved_often):
+    run_and_crash(3, X, tmp_path / "state")
+    with pytest.raises(CheckpointError, match=reason):
+        fitted(**{"x": X, "checkpoint": tmp_path / "state"} | change)
+
+
+def test_what_does_not_change_the_result_may_change(tmp_path, saved_often):
+    run_and_crash(3, X, tmp_path / "state")
+    fitted(X, checkpoint=tmp_path / "state", verbose=0, callback=lambda iteration: None)
+
+
+@pytest.mark.parametrize("name", ["checkpoint.json", "point-*.npz", "steps-*.npz"])
+def test_damage_is_found(name, tmp_path, saved_often):
+    run_and_crash(5, X, tmp_path / "state")
+    path = sorted((tmp_path / "state").glob(name))[-1]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CheckpointError, match=r"damaged|not a checkpoint"):
+        fitted(X, checkpoint=tmp_path / "state")
+
+
+def test_later_formats_and_other_files_are_refused(tmp_path):
+    (tmp_path / "checkpoint.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="not a checkpoint"):
+        Checkpoint(tmp_path, {}).load()
+    body = {"format": 99, "of": {}, "values": {}, "records": {}}
+    text = json.dumps({"body": body, "sha256": checkpoint._checksum(checkpoint._text(body))})
+    (tmp_path / "checkpoint.json").write_text(text)
+    with pytest.raises(CheckpointError, match="format 99"):
+        Checkpoint(tmp_path, {}).load()
+    with pytest.raises(CheckpointError, match="must be a folder"):
+        Checkpoint(tmp_path / "checkpoint.json", {})
+
+
+def test_a_crash_while_saving_leaves_the_state_before(tmp_path, saved_often, monkeypatch):
+    expected = fitted(X)
+    run_and_crash(6, X, tmp_path / "state")
+    commit = checkpoint.Checkpoint.commit
+
+    def broken(self, values, names):
+        raise CrashError
+
+    monkeypatch.setattr(checkpoint.Checkpoint, "commit", broken)
+    with pytest.raises(CrashError):
+        fitted(X, checkpoint=tmp_path / "state")
+    monkeypatch.setattr(checkpoint.Checkpoint, "commit", commit)
+    resumed = fitted(X, checkpoint=tmp_path / "state")
+    np.testing.assert_array_equal(resumed.components_, expected.components_)
+
+
+def test_the_folder_does_not_grow_with_iterations(tmp_path, saved_often):
+    sizes = []
+
+    def count(iteration):
+        sizes.append(len(list((tmp_path / "state").glob("*"))))
+
+    fitted(X, checkpoint=tmp_path / "state", schedule="plain", callback=count)
+    assert max(sizes) <= 3
+
+
+def test_fingerprints_tell_data_apart_and_do_not_depend_on_threads():
+    with NumPyEngine(n_threads=3, block_entries=400).running() as engine:
+        V = engine.split(X)
+        here = data_fingerprint(V, None, engine)
+        assert here == data_fingerprint(V, None, NumPyEngine(n_threads=1))
+        others = [data_fingerprint(engine.split(x), None, engine) for x in (X[::-1], X + 1e-12, X[:, ::-1])]
+        assert len({here, *others}) == 4
+        assert data_fingerprint(V, V, engine) != here
