@@ -49,6 +49,10 @@ breakdown: $(STAMP)
 bench: $(BENCH_STAMP)
 	$(BIN)/python benchmarks/speed.py
 
+# How fast it is on a CUDA GPU (minutes; Torch must see one).
+bench-gpu: $(STAMP)
+	$(BIN)/python benchmarks/gpu.py --out benchmarks/results/gpu.md
+
 # The documentation with its gallery, as pages in docs/_build/html; a warning is an error.
 docs: $(DOCS_STAMP)
 	$(BIN)/python -m sphinx -b html -d docs/_build/doctrees -W --keep-going -q docs docs/_build/html

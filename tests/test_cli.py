@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -271,3 +272,12 @@ def test_strict_tells_of_warnings_by_its_exit_code(tmp_path, values):
     np.save(tmp_path / "x.npy", values)
     done = run("fit", "x.npy", "-k", 2, "--max-iter", 2, "--no-report", "--strict", folder=tmp_path, code=3)
     assert "did not converge" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU")
+def test_a_device_that_is_not_there_is_an_error_in_one_line(table):
+    done = run(
+        "fit", table, "-k", 2, "--missing-value", -999, "--device", "cuda", "-o", "gpu", folder=table.parent, code=1
+    )
+    assert "needs a CUDA GPU" in done.stderr
+    assert not (table.parent / "gpu").exists()

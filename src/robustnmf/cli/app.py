@@ -40,6 +40,9 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an earlier result.
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Device = Annotated[
+    str | None, typer.Option(help="Where the work is done: 'cpu', 'cuda', 'cuda:1' or 'mps'.", show_default="cpu")
+]
 ModelFile = Annotated[Path, typer.Argument(help="Model file that 'fit' has written, or its folder.")]
 
 
@@ -65,6 +68,7 @@ def fit(
     header: Header = None,
     max_iter: Annotated[int, typer.Option(min=1, help="Most iterations.")] = 200,
     seed: Seed = 0,
+    device: Device = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no HTML report.")] = False,
     force: Force = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if the fit warns.")] = False,
@@ -89,13 +93,14 @@ def fit(
             preset=preset,
             max_iter=max_iter,
             random_state=seed,
+            device=device,
             verbose=int(sys.stderr.isatty() and not quiet),
             callback=console.watcher(interruption, max_iter, quiet),
         )
         begin = perf_counter()
         with warnings_in_one_line() as warned, interruption.awaited():
             codes = model.fit_transform(table.values, **arrays)
-        model.callback = None
+        model.callback = model.device = None  # the files are for any machine
         summary = _summary(model, table, codes, perf_counter() - begin, warned)
         with folder.new_folder(out, force) as place:
             _write_results(place, model, codes, table, arrays, folder.format_of(data), no_report, data.name)
