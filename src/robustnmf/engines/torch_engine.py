@@ -304,9 +304,9 @@ def _available(device: Any) -> torch.device:
     if found.type not in BLOCK_ENTRIES:
         raise ValueError(f"device must be 'cpu', 'cuda', 'cuda:<number>' or 'mps'; got {device!r}.")
     if found.type == "cuda" and not torch.cuda.is_available():
-        raise RuntimeError(f"device={str(device)!r} needs a CUDA GPU and a Torch built for it; Torch sees none.")
+        raise ValueError(f"device={str(device)!r} needs a CUDA GPU and a Torch built for it; Torch sees none.")
     if found.type == "mps" and not torch.backends.mps.is_available():
-        raise RuntimeError("device='mps' needs an Apple GPU; Torch sees none.")
+        raise ValueError("device='mps' needs an Apple GPU; Torch sees none.")
     if found.type == "cuda" and found.index is None:
         return torch.device("cuda", torch.cuda.current_device())
     return found
