@@ -310,7 +310,11 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("parts", [{"schedule": "plain", "scale": "mad"}, {}], ids=["plain", "staged"])
+@pytest.mark.parametrize(
+    "parts",
+    [pytest.param({"schedule": "plain", "scale": "mad"}, marks=pytest.mark.slow), {}],
+    ids=["plain", "staged"],
+)
 def test_a_killed_client_is_resumed_from_its_checkpoint(parts, client, tmp_path):
     script = tmp_path / "client.py"
     script.write_text(CLIENT.format(tests=str(Path(__file__).parent), parts=parts))
@@ -397,6 +401,7 @@ class TestEstimator:
             assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype), name
             np.testing.assert_allclose(found.compute(), wanted, atol=1e-6, err_msg=name)
 
+    @pytest.mark.slow
     def test_weights_count_whatever_their_chunks(self, client):
         array = da.from_array(X, chunks=(17, 10))
         expected = model_of(X, WEIGHTS)
@@ -413,11 +418,13 @@ class TestEstimator:
             np.testing.assert_allclose(model.components_, expected.components_, atol=1e-8)
             assert isinstance(model.outliers_, da.Array)
 
+    @pytest.mark.slow
     def test_data_frames_of_dask_are_fitted(self, client):
         pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
         frame = dd.from_pandas(pd.DataFrame(GAPS, columns=[f"c{i}" for i in range(M_FEATURES)]), npartitions=4)
         np.testing.assert_allclose(model_of(frame).components_, model_of(GAPS).components_, atol=1e-8)
 
+    @pytest.mark.slow
     def test_zarr_goes_in_and_out(self, client, tmp_path):
         pytest.importorskip("zarr")
         da.from_array(GAPS, chunks=(17, -1)).to_zarr(str(tmp_path / "x.zarr"))
@@ -451,6 +458,7 @@ class TestEstimator:
         with pytest.raises(ValueError, match="sample 44, feature 7"):
             model_of(da.from_array(x, chunks=(17, -1)))
 
+    @pytest.mark.slow
     def test_a_local_cluster_is_started_where_there_is_none(self):
         code = (
             "import sys; sys.path.insert(0, sys.argv[1])\n"
