@@ -5,6 +5,7 @@ that the workers keep in memory, by the plain schedule of the default model with
 in each iteration, and one for the objective. Bytes are counted where they are sent, in every process, heartbeats
 included. The clusters take turns, so that what else the machine does strikes both; what is printed is the median.
 
+``python benchmarks/dask_cost.py --entry`` prints the nanoseconds of processor time that an entry takes in an iteration.
 ``python benchmarks/dask_cost.py --model NANOSECONDS`` prints what an iteration on 10 TB would cost with 100 and with
 1000 workers, if an entry takes one core so many nanoseconds; the other assumptions are the constants of `Cluster`.
 """
@@ -15,12 +16,13 @@ import os
 from dataclasses import dataclass
 from math import ceil, log, log2
 from statistics import median
+from time import process_time
 
 import numpy as np
 from distributed import Client, LocalCluster
 
 from robustnmf import RobustNMF
-from robustnmf.engines import DaskEngine
+from robustnmf.engines import DaskEngine, StreamingEngine
 from robustnmf.engines.dask_engine import FAN_IN, n_groups
 
 N_FEATURES, BLOCK_BYTES = 2000, 2**23
@@ -92,6 +94,16 @@ def measure(rows: RandomRows, rank: int, n_workers: int, n_iter: int) -> dict[st
     return {"seconds": float(np.median(seconds)), "bytes": float(np.median(sent))}
 
 
+def entry_nanoseconds(rank: int) -> float:
+    """Return the nanoseconds of one core for an entry in an iteration, by processor time, which others do not take."""
+    seconds: list[float] = []
+    options = {"schedule": "plain", "scale": 0.2, "outliers": 9.0, "init": "random", "max_iter": 8, "tol": 0.0}
+    rows = RandomRows(10_000, rank)
+    X, engine = rows.read(0, rows.shape[0]), StreamingEngine(n_threads=1)
+    RobustNMF(rank, engine=engine, callback=lambda _: seconds.append(process_time()), **options).fit(X)
+    return 1e9 * float(np.median(np.diff(seconds)[2:])) / (rows.shape[0] * N_FEATURES)
+
+
 @dataclass(frozen=True)
 class Cluster:
     """Assumptions about machines and network, and a matrix of 10 TB."""
@@ -146,8 +158,12 @@ def main() -> None:
     parser.add_argument("--rank", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--iterations", type=int, default=10)
+    parser.add_argument("--entry", action="store_true")
     parser.add_argument("--model", type=float, metavar="NANOSECONDS")
     options = parser.parse_args()
+    if options.entry:
+        print(f"{entry_nanoseconds(options.rank):.1f} ns per entry and iteration, one core, rank {options.rank}")
+        return
     if options.model is not None:
         print_model(options.model)
         return

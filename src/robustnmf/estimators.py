@@ -692,7 +692,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         # With uncertainties, the weights of the data hold those too; the search makes its own of what the user gave.
         weights = M if uncertainties is None else weights
         seed = self.random_state if isinstance(self.random_state, Integral) else 0
-        estimator = clone(self).set_params(n_components=1, verbose=0, callback=None)
+        estimator = clone(self).set_params(n_components=1, verbose=0, callback=None, checkpoint=None)
         options: dict[str, Any] = {"weights": weights, "uncertainties": uncertainties}
         return int(auto_rank(X, estimator=estimator, random_state=seed, **options).chosen)
 

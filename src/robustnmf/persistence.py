@@ -200,8 +200,10 @@ def save(model: "RobustNMF", path: str | os.PathLike[str], *, overwrite: bool = 
     Notes
     -----
     What is not stored: `callback`, and a `random_state` that is a generator, are None in the loaded model, since the
-    former is code and the latter has moved on during the fit; requests for metadata routing; and the samples that
-    `partial_fit` remembers, so that a loaded model begins a new stream from its components.
+    former is code and the latter has moved on during the fit; `checkpoint`, and an `engine` that is an object, belong
+    to one machine; results that are computed when asked for, to data that is not in the file; requests for metadata
+    routing; and the samples that `partial_fit` remembers, so that a loaded model begins a new stream from its
+    components.
 
     The largest attributes describe the training data and are not needed to encode new samples. For a smaller file
     delete them first: ``del model.weights_, model.outliers_``.
@@ -322,6 +324,9 @@ def _document_of(model: "RobustNMF") -> dict[str, Any]:
     del parameters["callback"], parameters["fixed_components"]  # the latter is an array
     if isinstance(parameters["random_state"], np.random.Generator | np.random.RandomState):
         parameters["random_state"] = None
+    parameters["checkpoint"] = None
+    if not isinstance(parameters["engine"], str):
+        parameters["engine"] = "auto"
     weighting = model._basis.weighting
     basis = {"loss": weighting.loss, "scale": weighting.scale, "rule": weighting.rule}
     basis |= {"penalties": model._basis.penalties, "sweeps": model._basis.sweeps}

@@ -16,7 +16,7 @@ from robustnmf.errors import DataQualityWarning
 
 def variant(estimator: Any, rank: int, seed: int) -> Any:
     """Return an unfitted copy with another rank and seed."""
-    parameters = {"n_components": rank, "random_state": seed}
+    parameters = {"n_components": rank, "random_state": seed, "checkpoint": None}  # a folder is for one fit
     known = estimator.get_params()
     return clone(estimator).set_params(**{name: value for name, value in parameters.items() if name in known})
 

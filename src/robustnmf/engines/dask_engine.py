@@ -482,6 +482,8 @@ class _Files:
         parent = folder or optional("dask", "dask").config.get("temporary-directory", None)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
+            for left in folder.glob("robustnmf-*"):  # by a fit that was killed
+                shutil.rmtree(left, ignore_errors=True)
         self.folder = Path(tempfile.mkdtemp(prefix="robustnmf-", dir=parent))
         self.are_shared = _all_see(client, self.folder)
 
