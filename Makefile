@@ -1,4 +1,5 @@
-# Every target does its own set-up: a machine with Python 3.11 or later, git and make is enough.
+# Every target does its own set-up: a machine with Python 3.11 or later, git and make is enough. With LOCKED=1 the
+# versions are those of requirements/ci.lock, with which the tests were run.
 PYTHON ?= python3
 WORKERS ?= 2
 
@@ -10,10 +11,12 @@ DOCS_STAMP := $(VENV)/.stamp-docs
 
 # One BLAS thread per test process: WORKERS processes with a full thread pool each would fight for the cores.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+# Tests of compiled kernels that are quick enough to run without compilation.
+KERNEL_TESTS := tests/test_solvers.py tests/test_one_pass.py tests/test_engines.py tests/test_mixture.py
 # Doctests of a module that needs an absent extra are skipped; every other example in a docstring must run.
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -q --doctest-modules --doctest-ignore-import-errors
 
-.PHONY: demo compare reproduce fireworks ranks tables bench docs test test-all lint clean distclean
+.PHONY: demo compare reproduce fireworks ranks tables breakdown bench docs test test-all fuzz coverage mutants audit lint clean distclean
 
 demo: $(STAMP)
 	$(BIN)/python -m robustnmf.demo
@@ -38,9 +41,17 @@ fireworks: $(STAMP)
 ranks: $(STAMP)
 	$(BIN)/python benchmarks/rank_selection.py
 
+# How much of the data may be wrong before each method breaks down (about a quarter of an hour).
+breakdown: $(STAMP)
+	$(ONE_THREAD) $(BIN)/python benchmarks/breakdown.py --jobs $(WORKERS)
+
 # How fast it is, against other packages on the same machine (many minutes; `benchmarks/speed.py --help` for fewer).
 bench: $(BENCH_STAMP)
 	$(BIN)/python benchmarks/speed.py
+
+# How fast it is on a CUDA GPU (minutes; Torch must see one).
+bench-gpu: $(STAMP)
+	$(BIN)/python benchmarks/gpu.py --out benchmarks/results/gpu.md
 
 # The documentation with its gallery, as pages in docs/_build/html; a warning is an error.
 docs: $(DOCS_STAMP)
@@ -53,6 +64,28 @@ test: $(STAMP)
 test-all: $(STAMP)
 	$(PYTEST) -m "" src tests
 
+# Spoilt files of every kind, at random, for some minutes (SECONDS=n).
+fuzz: $(STAMP)
+	$(ONE_THREAD) $(BIN)/python tests/fuzz/run.py --seconds $(or $(SECONDS),300)
+
+# Lines and branches of src that the tests run. Compiled kernels are seen by the tests that run them uncompiled; interrupts
+# at random moments are left out, for they can strike inside coverage's own lock.
+coverage: $(STAMP)
+	rm -f .coverage .coverage.*
+	$(ONE_THREAD) $(BIN)/python -m coverage run -m pytest -n $(WORKERS) -q --doctest-modules -k "not interrupted_fit" src tests
+	NUMBA_DISABLE_JIT=1 $(ONE_THREAD) $(BIN)/python -m coverage run -m pytest -q $(KERNEL_TESTS)
+	$(BIN)/python -m coverage combine -q
+	$(BIN)/python -m coverage report --fail-under 94
+
+# Small faults in the mathematical core, one at a time: does a test notice? (An hour; MODULES="losses scales" for fewer.)
+mutants: $(STAMP)
+	$(ONE_THREAD) $(BIN)/python tests/mutation/run.py --jobs $(WORKERS) $(MODULES)
+
+# Whether what is installed is what requirements/ci.lock says; offline, so nothing of vulnerabilities.
+audit: $(STAMP)
+	$(BIN)/python -m pip check
+	$(BIN)/python requirements/lock.py --check
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -60,7 +93,7 @@ lint: $(STAMP)
 
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(LOCKED),-c requirements/ci.lock) --editable ".[dev]"
 	touch $@
 
 # The rivals of the benchmark, torch among them: a large download.
@@ -75,7 +108,7 @@ $(DOCS_STAMP): $(STAMP)
 
 # What the tools left behind, compiled kernels included; the environment stays.
 clean:
-	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis fuzz-failures .coverage .coverage.*
 	rm -rf docs/_build docs/auto_examples docs/generated
 	find src tests docs examples -type d -name __pycache__ -prune -exec rm -rf {} +
 

@@ -30,7 +30,7 @@ myst_heading_anchors = 3
 suppress_warnings = ["config.cache"]  # the settings of the gallery hold a function
 
 # Links that are right in the repository, and what they are called here.
-MOVED = {"../benchmarks/results/speed.md": "speed_results.md"}
+MOVED = {"../benchmarks/results/speed.md": "speed_results.md", "../SECURITY.md": "security.md"}
 
 # --- Reference --------------------------------------------------------------------------------------------------------
 
@@ -67,7 +67,7 @@ html_static_path = ["_static"]
 html_css_files = ["custom.css"]
 html_show_sourcelink = False
 # Pages without others below them.
-ALONE = ("getting_started", "theory", "scikit_learn", "reproduction", "contributing", "changelog")
+ALONE = ("getting_started", "theory", "scikit_learn", "reproduction", "security", "contributing", "changelog")
 html_sidebars = {page: [] for page in ALONE}
 html_context = {"default_mode": "auto"}  # light or dark, as the system is
 html_theme_options = {

@@ -44,6 +44,7 @@ ORDER = [
     "persistence",
     "metrics",
     "trials",
+    "workers",
     "selection",
     "stability",
     "estimators",

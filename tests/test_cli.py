@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -167,12 +168,30 @@ def test_weights_and_uncertainties_are_read_from_files(tmp_path, values):
     run("transform", "u", "x.npy", "-o", "c.npy", "--uncertainties", "u.npy", folder=tmp_path)
     np.testing.assert_allclose(np.load(tmp_path / "c.npy"), np.load(tmp_path / "u" / "codes.npy"))
     run("report", "u", "x.npy", "--uncertainties", "u.npy", folder=tmp_path)
+    run("outliers", "u", "x.npy", "-o", "o.npy", "--uncertainties", "u.npy", folder=tmp_path)
+    np.testing.assert_array_equal(np.load(tmp_path / "o.npy"), np.load(tmp_path / "u" / "outliers.npy"))
     run("fit", "x.npy", "-k", 2, "-o", "w", "--weights", "w.npy", "--no-report", folder=tmp_path)
     assert not np.load(tmp_path / "w" / "outliers.npy")[X == 9.0].any()
     np.save(tmp_path / "bad.npy", X[:, :3])
     said = run("fit", "x.npy", "-k", 2, "-o", "b", "--weights", "bad.npy", folder=tmp_path, code=2).stderr
     assert "same shape as the data" in said
     assert not (tmp_path / "b").exists()
+
+
+def test_rank_takes_weights_and_uncertainties(tmp_path, values):
+    X = np.nan_to_num(values, nan=1.0)
+    noise, weights = 0.01 * np.linspace(1, 3, X.shape[1]) * np.ones_like(X), (X != 9.0).astype(float)
+    for name, array in (("x", X), ("u", noise), ("w", weights)):
+        np.save(tmp_path / f"{name}.npy", array)
+    arguments = ("rank", "x.npy", "--ranks", "1-2", "--splits", 2, "--json")
+    arrays = ("--uncertainties", "u.npy", "--weights", "w.npy")
+    said = json.loads(run(*arguments, *arrays, folder=tmp_path).stdout)
+    estimator = robustnmf.RobustNMF()
+    options = {"n_splits": 2, "random_state": 0, "estimator": estimator}
+    found = robustnmf.select_rank(X, [1, 2], uncertainties=noise, weights=weights, **options)
+    np.testing.assert_allclose([row["score"] for row in said["curve"]], found.mean)
+    wrong = run(*arguments, "--uncertainties", "w.npy", folder=tmp_path, code=2).stderr
+    assert "positive and finite" in wrong
 
 
 def test_images_keep_their_shape(tmp_path):
@@ -253,3 +272,12 @@ def test_strict_tells_of_warnings_by_its_exit_code(tmp_path, values):
     np.save(tmp_path / "x.npy", values)
     done = run("fit", "x.npy", "-k", 2, "--max-iter", 2, "--no-report", "--strict", folder=tmp_path, code=3)
     assert "did not converge" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU")
+def test_a_device_that_is_not_there_is_an_error_in_one_line(table):
+    done = run(
+        "fit", table, "-k", 2, "--missing-value", -999, "--device", "cuda", "-o", "gpu", folder=table.parent, code=1
+    )
+    assert "needs a CUDA GPU" in done.stderr
+    assert not (table.parent / "gpu").exists()

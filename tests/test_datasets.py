@@ -238,7 +238,7 @@ def test_file_loaders_never_unpickle(loader, tmp_path):
     arrays = make()
     first = next(iter(arrays))
     arrays[first] = arrays[first].astype(object)
-    with pytest.raises(ValueError, match="allow_pickle=False"):
+    with pytest.raises(ValueError, match=r"declares .* of object"):
         load(save(tmp_path, arrays))
 
 

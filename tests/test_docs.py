@@ -41,7 +41,7 @@ INTERNAL = {
 
 INTERNAL_MODULES = {
     *("arrays", "baselines", "blockwise", "cli", "compare", "demo", "encoding", "estimators", "files", "heldout"),
-    *("markov", "outofcore", "penalties", "sparse_codes", "streaming", "trials", "validation", "weighting"),
+    *("markov", "outofcore", "penalties", "sparse_codes", "streaming", "trials", "validation", "weighting", "workers"),
 }
 
 

@@ -371,7 +371,7 @@ def test_missing_permission_is_told(model, tmp_path, monkeypatch):
     def refuse(*args, **options):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("tempfile.mkstemp", refuse)
+    monkeypatch.setattr("robustnmf.files.os.open", refuse)
     with pytest.raises(PermissionError, match="another folder"):
         save(model, tmp_path / "m")
 

@@ -226,7 +226,7 @@ def test_bad_choices_get_a_clear_error():
     with pytest.raises(ValueError, match="device must be"):
         RobustNMF(2, device="meta").fit(X)
     if not torch.cuda.is_available():
-        with pytest.raises(RuntimeError, match="needs a CUDA GPU"):
+        with pytest.raises(ValueError, match="needs a CUDA GPU"):
             RobustNMF(2, device="cuda").fit(X)
 
 

@@ -149,4 +149,4 @@ def test_large_data_are_close_to_numpy(shape, rank):
     expected = swept(NumPyEngine(), np.float64, X, W, H, loss=Cauchy(), cut=float(rank))
     found = swept(triton_engine(), np.float32, X, W, H, loss=Cauchy(), cut=float(rank))
     for ours, theirs in zip(found, expected, strict=True):
-        assert np.linalg.norm(ours - theirs) < 0.01 * np.linalg.norm(theirs)
+        assert np.linalg.norm(ours - theirs) < 0.02 * np.linalg.norm(theirs)

@@ -2,10 +2,14 @@
 
 import numpy as np
 import pytest
+from sklearn.base import BaseEstimator, clone
 
-from robustnmf import RobustNMF, TruncatedCauchyNMF, load
+from robustnmf import RobustNMF, TruncatedCauchyNMF, load, selection
 from robustnmf.datasets import load_baltimore
+from robustnmf.detectors import RobustNMFOutlierDetector
 from robustnmf.metrics import relative_error
+from robustnmf.selection import JUDGED_AT, RobustNMFCV, auto_rank, select_rank
+from robustnmf.stability import bootstrap_components, consensus
 
 RANK = 3
 
@@ -107,7 +111,7 @@ def test_missing_entries_need_no_uncertainty():
         (lambda u: u[:, :-1], "uncertainties must have the shape of X"),
         (
             lambda u: np.where(np.arange(20) == 3, 0.0, u),
-            "positive and finite where X is observed; got 0.0 at sample 0",
+            "positive and finite where X is observed, .*; got 0.0 at sample 0",
         ),
         (lambda u: -u, "positive and finite"),
         (lambda u: np.where(np.arange(20) == 3, np.inf, u), "positive and finite"),
@@ -145,3 +149,260 @@ def test_the_number_of_components_can_be_left_to_the_data():
     model = TruncatedCauchyNMF("auto", random_state=0).fit(X)
     assert model.n_components_ == 3
     assert model.components_.shape == (3, 40)
+
+
+# --- Ranks ------------------------------------------------------------------------------------------------------------
+
+
+def small(seed=0):
+    """Return data of rank two with unequal features, its uncertainties and its components."""
+    rng = np.random.default_rng(seed)
+    units = np.logspace(-2, 2, 15)
+    components = rng.random((2, 15)) * units
+    truth = (rng.random((60, 2)) + 0.1) @ components
+    uncertainties = 0.02 * units * np.exp(0.4 * rng.normal(size=truth.shape))
+    return np.maximum(truth + uncertainties * rng.normal(size=truth.shape), 0), uncertainties, components
+
+
+class Constant(BaseEstimator):
+    """Predicts one value everywhere, and remembers the uncertainties that it was given."""
+
+    seen: list = []  # noqa: RUF012
+
+    def __init__(self, n_components=1):
+        self.n_components = n_components
+
+    def fit_transform(self, X, y=None, weights=None, uncertainties=None):
+        self.seen.append((np.isnan(X), uncertainties))
+        self.components_ = np.ones((self.n_components, X.shape[1]))
+        return np.full((len(X), self.n_components), 1 / self.n_components)
+
+
+def test_rank_of_unequal_features_is_found_in_units_of_the_noise():
+    X, _, uncertainties, _ = unequal_features()
+    options = {"ranks": range(1, 6), "n_splits": 3, "random_state": 0}
+    informed = select_rank(X, uncertainties=uncertainties, **options)
+    assert informed.chosen == RANK
+    assert select_rank(X, **options).chosen != RANK
+    # What is hidden and clean is missed by its uncertainty: the noise of this data is what they say.
+    assert informed.scale == pytest.approx(JUDGED_AT, rel=0.1)
+
+
+def test_uniform_uncertainties_are_none_for_the_choice_of_a_rank():
+    X, value = small()[0], 0.25
+    uniform = np.full(X.shape, value)
+    options = {"n_splits": 2, "random_state": 0}
+    for choose, more in ((select_rank, {"ranks": [1, 2, 3]}), (auto_rank, {"max_rank": 2})):
+        none, same = choose(X, **more, **options), choose(X, uncertainties=uniform, **more, **options)
+        np.testing.assert_allclose(same.scores, none.scores, rtol=1e-9)
+        assert (same.chosen, same.best) == (none.chosen, none.best)
+        assert same.scale * value == pytest.approx(none.scale)
+
+
+def test_one_uncertainty_per_feature_is_a_change_of_units_for_the_choice_of_a_rank():
+    X, uncertainties, _ = small()
+    noise = 2.0 ** np.round(np.log2(np.median(uncertainties, axis=0)))
+    options = {"ranks": [1, 2, 3], "n_splits": 2, "random_state": 0}
+    with_noise = select_rank(X, uncertainties=np.broadcast_to(noise, X.shape), **options)
+    scaled = select_rank(X / noise, **options)
+    np.testing.assert_allclose(with_noise.scores, scaled.scores, rtol=1e-2)
+    assert with_noise.scale == pytest.approx(scaled.scale, rel=1e-2)
+
+
+def test_squared_score_is_the_mean_square_in_units_of_the_noise():
+    X, uncertainties, _ = small()
+    weights = np.random.default_rng(0).integers(1, 4, X.shape)
+    Constant.seen.clear()
+    found = select_rank(
+        X,
+        [1],
+        weights=weights,
+        uncertainties=uncertainties,
+        n_splits=2,
+        estimator=Constant(),
+        scoring="squared",
+        random_state=0,
+    )
+    assert found.scale == 1.0
+    for score, (hidden, seen) in zip(found.scores[0], Constant.seen, strict=True):
+        squares = ((X - 1.0) / uncertainties)[hidden] ** 2
+        assert score == pytest.approx(-np.average(squares, weights=weights[hidden]))
+        np.testing.assert_array_equal(seen, uncertainties)
+
+
+def test_missing_entries_need_no_uncertainty_for_the_choice_of_a_rank():
+    X, uncertainties, _ = small()
+    X[::7, ::4] = np.nan
+    one, other = (
+        select_rank(X, [2], uncertainties=np.where(np.isnan(X), filler, uncertainties), n_splits=2, random_state=0)
+        for filler in (np.nan, 1.0)
+    )
+    np.testing.assert_array_equal(one.scores, other.scores)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rank_auto_is_found_by_auto_rank_with_the_same_uncertainties(monkeypatch, weighted):
+    X, uncertainties, _ = small()
+    weights = np.where(np.arange(15) < 13, 1.0, 0.2) * np.ones_like(X) if weighted else None
+    fewer = {"n_splits": 2, "max_rank": 3}
+    seen = []
+
+    def spy(X, **arguments):
+        seen.append((arguments, auto_rank(X, **arguments, **fewer)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(selection, "auto_rank", spy)
+    model = TruncatedCauchyNMF("auto", random_state=0).fit(X, weights=weights, uncertainties=uncertainties)
+    ((arguments, found),) = seen
+    assert arguments["uncertainties"] is uncertainties
+    assert model.n_components_ == found.chosen == 2
+    arrays = {"weights": weights, "uncertainties": uncertainties}
+    asked = auto_rank(X, estimator=TruncatedCauchyNMF(1), random_state=0, **arrays, **fewer)
+    np.testing.assert_array_equal(asked.scores, found.scores)
+
+
+def test_rank_with_known_components_is_found_in_units_of_the_data():
+    """Dividing the data by the noise beforehand would leave them behind."""
+    X, uncertainties, components = small()
+    estimator = TruncatedCauchyNMF(fixed_components=components[:1], random_state=0)
+    options = {"n_splits": 2, "estimator": estimator, "random_state": 0}
+    assert select_rank(X, [1, 2, 3], uncertainties=uncertainties, **options).chosen == 2
+    noise = np.median(uncertainties, axis=0)
+    divided = select_rank(X / noise, [1, 2, 3], weights=(noise / uncertainties) ** 2, **options)
+    assert divided.chosen > 2
+
+
+def test_estimator_that_chooses_takes_uncertainties_everywhere():
+    X, uncertainties, _ = small()
+    model = RobustNMFCV(ranks=(1, 2, 3), n_splits=2, random_state=0)
+    codes = model.fit_transform(X, uncertainties=uncertainties)
+    assert model.best_rank_ == 2
+    chosen = select_rank(X, (1, 2, 3), uncertainties=uncertainties, n_splits=2, random_state=0)
+    np.testing.assert_array_equal(model.selection_.scores, chosen.scores)
+    inner = model.best_estimator_
+    again = clone(inner).fit(X, uncertainties=uncertainties)
+    np.testing.assert_array_equal(again.components_, model.components_)
+    np.testing.assert_allclose(model.transform(X, uncertainties=uncertainties), codes)
+    for method in ("transform", "clean", "outlier_mask", "score_samples", "score"):
+        ours, theirs = (getattr(m, method)(X, uncertainties=uncertainties) for m in (model, inner))
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda X, u: select_rank(X, [1], uncertainties=u),
+        lambda X, u: auto_rank(X, uncertainties=u),
+        lambda X, u: RobustNMFCV(ranks=[1]).fit(X, uncertainties=u),
+        lambda X, u: TruncatedCauchyNMF("auto").fit(X, uncertainties=u),
+        lambda X, u: RobustNMFOutlierDetector(2).fit(X, uncertainties=u),
+        lambda X, u: consensus(X, 2, uncertainties=u),
+    ],
+)
+def test_bad_uncertainties_are_refused_by_all_that_take_them(function):
+    X, uncertainties, _ = small()
+    with pytest.raises(ValueError, match="shape of X"):
+        function(X, uncertainties[:, 1:])
+    with pytest.raises(ValueError, match=r"positive and finite where X is observed; got 0\.0 at sample 3, feature 4"):
+        function(X, np.where((np.arange(60)[:, None] == 3) & (np.arange(15) == 4), 0.0, uncertainties))
+
+
+def test_estimator_that_knows_no_uncertainties_is_refused():
+    class Ignorant(Constant):
+        def fit_transform(self, X, y=None, weights=None):
+            return super().fit_transform(X)
+
+    X, uncertainties, _ = small()
+    with pytest.raises(ValueError, match=r"need an estimator that is fitted with them.*Ignorant is not"):
+        select_rank(X, [1], uncertainties=uncertainties, estimator=Ignorant())
+
+
+# --- Samples ----------------------------------------------------------------------------------------------------------
+
+
+def measured_badly(seed=0):
+    """Return data of which some samples are wrong, and others known to be measured ten times as badly."""
+    rng = np.random.default_rng(seed)
+    units = np.logspace(-2, 2, 30)
+    truth = (rng.random((150, RANK)) + 0.1) @ (rng.random((RANK, 30)) * units)
+    wrong, bad = np.arange(150) < 8, (np.arange(150) >= 8) & (np.arange(150) < 25)
+    uncertainties = 0.02 * units * np.where(bad, 10.0, 1.0)[:, None]
+    X = np.maximum(truth + uncertainties * rng.normal(size=truth.shape), 0)
+    X += np.where(wrong[:, None] & (rng.random(X.shape) < 0.4), units * rng.uniform(1, 3, X.shape), 0)
+    return X, uncertainties, wrong, bad
+
+
+def test_detector_forgives_what_uncertainties_explain():
+    X, uncertainties, wrong, bad = measured_badly()
+    detector = RobustNMFOutlierDetector(RANK, random_state=0)
+    found = detector.fit_predict(X, uncertainties=uncertainties) == -1
+    np.testing.assert_array_equal(found, wrong)
+    # Taken for typical measurements, the bad ones are wrong.
+    assert (detector.predict(X) == -1)[bad].mean() > 0.5
+    # Without uncertainties it sees little but the largest features.
+    assert (clone(detector).fit_predict(X) == -1)[wrong].mean() < 0.5
+
+
+def test_detector_judges_new_samples_by_their_own_uncertainties():
+    X, uncertainties, wrong, bad = measured_badly()
+    detector = RobustNMFOutlierDetector(RANK, random_state=0).fit(X, uncertainties=uncertainties)
+    some = slice(None, None, 3)
+    predicted = detector.predict(X[some], uncertainties=uncertainties[some]) == -1
+    np.testing.assert_array_equal(predicted, wrong[some])
+    scores = detector.score_samples(X, uncertainties=uncertainties)
+    assert scores[wrong].max() < scores[bad].min()
+    np.testing.assert_array_equal(detector.decision_function(X, uncertainties=uncertainties), scores - detector.offset_)
+
+
+def test_uniform_uncertainties_are_none_for_the_detector():
+    X, *_ = measured_badly()
+    one = RobustNMFOutlierDetector(RANK, random_state=0).fit(X)
+    other = RobustNMFOutlierDetector(RANK, random_state=0).fit(X, uncertainties=np.full(X.shape, 0.5))
+    assert other.offset_ == pytest.approx(one.offset_)
+    uniform = np.full(X.shape, 0.5)
+    np.testing.assert_allclose(other.score_samples(X, uncertainties=uniform), one.score_samples(X), atol=1e-9)
+
+
+def test_detector_without_uncertainties_does_not_take_them_later():
+    X, uncertainties, *_ = measured_badly()
+    detector = RobustNMFOutlierDetector(RANK, random_state=0).fit(X)
+    with pytest.raises(ValueError, match="was fitted without uncertainties"):
+        detector.predict(X, uncertainties=uncertainties)
+
+
+# --- Stability --------------------------------------------------------------------------------------------------------
+
+
+def test_consensus_with_uncertainties_is_that_of_informed_fits():
+    X, _, uncertainties, _ = unequal_features()
+    found = consensus(X, RANK, uncertainties=uncertainties, n_init=2, random_state=0)
+    again = clone(found.model).fit(X, uncertainties=uncertainties)
+    np.testing.assert_array_equal(found.components, again.components_)
+    assert found.score > 0.99
+
+
+def test_bootstrap_with_uncertainties_starts_where_the_model_is():
+    X, _, uncertainties, _ = unequal_features()
+    model = TruncatedCauchyNMF(RANK, random_state=0).fit(X, uncertainties=uncertainties)
+    # One iteration: what it finds is as near to the model as its start.
+    model.max_iter = 1
+    first = bootstrap_components(X, model, uncertainties=uncertainties, n_boot=3, random_state=0)
+    units = np.logspace(-3, 3, 20)
+    assert np.median(np.abs(first.high - model.components_) / units) * 1e3 < 0.1
+    model.max_iter = 200
+    found = bootstrap_components(X, model, uncertainties=uncertainties, n_boot=6, random_state=0)
+    assert found.stability.min() > 0.99
+    width = np.median((found.high - found.low) / model.components_.clip(min=1e-12), axis=0)
+    assert width.max() < 0.2  # of small features as of large ones
+
+
+def test_uniform_uncertainties_are_none_for_the_bootstrap():
+    X = small()[0]
+    uniform = np.full(X.shape, 0.5)
+    options = {"n_boot": 2, "random_state": 0}
+    none = bootstrap_components(X, TruncatedCauchyNMF(2, random_state=0).fit(X), **options)
+    model = TruncatedCauchyNMF(2, random_state=0).fit(X, uncertainties=uniform)
+    same = bootstrap_components(X, model, uncertainties=uniform, **options)
+    np.testing.assert_allclose(same.low, none.low, atol=1e-6)
+    with pytest.raises(ValueError, match=r"fitted with uncertainties.*pass them too"):
+        bootstrap_components(X, model, **options)

@@ -10,10 +10,11 @@ from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
+from robustnmf.arrays import to_host
 from robustnmf.encoding import Description
 from robustnmf.engines import NumPyEngine
 from robustnmf.estimators import RobustNMF
-from robustnmf.validation import Observations, check_observations
+from robustnmf.validation import Observations, check_observations, check_uncertainties
 
 Vector = NDArray[np.float64]
 
@@ -65,6 +66,10 @@ class RobustNMFOutlierDetector(OutlierMixin, BaseEstimator):
     threshold is its quantile at 99.9 %. Where normal samples differ by more than that, it is the median plus three
     standard deviations, as the median absolute deviation gives them.
 
+    The fit cuts entries by the typical uncertainty of their feature. Where uncertainties are given, a cut entry counts
+    only if it is beyond the threshold in units of its own uncertainty too: a sample that was measured badly, and is
+    known to be, is no outlier for that.
+
     Examples
     --------
     >>> import numpy as np
@@ -90,7 +95,7 @@ class RobustNMFOutlierDetector(OutlierMixin, BaseEstimator):
         self.estimator = estimator
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None, *, weights: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Self:
         """Fit the model and find the threshold.
 
         Parameters
@@ -101,11 +106,13 @@ class RobustNMFOutlierDetector(OutlierMixin, BaseEstimator):
             Ignored.
         weights : array-like (n_samples, n_features) or None
             Non-negative weight of every entry, in the fit and in the shares.
+        uncertainties : array-like (n_samples, n_features) or None
+            Standard deviation of the noise of every entry, positive, as for `RobustNMF.fit`.
         """
         contamination = _check_contamination(self.contamination)
         data = check_observations(self, X, weights, reset=True)
-        model = self._estimator().fit(X, weights=weights)
-        shares, misfit = _judge(model, data)
+        model = self._estimator().fit(X, weights=weights, uncertainties=uncertainties)
+        shares, misfit = self._judge(model, data, X, weights, uncertainties)
         n_features = data.X.shape[1]
         if contamination is None:
             n_observed = n_features if data.M is None else int(np.median(np.count_nonzero(data.M, axis=1)))
@@ -116,28 +123,47 @@ class RobustNMFOutlierDetector(OutlierMixin, BaseEstimator):
         self.model_, self.offset_, self.n_components_ = model, offset, model.n_components_
         return self
 
-    def score_samples(self, X: Any, *, weights: Any = None) -> Vector:
+    def score_samples(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Vector:
         """Return how normal each sample is, (n_samples,), higher is more normal.
 
         Minus the (weighted) share of its entries that are cut, less half of an entry's share times the misfit of the
         others, which is between 0 and 1: so the misfit decides between samples with the same number of cut entries. A
-        sample without observed entries scores zero.
+        sample without observed entries scores zero. Without `uncertainties`, those of a model that was fitted with them
+        are the typical ones of its features.
         """
         check_is_fitted(self, "model_")
         data = check_observations(self, X, weights, reset=False)
-        return _scores(*_judge(self.model_, data), data.X.shape[1])
+        return _scores(*self._judge(self.model_, data, X, weights, uncertainties), data.X.shape[1])
 
-    def decision_function(self, X: Any, *, weights: Any = None) -> Vector:
+    def decision_function(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Vector:
         """Return ``score_samples(X) - offset_``: negative for outliers, (n_samples,)."""
-        return np.asarray(self.score_samples(X, weights=weights) - self.offset_)
+        return np.asarray(self.score_samples(X, weights=weights, uncertainties=uncertainties) - self.offset_)
 
-    def predict(self, X: Any, *, weights: Any = None) -> NDArray[np.intp]:
+    def predict(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> NDArray[np.intp]:
         """Return 1 for normal samples and -1 for outliers, (n_samples,)."""
-        return np.where(self.decision_function(X, weights=weights) >= 0, 1, -1)
+        return np.where(self.decision_function(X, weights=weights, uncertainties=uncertainties) >= 0, 1, -1)
 
-    def fit_predict(self, X: Any, y: Any = None, *, weights: Any = None) -> NDArray[np.intp]:
+    def fit_predict(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> NDArray[np.intp]:
         """Fit to X and return 1 for its normal samples and -1 for outliers, (n_samples,)."""
-        return self.fit(X, weights=weights).predict(X, weights=weights)
+        arguments = {"weights": weights, "uncertainties": uncertainties}
+        return self.fit(X, **arguments).predict(X, **arguments)
+
+    def _judge(
+        self, model: RobustNMF, data: Observations, X: Any, weights: Any, uncertainties: Any
+    ) -> tuple[Vector, Vector]:
+        """Return for each sample the share of its entries that are wrong, and the misfit of the others, (n,)."""
+        if uncertainties is None:
+            about = _described(model, data)[1]
+            return _shares(about.outliers, about.weights, data.M)
+        if model._noise is None:
+            raise ValueError("This detector was fitted without uncertainties: fit it with them, or leave them out.")
+        _, precise = check_uncertainties(uncertainties, X, weights, model._noise)
+        codes, about = _described(model, check_observations(self, X, precise, reset=False))
+        spread = np.asarray(to_host(uncertainties), dtype=np.float64) / model._noise
+        explained = np.isfinite(model.thresholds_) & (
+            np.abs(data.X - codes @ model.components_) <= model.thresholds_ * spread
+        )
+        return _shares(about.outliers & ~explained, about.weights, data.M)
 
     def _estimator(self) -> RobustNMF:
         """Return an unfitted estimator with the parameters that are set here."""
@@ -154,12 +180,16 @@ class RobustNMFOutlierDetector(OutlierMixin, BaseEstimator):
         return tags
 
 
-def _judge(model: RobustNMF, data: Observations) -> tuple[Vector, Vector]:
-    """Return for each sample the share of its entries that are cut, and the misfit of the others in [0, 1], (n,)."""
+def _described(model: RobustNMF, data: Observations) -> tuple[NDArray[Any], Description]:
+    """Return codes of samples, and what the model says of their entries, on the host."""
     with NumPyEngine().running() as engine:
-        about: Description = model._encode_and_describe(data, engine)[1]
-    M = np.ones_like(data.X) if data.M is None else data.M
-    return _share(about.outliers, M), _share(1 - about.weights, np.where(about.outliers, 0, M))
+        return model._encode_and_describe(data, engine)
+
+
+def _shares(wrong: NDArray[Any], weights: NDArray[Any], M: NDArray[Any] | None) -> tuple[Vector, Vector]:
+    """Return the share of the entries of each sample that are wrong, and the misfit of the others in [0, 1], (n,)."""
+    M = np.ones_like(weights) if M is None else M
+    return _share(wrong, M), _share(1 - weights, np.where(wrong, 0, M))
 
 
 def _scores(shares: Vector, misfit: Vector, n_features: int) -> Vector:

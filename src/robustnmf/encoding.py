@@ -137,6 +137,8 @@ def typical_code(W: Array, Ht: Blocks, importance: Blocks | None, engine: Engine
 def _relative_codes(X: Array, importance: Array | None, *, sums: Array, xp: Namespace) -> tuple[Array, float]:
     """Return the sum of codes divided by the sizes of their reconstructions, and the weight of those that have one."""
     size = X @ sums
+    # What is below normal numbers counts as nothing: it could not be divided by.
+    size = xp.where(size >= float(xp.finfo(X.dtype).smallest_normal), size, 0)
     weight = xp.astype(size > 0, X.dtype) * (1 if importance is None else xp.astype(importance, X.dtype))
     return weight / xp.where(size > 0, size, 1) @ X, float(xp.sum(weight))
 
@@ -198,16 +200,21 @@ def _settle(
     Y: Array, M: Array | None, X: Array, weighting: Weighting, parts: dict[str, Any], max_iter: int, tol: float
 ) -> Array:
     """Reweight and improve X until each sample is done."""
-    xp = parts["xp"]
-    rows = xp.arange(X.shape[0], device=device(X))  # the samples that still move
+    xp, few = parts["xp"], parts["engine"].few_rows
+    rows = xp.arange(X.shape[0], device=device(X))  # the samples that are worked on,
+    moving = xp.ones_like(rows, dtype=xp.bool)  # and which of them still move
+    some, observed = Y, M
     for _ in range(max_iter):
-        if rows.shape[0] == 0:
-            break
-        observed = None if M is None else M[rows]
-        new = half_step(Y[rows], observed, X[rows], weighting=weighting, **parts)
-        moved = xp.max(xp.abs(new - X[rows]), axis=1) > tol * xp.max(new, axis=1)
+        new = half_step(some, observed, X[rows], weighting=weighting, **parts)
+        new = xp.where(moving[:, None], new, X[rows])
+        moving = moving & (xp.max(xp.abs(new - X[rows]), axis=1) > tol * xp.max(new, axis=1))
         X[rows] = new
-        rows = rows[moved]
+        n_moving = int(xp.count_nonzero(moving))
+        if n_moving == 0:
+            break
+        if n_moving <= few * rows.shape[0]:
+            rows, moving = rows[moving], moving[moving]
+            some, observed = Y[rows], None if M is None else M[rows]
     return X
 
 

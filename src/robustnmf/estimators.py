@@ -266,12 +266,12 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if is_out_of_core(X, self.engine):
             result = self._fit_blocks(X, weights, uncertainties, parts)
             return None, result
-        noise = None
+        noise, entry_weights = None, weights
         if uncertainties is not None:
-            noise, weights = check_uncertainties(uncertainties, X, weights)
+            noise, entry_weights = check_uncertainties(uncertainties, X, weights)
         with _unchanged_on_failure(self), engine_for(X, self.engine, self.device).running() as engine:
-            data = check_observations(self, X, weights, engine, reset=True)
-            rank = self._choose_rank(data, noise)
+            data = check_observations(self, X, entry_weights, engine, reset=True)
+            rank = self._choose_rank(data, weights, uncertainties)
             known = check_components(self.fixed_components, data.X, rank)
             unit = data_unit(data.X, noise, engine)
             parts = replace(parts, penalties=self._penalties(parts, data.X.shape, unit))
@@ -291,7 +291,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self.components_ = components
             self.n_components_ = rank
             self._basis, self._unit, self._noise = basis, unit, noise
-            self.scale_ = weighting.scale * unit
+            self.scale_ = min(weighting.scale * unit, float(np.finfo(np.float64).max))
             self.thresholds_ = self._in_units_of_X(_thresholds(basis))
             self.weights_ = about.weights
             self.outliers_ = about.outliers
@@ -459,7 +459,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         codes = check_array(to_host(X), dtype=(np.float64, np.float32))
         if codes.shape[1] != self.n_components_:
             raise ValueError(f"Codes must have {self.n_components_} columns, one per component; got {codes.shape[1]}.")
-        return same_kind(X, codes @ self.components_)
+        return same_kind(X, _product(codes, self.components_, np))
 
     def clean(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return X with outliers and missing entries replaced by the reconstruction, all others untouched.
@@ -508,7 +508,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         log_scale = log(self._basis.weighting.scale) + log(self._unit)  # scale_ itself may vanish for denormal data
         loss = self.parts_.loss
         with np.errstate(over="ignore"):  # squares of data beyond 1e150 leave the range of numbers, and of their means
-            in_units = np.minimum(mean_loss * np.float64(self.scale_) ** loss.scale_power, 1e300)
+            squared = np.minimum(np.float64(self.scale_) ** loss.scale_power, 1e300)
+            in_units = np.minimum(mean_loss * squared, 1e300)
         return np.where(observed, -in_units - loss.log_scale_coef * log_scale, 0.0)
 
     def score(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> float:
@@ -562,7 +563,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             ("forget_factor", self.forget_factor, 1.0),
         ):
             _check_number(name, value, most)
-        if self.alpha_H != "same":
+        if not isinstance(self.alpha_H, str) or self.alpha_H != "same":  # an array has no truth value
             _check_number("alpha_H", self.alpha_H, inf, or_else=" or 'same'")
         return resolve(
             self.method,
@@ -652,7 +653,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Return the error matrix S of RNMF-L1 in units of X, zero where the data is missing."""
         noise = 1.0 if self._noise is None else self._noise
         X, M = to_host(data.X), to_host(data.M)
-        S = noise * sparse_error((X - codes @ self.components_) / noise, self.scale_, np)
+        S = noise * sparse_error((X - _product(codes, self.components_, np)) / noise, self.scale_, np)
         return np.asarray(S if M is None else np.where(M > 0, S, 0))
 
     def _encoding_limits(self) -> dict[str, Any]:
@@ -676,21 +677,24 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _in_units_of_X(self, residuals: Matrix) -> Matrix:
         """Return magnitudes (n_features,) that count in the unit of the data, and its noise."""
-        in_units = residuals * self._unit
+        with np.errstate(over="ignore"):  # a threshold beyond the largest number cuts nothing
+            in_units = residuals * self._unit
         return in_units if self._noise is None else in_units * self._noise.astype(in_units.dtype)
 
-    def _choose_rank(self, data: Observations, noise: Matrix | None) -> int:
+    def _choose_rank(self, data: Observations, weights: Any, uncertainties: Any) -> int:
         """Return the number of components, by cross-validation if it is to be found."""
         if not isinstance(self.n_components, str) or self.n_components != "auto":
             return check_rank(self.n_components, data.X, type(self).__name__)
         from robustnmf.selection import auto_rank
 
         X, M = to_host(data.X), to_host(data.M)
-        X = X if noise is None else X / noise
         X = X if M is None else np.where(M > 0, X, np.nan)
+        # With uncertainties, the weights of the data hold those too; the search makes its own of what the user gave.
+        weights = M if uncertainties is None else weights
         seed = self.random_state if isinstance(self.random_state, Integral) else 0
         estimator = clone(self).set_params(n_components=1, verbose=0, callback=None, checkpoint=None)
-        return int(auto_rank(X, weights=M, estimator=estimator, random_state=seed).chosen)
+        options: dict[str, Any] = {"weights": weights, "uncertainties": uncertainties}
+        return int(auto_rank(X, estimator=estimator, random_state=seed, **options).chosen)
 
     def _encode_and_describe(self, data: Observations, engine: Engine) -> tuple[Array, Description]:
         """Return the codes of new samples, and what the fit says of their entries."""
@@ -837,7 +841,7 @@ def _check_number(name: str, value: Any, most: float, or_else: str = "") -> None
 
 def _cleaned(replaced: Array, codes: Array, X: Array, *, components: Array, xp: Namespace) -> tuple[Array]:
     """Return a block of data with some entries replaced by their reconstruction."""
-    return (xp.where(replaced, codes @ components, X),)
+    return (xp.where(replaced, _product(codes, components, xp), X),)
 
 
 def _objective(basis: Basis, Ht: Matrix, about: Description, first_scale: float) -> float:
@@ -892,6 +896,13 @@ def _normalise(
     components = np.ascontiguousarray((in_units / largest).T)
     code = typical_code(state.W, state.Ht, importance, engine)
     return components, code * engine.place(largest, state.W.dtype)
+
+
+def _product(codes: Array, components: Array, xp: Namespace) -> Array:
+    """Return codes @ components; of data at the end of the range of numbers it is limited to that range."""
+    with np.errstate(over="ignore"):
+        product = codes @ components
+    return xp.clip(product, max=float(xp.finfo(product.dtype).max))
 
 
 def _table(history: list[Iteration]) -> dict[str, Matrix]:

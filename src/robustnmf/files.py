@@ -1,15 +1,17 @@
 """Files that are there in full or not at all."""
 
 import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from secrets import token_hex
 
 
 @contextmanager
 def write_atomically(path: Path) -> Iterator[Path]:
     """Give a temporary path to write to; it takes the place of `path` in one step, or vanishes on failure.
+
+    Only a process that is killed leaves the temporary file behind, a hidden one beside `path`, which is as it was.
 
     Examples
     --------
@@ -22,21 +24,24 @@ def write_atomically(path: Path) -> Iterator[Path]:
     ('all of it', 1)
     """
     # In the same folder: only within one file system is the last step atomic.
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name}.{token_hex(6)}")
+    # With the permissions that new files get. Who asks for the umask has to set it, for all threads of the process.
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
         yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        _flush(temporary)
         os.replace(temporary, path)
+        if os.name == "posix":
+            with suppress(OSError):  # some file systems know no order of writes; the file itself is there
+                _flush(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _umask() -> int:
-    """Return the permissions that new files do not get; temporary ones are made private."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _flush(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -118,6 +118,10 @@ class MedianStart:
         return W.astype(dtype), H.astype(dtype)
 
 
+# Samples so much smaller than the typical one say nothing of features that the others do not, and ratios overflow.
+_FAINT = 1e-12
+
+
 def _correntropy_update(V: Matrix, M: Matrix | None, W: Matrix, H: Matrix) -> Matrix:
     """Return H after a multiplicative update with weights exp(-e**2 / 2 d**2), d**2 the mean squared residual."""
     product = W @ H
@@ -147,6 +151,7 @@ def _median_rank_one(V: Array, M: Array | None, n_iter: int, enough: int) -> tup
         lit = s[columns] > 0
         if not xp.any(lit):
             break
+        lit &= s[columns] > _FAINT * _median(s[columns][lit][None, :])[0]
         w = _median(some_samples[:, lit] / s[columns][lit])
     return w, s
 

@@ -4,7 +4,7 @@ A row says what "auto" means for that model under each preset. Parts are found b
 object with the right shape works as well.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
 from types import MappingProxyType
@@ -297,7 +297,8 @@ def resolve(
     elif isinstance(outliers, str) and outliers in SPATIAL:
         if image_shape is None:
             raise ValueError(f"outliers={outliers!r} judges whole images: pass image_shape=(rows, columns).")
-        parts = replace(parts, outliers=SPATIAL[outliers](tuple(image_shape)))
+        shape = tuple(image_shape) if isinstance(image_shape, Iterable) else image_shape
+        parts = replace(parts, outliers=SPATIAL[outliers](shape))
     else:
         rule = _part("outliers", outliers, {**OUTLIERS, **SPATIAL}, parts.outliers, callable, number="sigma")
         parts = replace(parts, outliers=rule)

@@ -200,9 +200,9 @@ def save(model: "RobustNMF", path: str | os.PathLike[str], *, overwrite: bool = 
     Notes
     -----
     What is not stored: `callback`, and a `random_state` that is a generator, are None in the loaded model, since the
-    former is code and the latter has moved on during the fit; `checkpoint`, and an `engine` that is an object, which
-    belong to one machine; results that are computed when asked for, from data that the file does not hold; requests for
-    metadata routing; and the samples that `partial_fit` remembers, so that a loaded model begins a new stream from its
+    former is code and the latter has moved on during the fit; `checkpoint`, and an `engine` that is an object, belong
+    to one machine; results that are computed when asked for, to data that is not in the file; requests for metadata
+    routing; and the samples that `partial_fit` remembers, so that a loaded model begins a new stream from its
     components.
 
     The largest attributes describe the training data and are not needed to encode new samples. For a smaller file

@@ -9,21 +9,24 @@ for all.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from math import sqrt
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import Parallel
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from robustnmf.arrays import to_host
 from robustnmf.heldout import FEWEST_TELLING, LARGEST_SHARE, MOST, SUBSTANTIAL
 from robustnmf.losses import Cauchy, squared_ratio
 from robustnmf.mixture import fit_mixture, median
 from robustnmf.trials import at_least, generator, given, or_default, quietly, seeds, variant
-from robustnmf.validation import Observations, check_observations, check_rank
+from robustnmf.validation import Observations, check_observations, check_rank, check_uncertainties
+from robustnmf.workers import delayed
 
 Matrix = NDArray[Any]
 
@@ -63,7 +66,7 @@ class RankSelection:
     rule : str
         How it was chosen.
     scale : float
-        Scale of the loss, in units of X; 1 for squared errors.
+        Scale of the loss, in units of X, or of the noise if uncertainties were given; 1 for squared errors.
     """
 
     ranks: NDArray[np.intp]
@@ -81,6 +84,7 @@ def select_rank(
     ranks: Iterable[int],
     *,
     weights: Any = None,
+    uncertainties: Any = None,
     n_splits: int = 5,
     estimator: Any = None,
     rule: str = "one-standard-error",
@@ -101,6 +105,9 @@ def select_rank(
         Ranks to try, each in [1, min(n_samples, n_features)].
     weights : array-like (n_samples, n_features) or None
         Non-negative weight of every entry, in the fits and in the scores.
+    uncertainties : array-like (n_samples, n_features) or None
+        Standard deviation of the noise of every entry, positive, as for `RobustNMF.fit`. The estimator is fitted with
+        them, and what it misses counts in units of them.
     n_splits : int
         Number of splits, at least 2.
     estimator : estimator or None
@@ -127,8 +134,11 @@ def select_rank(
     3
     """
     estimator = or_default(estimator)
+    noise = _check_noise(uncertainties, X, weights, estimator)
     data = check_observations(clone(estimator), X, weights, reset=True)
-    trial = _CrossValidation.of(data, weights is not None, n_splits, estimator, rule, scoring, random_state, n_jobs)
+    trial = _CrossValidation.of(
+        data, weights is not None, noise, n_splits, estimator, rule, scoring, random_state, n_jobs
+    )
     trial.add(_check_ranks(ranks, data.X))
     return trial.selection()
 
@@ -137,6 +147,7 @@ def auto_rank(
     X: Any,
     *,
     weights: Any = None,
+    uncertainties: Any = None,
     max_rank: int | None = None,
     n_splits: int = 5,
     estimator: Any = None,
@@ -154,7 +165,7 @@ def auto_rank(
     ----------
     max_rank : int or None
         Highest rank to try. By default the highest at which there are as many entries as unknowns.
-    X, weights, n_splits, estimator, rule, scoring, random_state, n_jobs
+    X, weights, uncertainties, n_splits, estimator, rule, scoring, random_state, n_jobs
         See `select_rank`.
 
     Examples
@@ -167,9 +178,12 @@ def auto_rank(
     2
     """
     estimator = or_default(estimator)
+    noise = _check_noise(uncertainties, X, weights, estimator)
     data = check_observations(clone(estimator), X, weights, reset=True)
     limit = _highest_rank(data) if max_rank is None else check_rank(max_rank, data.X, "auto_rank (max_rank)")
-    trial = _CrossValidation.of(data, weights is not None, n_splits, estimator, rule, scoring, random_state, n_jobs)
+    trial = _CrossValidation.of(
+        data, weights is not None, noise, n_splits, estimator, rule, scoring, random_state, n_jobs
+    )
     return _search(trial, limit)
 
 
@@ -238,7 +252,7 @@ class RobustNMFCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any = None, *, weights: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Self:
         """Choose the rank and learn the components of X.
 
         Parameters
@@ -249,16 +263,19 @@ class RobustNMFCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             Ignored.
         weights : array-like (n_samples, n_features) or None
             Non-negative weight of every entry.
+        uncertainties : array-like (n_samples, n_features) or None
+            Standard deviation of the noise of every entry, see `select_rank`.
         """
-        self.fit_transform(X, weights=weights)
+        self.fit_transform(X, weights=weights, uncertainties=uncertainties)
         return self
 
-    def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None) -> Any:
+    def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Choose the rank, learn the components of X and return its codes, (n_samples, n_components_)."""
-        data = check_observations(self, X, weights, reset=True)
         estimator, rng = or_default(self.estimator), generator(self.random_state)
+        noise = _check_noise(uncertainties, X, weights, estimator)
+        data = check_observations(self, X, weights, reset=True)
         trial = _CrossValidation.of(
-            data, weights is not None, self.n_splits, estimator, self.rule, self.scoring, rng, self.n_jobs
+            data, weights is not None, noise, self.n_splits, estimator, self.rule, self.scoring, rng, self.n_jobs
         )
         if isinstance(self.ranks, str) and self.ranks == "auto":
             selection = _search(trial, _highest_rank(data))
@@ -266,35 +283,35 @@ class RobustNMFCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             trial.add(_check_ranks(self.ranks, data.X))
             selection = trial.selection()
         model = variant(estimator, selection.chosen, seeds(rng, 1)[0])
-        codes = model.fit_transform(X, **given(weights))
+        codes = model.fit_transform(X, **given(weights, uncertainties))
         self.best_estimator_, self.selection_ = model, selection
         self.best_rank_ = self.n_components_ = selection.chosen
         self.components_ = model.components_
         return codes
 
-    def transform(self, X: Any, *, weights: Any = None) -> Any:
+    def transform(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return the codes of samples, (n_samples, n_components_)."""
-        return self._fitted(X).transform(X, **given(weights))
+        return self._fitted(X).transform(X, **given(weights, uncertainties))
 
     def inverse_transform(self, X: Any) -> Any:
         """Return the reconstruction of codes (n_samples, n_components_), in the space of the data."""
         return self._fitted().inverse_transform(X)
 
-    def clean(self, X: Any, *, weights: Any = None) -> Any:
+    def clean(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return X with outliers and missing entries replaced by the reconstruction, all others untouched."""
-        return self._fitted(X).clean(X, **given(weights))
+        return self._fitted(X).clean(X, **given(weights, uncertainties))
 
-    def outlier_mask(self, X: Any, *, weights: Any = None) -> Any:
+    def outlier_mask(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return True where an observed entry is an outlier, (n_samples, n_features)."""
-        return self._fitted(X).outlier_mask(X, **given(weights))
+        return self._fitted(X).outlier_mask(X, **given(weights, uncertainties))
 
-    def score_samples(self, X: Any, *, weights: Any = None) -> Any:
+    def score_samples(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return how well each sample fits, (n_samples,), see `RobustNMF.score_samples`."""
-        return self._fitted(X).score_samples(X, **given(weights))
+        return self._fitted(X).score_samples(X, **given(weights, uncertainties))
 
-    def score(self, X: Any, y: Any = None, *, weights: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> float:
         """Return the mean of `score_samples`."""
-        return float(np.mean(self.score_samples(X, weights=weights)))
+        return float(np.mean(self.score_samples(X, weights=weights, uncertainties=uncertainties)))
 
     def _fitted(self, X: Any = None) -> Any:
         """Return the estimator that was chosen, if X has the features that it knows."""
@@ -325,6 +342,8 @@ class _Hidden(NamedTuple):
     positions: NDArray[np.intp]
     """In the flattened matrix, (k,)."""
     values: Matrix
+    noise: Matrix
+    """Uncertainties of the values, in the unit of which misses count; 1 if there are none."""
     weights: Matrix
     seed: int
     """Seed of all fits of the split."""
@@ -337,6 +356,8 @@ class _CrossValidation:
     X: Matrix
     """Data, NaN where missing."""
     weights: Matrix | None
+    noise: Matrix | None
+    """Uncertainty of every entry."""
     splits: Sequence[_Hidden]
     estimator: Any
     rule: str
@@ -350,6 +371,7 @@ class _CrossValidation:
         cls,
         data: Observations,
         weighted: bool,
+        noise: Matrix | None,
         n_splits: int,
         estimator: Any,
         rule: str,
@@ -361,15 +383,15 @@ class _CrossValidation:
         for name, value, known in (("rule", rule, RULES), ("scoring", scoring, SCORINGS)):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}.")
-        splits = _split(data, at_least("n_splits", n_splits, 2), generator(random_state))
+        splits = _split(data, at_least("n_splits", n_splits, 2), generator(random_state), noise)
         X = data.X if data.M is None else np.where(data.M > 0, data.X, np.nan)
-        return cls(X, data.M if weighted else None, splits, estimator, rule, scoring, n_jobs)
+        return cls(X, data.M if weighted else None, noise, splits, estimator, rule, scoring, n_jobs)
 
     def add(self, ranks: Sequence[int]) -> None:
         """Fit models of some ranks to all splits."""
         tasks = [(rank, split) for rank in ranks for split in self.splits]
         found = Parallel(n_jobs=self.n_jobs)(
-            delayed(_misses)(self.estimator, self.X, self.weights, rank, split) for rank, split in tasks
+            delayed(_misses)(self.estimator, self.X, self.weights, self.noise, rank, split) for rank, split in tasks
         )
         for (rank, _), magnitudes in zip(tasks, found, strict=True):
             self.magnitudes.setdefault(rank, []).append(magnitudes)
@@ -403,7 +425,8 @@ class _CrossValidation:
         A model that is too poor takes its misfit for noise, and a scale of its own would hide that. Zeros that are
         predicted as zeros say nothing of noise: entries near the typical one set the width, if there are enough.
         """
-        values, weights = (np.concatenate([split[part] for split in self.splits]) for part in (1, 2))
+        values = np.concatenate([split.values / split.noise for split in self.splits])
+        weights = np.concatenate([split.weights for split in self.splits])
         typical = median(values[values > 0], weights[values > 0])
         telling = values > SUBSTANTIAL * typical
         if np.count_nonzero(telling) < FEWEST_TELLING:
@@ -452,7 +475,7 @@ def _highest_rank(data: Observations) -> int:
     return int(max(1, min(*data.X.shape, n_observed // sum(data.X.shape))))
 
 
-def _split(data: Observations, n_splits: int, rng: np.random.Generator) -> list[_Hidden]:
+def _split(data: Observations, n_splits: int, rng: np.random.Generator, noise: Matrix | None = None) -> list[_Hidden]:
     """Draw the entries that each split hides: a tenth of the observed ones, and no entry twice."""
     observed = np.ones(data.X.shape, dtype=bool) if data.M is None else data.M > 0
     order = rng.permutation(np.flatnonzero(observed))
@@ -461,8 +484,11 @@ def _split(data: Observations, n_splits: int, rng: np.random.Generator) -> list[
     splits = []
     for i, seed in enumerate(drawn):
         positions = _spared(order[i * size : (i + 1) * size], observed)
-        weights = np.ones(positions.size) if data.M is None else data.M.flat[positions].astype(np.float64)
-        splits.append(_Hidden(positions, data.X.flat[positions].astype(np.float64), weights, seed))
+        values, weights, unit = (
+            np.ones(positions.size) if array is None else array.flat[positions].astype(np.float64)
+            for array in (data.X, data.M, noise)
+        )
+        splits.append(_Hidden(positions, values, unit, weights, seed))
     if min(split.positions.size for split in splits) == 0:
         n_samples, n_features = data.X.shape
         raise ValueError(
@@ -482,16 +508,31 @@ def _spared(positions: NDArray[np.intp], observed: Matrix) -> NDArray[np.intp]:
     return np.asarray(positions[(per_sample[rows] > 0) & (per_feature[columns] > 0)])
 
 
-def _misses(estimator: Any, X: Matrix, weights: Matrix | None, rank: int, split: _Hidden) -> Matrix:
-    """Return by how much a model that is fitted without some entries misses them, (k,)."""
+def _misses(
+    estimator: Any, X: Matrix, weights: Matrix | None, noise: Matrix | None, rank: int, split: _Hidden
+) -> Matrix:
+    """Return by how much a model that is fitted without some entries misses them, in units of their noise, (k,)."""
     X = X.copy()
     X.flat[split.positions] = np.nan
     model = variant(estimator, rank, split.seed)
     with quietly():
-        codes = np.asarray(model.fit_transform(X, **given(weights)), dtype=np.float64)
+        codes = np.asarray(model.fit_transform(X, **given(weights, noise)), dtype=np.float64)
     rows, columns = np.divmod(split.positions, X.shape[1])
     predicted = np.einsum("ij,ji->i", codes[rows], model.components_[:, columns])
-    return np.asarray(np.abs(split.values - predicted))
+    return np.asarray(np.abs(split.values - predicted) / split.noise)
+
+
+def _check_noise(uncertainties: Any, X: Any, weights: Any, estimator: Any) -> Matrix | None:
+    """Return the uncertainties as an array like X, or None if there are none."""
+    if uncertainties is None:
+        return None
+    if "uncertainties" not in signature(estimator.fit_transform).parameters:
+        raise ValueError(
+            f"uncertainties need an estimator that is fitted with them, such as RobustNMF; {type(estimator).__name__} "
+            "is not. Leave them out, or pass weights of 1 / uncertainties**2."
+        )
+    check_uncertainties(uncertainties, X, weights)
+    return np.asarray(to_host(uncertainties), dtype=np.float64)
 
 
 def _check_ranks(ranks: Any, X: Matrix) -> list[int]:

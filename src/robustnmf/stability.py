@@ -6,14 +6,16 @@ from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import Parallel
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
+from robustnmf.arrays import to_host
 from robustnmf.metrics import match_components
 from robustnmf.trials import at_least, generator, given, or_default, quietly, seeds, variant
 from robustnmf.validation import check_observations
+from robustnmf.workers import delayed
 
 Matrix = NDArray[Any]
 
@@ -85,6 +87,7 @@ def consensus(
     rank: int,
     *,
     weights: Any = None,
+    uncertainties: Any = None,
     n_init: int = 10,
     estimator: Any = None,
     random_state: Any = None,
@@ -100,6 +103,8 @@ def consensus(
         Number of components.
     weights : array-like (n_samples, n_features) or None
         Non-negative weight of every entry.
+    uncertainties : array-like (n_samples, n_features) or None
+        Standard deviation of the noise of every entry, as for `RobustNMF.fit`.
     n_init : int
         Number of fits, at least 2.
     estimator : estimator or None
@@ -129,14 +134,15 @@ def consensus(
     """
     estimator, n_init = or_default(estimator), at_least("n_init", n_init, 2)
     starts = seeds(generator(random_state), n_init)
-    fits = Parallel(n_jobs=n_jobs)(delayed(_components_and_labels)(estimator, X, weights, rank, s) for s in starts)
+    arrays = given(weights, uncertainties)
+    fits = Parallel(n_jobs=n_jobs)(delayed(_components_and_labels)(estimator, X, arrays, rank, s) for s in starts)
     found = [components for components, _ in fits]
     cosines = np.array([[_match(one, other).similarities for other in found] for one in found])
     similarity = cosines.mean(axis=2)
     medoid = int(similarity.sum(axis=1).argmax())
     together = _together([labels for _, labels in fits])
     with quietly():
-        model = variant(estimator, rank, starts[medoid]).fit(X, **given(weights))
+        model = variant(estimator, rank, starts[medoid]).fit(X, **arrays)
     return Consensus(
         model=model,
         medoid=medoid,
@@ -153,6 +159,7 @@ def bootstrap_components(
     model: Any,
     *,
     weights: Any = None,
+    uncertainties: Any = None,
     n_boot: int = 50,
     level: float = 0.9,
     random_state: Any = None,
@@ -173,6 +180,8 @@ def bootstrap_components(
         A fitted model.
     weights : array-like (n_samples, n_features) or None
         The weights that it was fitted with.
+    uncertainties : array-like (n_samples, n_features) or None
+        The uncertainties that it was fitted with.
     n_boot : int
         Number of resamplings, at least 2.
     level : float
@@ -197,14 +206,17 @@ def bootstrap_components(
     check_is_fitted(model)
     if not isinstance(level, Real) or not 0 < level < 1:
         raise ValueError(f"level must be a number in (0, 1), such as 0.9; got {level!r}.")
+    if model._noise is not None and uncertainties is None:
+        raise ValueError("The model was fitted with uncertainties, and others would follow without: pass them too.")
     rng, n_boot = generator(random_state), at_least("n_boot", n_boot, 2)
     data = check_observations(clone(model), X, weights, reset=True)
     M = np.ones_like(data.X) if data.M is None else data.M
-    codes = np.asarray(model.transform(X, **given(weights)))
+    noise = None if uncertainties is None else np.asarray(to_host(uncertainties), dtype=np.float64)
+    codes = np.asarray(model.transform(X, **given(weights, noise)))
     draws = [_draw(len(M), rng) for _ in range(n_boot)]
-    task = delayed(_refit)
     refits = Parallel(n_jobs=n_jobs)(
-        task(model, data.X, M, codes, counts, seed) for counts, seed in zip(draws, seeds(rng, n_boot), strict=True)
+        delayed(_refit)(model, data.X, M, noise, codes, counts, seed)
+        for counts, seed in zip(draws, seeds(rng, n_boot), strict=True)
     )
     low, high = np.quantile([components for components, _ in refits], [(1 - level) / 2, (1 + level) / 2], axis=0)
     stability = np.mean([similarities for _, similarities in refits], axis=0)
@@ -229,11 +241,13 @@ def _match(reference: Matrix, components: Matrix) -> _Match:
     return _Match(match.scales[:, None] * components[match.permutation], match.similarities)
 
 
-def _components_and_labels(estimator: Any, X: Any, weights: Any, rank: int, seed: int) -> tuple[Matrix, Matrix]:
+def _components_and_labels(
+    estimator: Any, X: Any, arrays: dict[str, Any], rank: int, seed: int
+) -> tuple[Matrix, Matrix]:
     """Return the components of a fit, and the largest code of each of at most a thousand samples."""
     model = variant(estimator, rank, seed)
     with quietly():
-        codes = np.asarray(model.fit_transform(X, **given(weights)))
+        codes = np.asarray(model.fit_transform(X, **arrays))
     return model.components_, codes[:: -(-len(codes) // MOST_PAIRED)].argmax(axis=1)
 
 
@@ -266,11 +280,15 @@ def _draw(n_samples: int, rng: np.random.Generator) -> NDArray[np.intp]:
     return np.bincount(rng.integers(n_samples, size=n_samples), minlength=n_samples)
 
 
-def _refit(model: Any, X: Matrix, M: Matrix, codes: Matrix, counts: NDArray[np.intp], seed: int) -> _Match:
+def _refit(
+    model: Any, X: Matrix, M: Matrix, noise: Matrix | None, codes: Matrix, counts: NDArray[np.intp], seed: int
+) -> _Match:
     """Return the components of samples that count as often as they were drawn, matched with those of the model."""
     drawn = counts > 0
-    start = _WarmStart(model.components_, codes[drawn])
-    fit = variant(model, model.n_components_, seed).set_params(init=start)
+    # A fit with uncertainties works on features in units of what is typical of them.
+    components = model.components_ if noise is None else model.components_ / model._noise
+    fit = variant(model, model.n_components_, seed).set_params(init=_WarmStart(components, codes[drawn]))
     with quietly():
-        fit.fit(X[drawn], weights=M[drawn] * counts[drawn, None])
+        weights = M[drawn] * counts[drawn, None]
+        fit.fit(X[drawn], **given(weights, None if noise is None else noise[drawn]))
     return _match(model.components_, fit.components_)

@@ -33,9 +33,10 @@ def or_default(estimator: Any) -> Any:
     return TruncatedCauchyNMF()
 
 
-def given(weights: Any) -> dict[str, Any]:
-    """Return weights as an argument, if there are any: estimators that know none will do without them."""
-    return {} if weights is None else {"weights": weights}
+def given(weights: Any, uncertainties: Any = None) -> dict[str, Any]:
+    """Return what is given of the entries as arguments: estimators that know of neither will do without them."""
+    arguments = {"weights": weights, "uncertainties": uncertainties}
+    return {name: array for name, array in arguments.items() if array is not None}
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from robustnmf.engines import Engine, NumPyEngine
 
 Matrix = NDArray[Any]
 
+SMALLEST_UNCERTAINTY = 1e-150
+
 
 class Observations(NamedTuple):
     """Data that is ready to be worked on by an engine, samples in rows."""
@@ -85,6 +87,7 @@ def _matrix(estimator: Any, X: Any, engine: Engine, reset: bool) -> Array:
         validate_data(estimator, tensor, reset=reset, skip_check_array=True)
         return tensor
     X = to_host(X)
+    _refuse_times(X, "X")
     if isinstance(X, np.ma.MaskedArray):
         X = np.ma.filled(X.astype(np.float64 if X.dtype.kind in "iub" else X.dtype), np.nan)
     X = validate_data(
@@ -120,12 +123,14 @@ def check_uncertainties(
         if weights.shape != values.shape:
             raise ValueError(f"weights must have the shape of X, {values.shape}; got {weights.shape}.")
         observed &= weights > 0
-    wrong = observed & ~((given > 0) & np.isfinite(given))
+    # Their squares, and the data in units of them, are to be numbers too.
+    wrong = observed & ~((given > SMALLEST_UNCERTAINTY) & (given < 1 / SMALLEST_UNCERTAINTY))
     if wrong.any():
         row, column = np.argwhere(wrong)[0]
         raise ValueError(
-            f"uncertainties must be positive and finite where X is observed; got {given[row, column]} at sample {row}, "
-            f"feature {column}. Set entries of unknown uncertainty to NaN in X, or give them a large one."
+            f"uncertainties must be positive and finite where X is observed, between {SMALLEST_UNCERTAINTY:g} and "
+            f"{1 / SMALLEST_UNCERTAINTY:g}; got {given[row, column]} at sample {row}, feature {column}. Set entries of "
+            "unknown uncertainty to NaN in X, or give them a large one."
         )
     if typical is None:
         seen = observed.any(axis=0)
@@ -133,6 +138,13 @@ def check_uncertainties(
         typical[seen] = np.nanmedian(np.where(observed, given, np.nan)[:, seen], axis=0)
     precision = (typical / np.where(observed, given, 1.0)) ** 2
     return typical, np.where(observed, precision if weights is None else precision * weights, 0.0)
+
+
+def _refuse_times(values: Any, name: str) -> None:
+    """Refuse dates and durations, which NumPy would take for numbers of nanoseconds."""
+    dtype = getattr(values, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind in "mM":
+        raise TypeError(f"{name} must hold numbers; got {dtype}. Convert times to numbers in a unit of your choice.")
 
 
 def check_rank(n_components: Any, X: Array, name: str) -> int:
@@ -203,6 +215,7 @@ def _check_weights(weights: Any, X: Array, engine: Engine, *, needed: bool) -> A
     xp, given = engine.xp, engine.adopt(weights)
     if given is None:
         weights = to_host(weights)
+        _refuse_times(weights, "weights")
         if isinstance(weights, np.ma.MaskedArray):
             weights = weights.filled(0)
         any_shape: dict[str, Any] = {"ensure_2d": False, "allow_nd": True, "ensure_min_samples": 0}

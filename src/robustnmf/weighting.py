@@ -34,17 +34,23 @@ class Weighting:
         return Weighting(self.loss, self.scale)
 
     def magnitudes(self, R: Array, M: Array | None, xp: Namespace) -> Array:
-        """Return |R|, or the norm of each row's observed residuals, (B, 1), if the loss takes samples as a whole."""
+        """Return |R|, or the norm of each row's observed residuals, (B, 1), if the loss takes samples as a whole.
+
+        Within a sample entries count relative to the heaviest of them; how much the sample counts is in `counts`.
+        """
         if self.loss.group == "entry":
             return xp.abs(R)
-        squares = R * R if M is None else M * (R * R)
-        return xp.sqrt(xp.sum(squares, axis=1, keepdims=True))
+        if M is None:
+            return xp.sqrt(xp.sum(R * R, axis=1, keepdims=True))
+        heaviest = self.counts(M, xp)
+        return xp.sqrt(xp.sum(M / xp.where(heaviest > 0, heaviest, 1) * (R * R), axis=1, keepdims=True))
 
     def counts(self, M: Array, xp: Namespace) -> Array:
-        """Return the weight with which each magnitude counts in a sum or a quantile."""
-        if self.loss.group == "entry":
-            return M
-        return xp.astype(xp.any(M > 0, axis=1, keepdims=True), M.dtype)
+        """Return the weight with which each magnitude counts in a sum or a quantile: a sample by its heaviest entry.
+
+        So a sample of twice the weight counts like two samples, as it does where the loss is one of entries.
+        """
+        return M if self.loss.group == "entry" else xp.max(M, axis=1, keepdims=True)
 
     def outliers(self, A: Array, M: Array | None, xp: Namespace) -> Array:
         """Return where magnitudes A are cut, by the rule or by the loss, boolean of the shape of A."""

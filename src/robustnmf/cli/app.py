@@ -12,6 +12,7 @@ import typer
 
 from robustnmf.cli import console, folder
 from robustnmf.cli.console import errors_in_one_line, say, show, warnings_in_one_line
+from robustnmf.files import write_atomically
 
 app = typer.Typer(
     name="robustnmf",
@@ -39,6 +40,9 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an earlier result.
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Device = Annotated[
+    str | None, typer.Option(help="Where the work is done: 'cpu', 'cuda', 'cuda:1' or 'mps'.", show_default="cpu")
+]
 ModelFile = Annotated[Path, typer.Argument(help="Model file that 'fit' has written, or its folder.")]
 
 
@@ -64,6 +68,7 @@ def fit(
     header: Header = None,
     max_iter: Annotated[int, typer.Option(min=1, help="Most iterations.")] = 200,
     seed: Seed = 0,
+    device: Device = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no HTML report.")] = False,
     force: Force = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if the fit warns.")] = False,
@@ -75,17 +80,12 @@ def fit(
     Ctrl-C ends the fit after the present iteration and keeps what it has found so far; a second one keeps nothing.
     """
     from robustnmf import RobustNMF
-    from robustnmf.reading import read_like
 
     with errors_in_one_line():
         out = out or Path(f"{data.name.rstrip('/').split('.')[0]}-robustnmf")
         folder.check_free(out, force)
         table = _read(data, key, missing_value, transpose, header)
-        arrays = {
-            name: read_like(path, table, key=key, transpose=transpose, header=header)
-            for name, path in (("weights", weights), ("uncertainties", uncertainties))
-            if path is not None
-        }
+        arrays = _read_arrays(table, weights, uncertainties, key, transpose, header)
         interruption = console.Interruption()
         model = RobustNMF(
             _rank(components),
@@ -93,13 +93,14 @@ def fit(
             preset=preset,
             max_iter=max_iter,
             random_state=seed,
+            device=device,
             verbose=int(sys.stderr.isatty() and not quiet),
             callback=console.watcher(interruption, max_iter, quiet),
         )
         begin = perf_counter()
         with warnings_in_one_line() as warned, interruption.awaited():
             codes = model.fit_transform(table.values, **arrays)
-        model.callback = None
+        model.callback = model.device = None  # the files are for any machine
         summary = _summary(model, table, codes, perf_counter() - begin, warned)
         with folder.new_folder(out, force) as place:
             _write_results(place, model, codes, table, arrays, folder.format_of(data), no_report, data.name)
@@ -191,12 +192,15 @@ def rank(
     splits: Annotated[int, typer.Option(min=2, help="Splits of the entries.")] = 5,
     plot: Annotated[Path | None, typer.Option(help="Picture of the curve, .png, .svg or .pdf.")] = None,
     method: Method = "truncated-cauchy",
+    weights: Weights = None,
+    uncertainties: Uncertainties = None,
     key: Key = None,
     missing_value: Missing = None,
     transpose: Transpose = False,
     header: Header = None,
     seed: Seed = 0,
     jobs: Annotated[int | None, typer.Option(min=1, help="Fits at a time.")] = None,
+    force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Choose the number of components by how well hidden entries are predicted."""
@@ -204,17 +208,19 @@ def rank(
     from robustnmf.selection import auto_rank, select_rank
 
     with errors_in_one_line():
+        _check_free(plot, force)
         table = _read(data, key, missing_value, transpose, header)
         options: dict[str, Any] = {"n_splits": splits, "random_state": seed, "n_jobs": jobs}
         options["estimator"] = RobustNMF(method=method)
         chosen = _ranks(ranks)
         search = auto_rank if chosen is None else partial(select_rank, ranks=chosen)
-        found = search(table.values, **options)
+        found = search(table.values, **options, **_read_arrays(table, weights, uncertainties, key, transpose, header))
         if plot is not None:
             from robustnmf import plots
 
             axes = plots.rank_curve(found.ranks, found.mean, found.standard_error, chosen=found.chosen)
-            axes.figure.savefig(plot)
+            with write_atomically(plot) as temporary:
+                axes.figure.savefig(temporary, format=plot.suffix.removeprefix(".") or "png")
     if as_json:
         curve = [
             {"rank": int(r), "score": float(m), "standard_error": float(s)}
@@ -353,6 +359,20 @@ def _read(data: Path, key: str | None, missing_value: str | None, transpose: boo
     return read_table(data, key=key, missing_value=missing_value, transpose=transpose, header=header)
 
 
+def _read_arrays(
+    table: Any, weights: Path | None, uncertainties: Path | None, key: str | None, transpose: bool, header: bool | None
+) -> dict[str, Any]:
+    """Read what is given of the entries of a table."""
+    from robustnmf.reading import read_like
+
+    files = {"weights": weights, "uncertainties": uncertainties}
+    return {
+        name: read_like(path, table, key=key, transpose=transpose, header=header)
+        for name, path in files.items()
+        if path is not None
+    }
+
+
 def _prepare(
     model: Path,
     data: Path,
@@ -366,15 +386,17 @@ def _prepare(
 ) -> tuple[Any, Any, Any]:
     """Return a model, new data and their uncertainties, if any, provided that the result may be written."""
     from robustnmf import load
-    from robustnmf.reading import read_like
 
-    if out is not None and os.path.lexists(out) and not force:
-        raise FileExistsError(f"{out} exists. Choose another name with --out, or pass --force to replace it.")
+    _check_free(out, force)
     table = _read(data, key, missing, transpose, header)
-    noise = None
-    if uncertainties is not None:
-        noise = read_like(uncertainties, table, key=key, transpose=transpose, header=header)
+    noise = _read_arrays(table, None, uncertainties, key, transpose, header).get("uncertainties")
     return load(model / "model.robustnmf" if model.is_dir() else model), table, noise
+
+
+def _check_free(out: Path | None, force: bool) -> None:
+    """Refuse to replace a file, unless told to."""
+    if out is not None and os.path.lexists(out) and not force:
+        raise FileExistsError(f"{out} exists. Choose another name, or pass --force to replace it.")
 
 
 def _rank(text: str) -> int | str:

@@ -36,7 +36,8 @@ def describe() -> dict[str, Any]:
         "blas (threads)": ", ".join(sorted(blas)) or "unknown",
         **{f"extra {name}": _installed(packages) for name, packages in EXTRAS.items()},
         "gpu": _gpu(),
-        "fits run on": "cpu",
+        "fits run on": "the CPU, unless the data or device= is on a GPU",
+        "path on a gpu": _path(),
     }
 
 
@@ -60,3 +61,16 @@ def _gpu() -> str:
     if torch.cuda.is_available():
         return ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
     return "none"
+
+
+def _path() -> str:
+    """Return how steps that read the data are computed on the GPU."""
+    try:
+        import torch
+
+        from robustnmf.engines.torch_engine import TorchEngine
+    except ImportError:
+        return "none: torch is not installed"
+    if torch.cuda.is_available():
+        return {"triton": "Triton kernels", "torch": "plain Torch"}[TorchEngine("cuda").path]
+    return "plain Torch" if torch.backends.mps.is_available() else "none: Torch sees no GPU"

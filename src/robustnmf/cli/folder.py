@@ -1,9 +1,11 @@
 """The files that the commands write: in full or not at all, and never over others unasked."""
 
 import csv
+import ctypes
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,7 +33,7 @@ def new_folder(path: Path, force: bool) -> Iterator[Path]:
         temporary.chmod(0o755)
         _take_place(temporary, path)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        _remove(temporary)
 
 
 def check_free(path: Path, force: bool) -> None:
@@ -43,20 +45,40 @@ def check_free(path: Path, force: bool) -> None:
 
 
 def _take_place(new: Path, path: Path) -> None:
-    """Put a folder in the place of an older one, which is kept until the new one is there."""
-    old = None
-    if os.path.lexists(path):
-        old = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent)) / "old"
-        os.replace(path, old)
-    try:
+    """Put a folder in the place of an older one, if there is one; `new` then is the older, or nothing."""
+    if not os.path.lexists(path):
         os.replace(new, path)
-    except OSError:
-        if old is not None:
-            os.replace(old, path)
-        raise
+    elif not _exchange(new, path):
+        _replace_in_two_steps(new, path)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two folders in one step, so that a kill leaves the old or the new; False if the system cannot."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    if rename is None:
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return bool(rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0)
+
+
+def _replace_in_two_steps(new: Path, path: Path) -> None:
+    """Put a folder in the place of an older one, which comes back if that fails or is interrupted."""
+    aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
+    try:
+        os.replace(path, aside / "old")
+        os.replace(new, path)
     finally:
-        if old is not None:
-            shutil.rmtree(old.parent, ignore_errors=True)
+        if os.path.lexists(aside / "old") and not os.path.lexists(path):
+            os.replace(aside / "old", path)
+        _remove(aside)
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, or what a user has put in its place."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def format_of(path: Path) -> Format:

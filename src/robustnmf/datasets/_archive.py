@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+# Bytes of the largest array that is read.
+LARGEST = 2**33
 
 Axes = tuple[str | int, ...]
 """One entry per axis: a size, or a name that stands for the same size in every array."""
@@ -36,16 +40,38 @@ def read_arrays(path: str | os.PathLike[str], required: Mapping[str, Axes]) -> d
         raise FileNotFoundError(f"path must name {wanted}; there is no file {path}. Check the path.")
     if not zipfile.is_zipfile(path):
         raise ValueError(f"path must name {wanted}; {path} is not one. Write it with numpy.savez_compressed.")
-    with np.load(path, allow_pickle=False) as archive:
-        missing = [name for name in required if name not in archive.files]
-        if missing:
-            raise ValueError(
-                f"path must name {wanted}; {path} lacks {', '.join(missing)} and holds "
-                f"{', '.join(archive.files) or 'nothing'}. Check that it is the right data set."
-            )
-        arrays = {name: archive[name] for name in required}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")}
+            missing = [name for name in required if name not in members]
+            arrays = {name: _read(archive, name) for name in required if not missing}
+    # Libraries raise almost anything over a broken archive: BadZipFile, zlib.error, KeyError, NotImplementedError ...
+    except Exception as error:
+        raise ValueError(
+            f"path must name {wanted}; reading {path} failed ({type(error).__name__}: {error}). Copy it again."
+        ) from error
+    if missing:
+        raise ValueError(
+            f"path must name {wanted}; {path} lacks {', '.join(missing)} and holds "
+            f"{', '.join(sorted(members)) or 'nothing'}. Check that it is the right data set."
+        )
     _check_shapes(arrays, required, path)
     return arrays
+
+
+def _read(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    """Return an array, after a check that the archive holds as many bytes as it declares: no more memory is taken."""
+    entry = archive.getinfo(f"{name}.npy")
+    with archive.open(entry) as file:
+        if np.lib.format.read_magic(file) != (1, 0):  # others are for dtypes that no data set here has
+            raise ValueError(f"{name} is of another version than 1.0 of the format")
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        size = prod(shape) * dtype.itemsize
+        if dtype.hasobject or file.tell() + size != entry.file_size or size > LARGEST:
+            raise ValueError(f"{name} declares {shape} of {dtype} and has {entry.file_size} bytes")
+    with archive.open(entry) as file:
+        values: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+        return values
 
 
 def _check_shapes(arrays: Mapping[str, NDArray[Any]], required: Mapping[str, Axes], path: Path) -> None:

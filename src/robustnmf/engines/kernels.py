@@ -23,8 +23,19 @@ PANEL_ENTRIES = 2**17
 # A matrix product with fewer rows is no faster; but of very wide data even so many rows would not fit.
 SMALLEST_TILE, LARGEST_TILE_ENTRIES = 32, 2**20
 
+
+def _can_cache() -> bool:
+    """Return whether there is a folder for compiled kernels: the package's, the user's, or ``NUMBA_CACHE_DIR``."""
+    try:
+        njit(cache=True)(_can_cache)  # nothing is compiled before the first call
+    except RuntimeError:
+        return False
+    return True
+
+
+_CACHE = _can_cache()
 _FAST: dict[str, Any] = {
-    "cache": True,
+    "cache": _CACHE,
     "nogil": True,
     "fastmath": {"reassoc", "contract", "arcp", "nsz"},
     "error_model": "numpy",
@@ -575,7 +586,7 @@ def peak_and_plain(
     return width, share
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=_CACHE, nogil=True, error_model="numpy")
 def weighted_medians(At: Any, Y: Any, M: Any, X: Any, max_iter: int) -> None:
     """Coordinate descent for weighted L1 regression; twin of ``robustnmf.solvers.absolute.WeightedMedian``.
 

@@ -48,6 +48,7 @@ class NumPyEngine:
         self.n_threads = _default_threads() if n_threads is None else n_threads
         self.block_entries = BLOCK_ENTRIES if block_entries is None else block_entries
         self.rows_at_a_time: int | None = ROWS
+        self.few_rows = 1.0
         self._pool: ThreadPoolExecutor | None = None
 
     @contextmanager
@@ -56,6 +57,10 @@ class NumPyEngine:
         with _single_threaded_blas, ThreadPoolExecutor(max(self.n_threads - 1, 1), "robustnmf") as self._pool:
             try:
                 yield self
+            except SystemError as error:
+                if _is_interrupt(error):
+                    raise KeyboardInterrupt from None
+                raise
             finally:
                 self._pool = None
 
@@ -201,6 +206,13 @@ class NumPyEngine:
         for helper in helpers:
             helper.result()
         return results
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Return whether Ctrl-C is behind an error: while a kernel is called, Numba makes SystemErrors of it."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__
+    return error is not None
 
 
 def _default_threads() -> int:

@@ -41,6 +41,8 @@ class Engine(Protocol):
     """Whether `map_features` may be asked for any data; where it would move all of it, sums have to do."""
     rows_at_a_time: int | None
     """Rows of a factor that a step is made for at a time; None for all."""
+    few_rows: float
+    """When no more than this share of the rows is still worked on, they are worth a copy of their data."""
 
     def place(self, values: Any, dtype: Any = None) -> Array:
         """Return a number, or an array of the host, as an array where the engine works."""

@@ -22,8 +22,10 @@ from robustnmf.arrays import Array, Blocks, Namespace, is_foreign, is_on_host, t
 from robustnmf.engines.cuts import cuts_of
 from robustnmf.engines.lazy import resolve
 
-# Entries of X in a block: what the portable path needs beside the data is a few times that.
-BLOCK_ENTRIES = {"cuda": 2**26, "mps": 2**24, "cpu": 2**20}
+# Entries of X in a block: what the portable path needs beside the data is a few times that. On CUDA it is so many, or
+# fewer if the device has less than this many bytes for each.
+BLOCK_ENTRIES = {"cuda": 2**28, "mps": 2**24, "cpu": 2**20}
+BYTES_PER_ENTRY = 256
 # Data may take this share of the memory that is free; the rest is for weights, outliers and what a step needs.
 DATA_SHARE = 0.3
 # Entries of a block that is on its way while another is worked on.
@@ -57,9 +59,10 @@ class TorchEngine:
     ) -> None:
         self.device = _available(device)
         self.xp: Namespace = _WithoutDoubles() if self.device.type == "mps" else xp
-        self.block_entries = BLOCK_ENTRIES[self.device.type] if block_entries is None else block_entries
+        self.block_entries = _block_entries(self.device) if block_entries is None else block_entries
         self.memory = memory
         self.rows_at_a_time: int | None = None
+        self.few_rows = 0.5
         self._kernels = _kernels_for(self.device) if use_triton else None
         self._arrivals = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
         self._pinned: list[int] = []
@@ -280,6 +283,14 @@ class _WithoutDoubles:
         return getattr(xp, name)
 
 
+def _block_entries(device: torch.device) -> int:
+    """Return how many entries a block has."""
+    most: int = BLOCK_ENTRIES[device.type]
+    if device.type != "cuda":
+        return most
+    return min(most, int(torch.cuda.get_device_properties(device).total_memory) // BYTES_PER_ENTRY)
+
+
 def device_of(X: Any) -> torch.device:
     """Return the device of an array of any library; the default one for None."""
     if X is None:
@@ -293,9 +304,9 @@ def _available(device: Any) -> torch.device:
     if found.type not in BLOCK_ENTRIES:
         raise ValueError(f"device must be 'cpu', 'cuda', 'cuda:<number>' or 'mps'; got {device!r}.")
     if found.type == "cuda" and not torch.cuda.is_available():
-        raise RuntimeError(f"device={str(device)!r} needs a CUDA GPU and a Torch built for it; Torch sees none.")
+        raise ValueError(f"device={str(device)!r} needs a CUDA GPU and a Torch built for it; Torch sees none.")
     if found.type == "mps" and not torch.backends.mps.is_available():
-        raise RuntimeError("device='mps' needs an Apple GPU; Torch sees none.")
+        raise ValueError("device='mps' needs an Apple GPU; Torch sees none.")
     if found.type == "cuda" and found.index is None:
         return torch.device("cuda", torch.cuda.current_device())
     return found

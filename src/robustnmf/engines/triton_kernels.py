@@ -26,6 +26,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from robustnmf.engines.cuda_descent import kernel_for
 from robustnmf.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface, Squared, Truncated
+from robustnmf.penalties import Penalty
 from robustnmf.solvers.shared_gram import judging_features, judging_samples
 
 # How `_weigh` computes the weight of a ratio; `robustnmf.losses` has the formulas.
@@ -44,8 +45,12 @@ HIGHEST_RANK = 128
 # Rows and columns of the data that a program works on at a time, its warps, and tiles on their way, by padded rank.
 TILES = {16: (64, 64, 4, 3), 32: (64, 64, 4, 3), 64: (64, 32, 4, 3), 128: (64, 32, 4, 2)}
 PRECISE_TILE = (32, 32, 4, 2)
+# With no more rows, small tiles keep more multiprocessors busy.
+FEW_ROWS = 4096
 # Programs that a pass over the data should have at least, to keep all multiprocessors busy.
 ENOUGH_PROGRAMS = 1056
+# More parts of a sum take longer to add up than they save.
+MOST_SPLITS = 40
 # Rows that are longer do not fit in the registers of a program.
 LONGEST_ROW = 2**15
 
@@ -362,7 +367,7 @@ class Kernels:
         hidden: Sequence[Any] | None,
         W: Any,
         Ht: Sequence[Any],
-        penalties: tuple[Any, float, Any, float],
+        penalties: tuple[Penalty | None, Penalty | None],
         fixed: int,
         rule: Rule,
         sweeps: int,
@@ -371,7 +376,7 @@ class Kernels:
 
         Parameters
         ----------
-        penalties : linear (r,) and ridge of the codes, then of the basis.
+        penalties : of the codes, and of the basis.
         """
         gaps = hidden is not None
         if hidden is not None:
@@ -380,8 +385,15 @@ class Kernels:
         options = (penalties, fixed, sweeps, gaps)
         if not V[0].is_cuda:
             return _sweep(V, M, W, Ht, rule, *options)
-        key = (tuple(Y.data_ptr() for Y in V), M[0] is None, rule.form, rule.constant, rule.reach, len(rule.cut))
-        key += (fixed, sweeps, W.shape, *(penalties[i] for i in (1, 3)))
+        key: tuple[Any, ...] = (
+            tuple(Y.data_ptr() for Y in V),
+            M[0] is None,
+            rule.form,
+            rule.constant,
+            rule.reach,
+            len(rule.cut),
+        )
+        key += (fixed, sweeps, W.shape, *(None if net is None else net.ridge for net in penalties))
         graph = self.graphs.get(key)
         if graph is None:
             graph = self.graphs[key] = _Graph(V, M, W, Ht, rule, options)
@@ -519,10 +531,11 @@ def _half_step(
     found = _found(X, gram, sums, linear, ridge, sweeps, fixed)
     new, of_new, (run, skip, count) = torch.empty_like(X), torch.empty_like(of_X), judging
     row_stride, column_stride, *others = judged.strides
-    _advance[(triton.cdiv(n_rows, 64),)](
+    rows = 64 if n_rows > FEW_ROWS else 16
+    _advance[(triton.cdiv(n_rows, rows),)](
         *judged.pointers, X, of_X, of_judges, *found, judged.scale, judged.cut, new, of_new,
         n_rows, judged.Y.shape[1], count, row_stride, column_stride, run, skip, rank, ridge, *others,
-        rule.reach, rule.constant, RANK=of_X.shape[2], ROWS=64, JUDGES=64, FORM=rule.form, CAPPED=rule.reach < inf,
+        rule.reach, rule.constant, RANK=of_X.shape[2], ROWS=rows, JUDGES=64, FORM=rule.form, CAPPED=rule.reach < inf,
         WEIGHTED=judged.M is not None, CUTS_COLUMNS=judged.cuts_columns,
     )  # fmt: skip
     return new, of_new
@@ -574,7 +587,7 @@ def _found(
 
 def _splits(n_rows: int, n_columns: int, rows: int, columns: int) -> tuple[int, int]:
     """Return into how many parts the columns are split, and how many columns each has."""
-    wanted = ceil(ENOUGH_PROGRAMS / triton.cdiv(n_rows, rows))
+    wanted = min(ceil(ENOUGH_PROGRAMS / triton.cdiv(n_rows, rows)), MOST_SPLITS)
     width = columns * max(1, ceil(n_columns / columns / max(1, wanted)))
     return triton.cdiv(n_columns, width), width
 
@@ -585,17 +598,18 @@ def _sweep(
     W: Any,
     Ht: Sequence[Any],
     rule: Rule,
-    penalties: tuple[Any, float, Any, float],
+    penalties: tuple[Penalty | None, Penalty | None],
     fixed: int,
     sweeps: int,
     gaps: bool,
 ) -> tuple[Any, list[Any]]:
     """Improve the codes of all blocks, then the basis."""
     samples = [_Data(Y, m, rule.scale, rule.cut, gaps=gaps) for Y, m in zip(V, M, strict=True)]
+    on_codes, on_basis = (net or Penalty(torch.zeros_like(W[0])) for net in penalties)
     precision = _precision(len(W), sum(len(Y) for Y in V))
     of_W, gram, how = _parts(W, precision), W.T @ W, judging_features(V[0].shape[1])
     improved = [
-        _half_step([data], X, [of_W], gram, data, of_W, how, rule, *penalties[:2], sweeps)
+        _half_step([data], X, [of_W], gram, data, of_W, how, rule, *on_codes, sweeps)
         for data, X in zip(samples, Ht, strict=True)
     ]
     codes, of_codes = (list(found) for found in zip(*improved, strict=True))
@@ -608,7 +622,7 @@ def _sweep(
     everyone = (of_judges.shape[1],) * 3
     features = [data.transposed for data in samples]
     new, _ = _half_step(
-        features, W, of_codes, gram, judged.transposed, of_judges, everyone, rule, *penalties[2:], sweeps, fixed
+        features, W, of_codes, gram, judged.transposed, of_judges, everyone, rule, *on_basis, sweeps, fixed
     )
     return new, codes
 

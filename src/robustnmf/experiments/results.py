@@ -7,6 +7,7 @@ crash is dropped when the log is opened; all others are kept.
 import csv
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -63,6 +64,8 @@ class Record:
         fields = json.loads(line)
         task = Task(*(fields[name] for name in ("experiment", "setting", "level", "method", "trial", "parameters")))
         rest = (fields[name] for name in ("version", "seconds", "measures", "arrays", "failure"))
+        if fields["arrays"] is not None and not re.fullmatch(r"\w[\w-]*\.npz", fields["arrays"]):
+            raise ValueError(f"arrays must be the name of a file in the same folder; got {fields['arrays']!r}")
         return cls(task, *rest)
 
 

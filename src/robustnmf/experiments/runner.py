@@ -10,13 +10,14 @@ from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
 
-from joblib import Parallel, delayed
+from joblib import Parallel
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from robustnmf.experiments.results import Log
 from robustnmf.experiments.task import Experiment, Outcome, Task
+from robustnmf.workers import delayed
 
 
 class Finished(NamedTuple):
@@ -65,7 +66,7 @@ def run_tasks(
 def _in_parallel(
     tasks: Sequence[Task], experiments: dict[str, Experiment], data: Path | None, n_jobs: int
 ) -> Iterator[Finished]:
-    """Yield results as they come, from processes with one thread each."""
+    """Yield results as they come, from processes with one thread each, which end with this one."""
     jobs = (delayed(attempt)(experiments[task.experiment], task, data) for task in tasks)
     if n_jobs == 1:
         with threadpool_limits(1):  # as in the workers: the last digits depend on the number of threads

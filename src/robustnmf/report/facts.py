@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
+from robustnmf.engines import NumPyEngine
 from robustnmf.plots import check_fitted
 from robustnmf.validation import Observations
 
@@ -65,7 +66,7 @@ class Facts:
     def of(cls, model: Any, X: Any, weights: Any, uncertainties: Any = None) -> "Facts":
         """Return the facts of a model and the data that it was fitted to, or say that it was not."""
         check_fitted(model)
-        data = model._check_new(X, weights, uncertainties)
+        data = model._check_new(X, weights, uncertainties, NumPyEngine(n_threads=1))
         if model._noise is not None:
             data = data._replace(X=data.X / model._noise)
         given, fitted = data.X.shape, model.outliers_.shape

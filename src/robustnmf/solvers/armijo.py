@@ -50,6 +50,9 @@ class Armijo:
         Q = weighting.weights(R, M, xp)
         gradient = -((R if Q is None else Q * R) @ A)
         direction = xp.where((X > 0) | (gradient < 0), gradient, 0)
+        # Its length is of no account here, and squares of steep gradients overflow.
+        steepest = xp.max(xp.abs(direction), axis=1, keepdims=True)
+        direction = direction / xp.where(steepest > 0, steepest, 1)
         image = direction @ A.T
         curvature = xp.sum(image * image if Q is None else Q * image * image, axis=1)
         slope = xp.sum(direction * direction, axis=1)

@@ -44,8 +44,7 @@ def sweep(
     penalty = penalties.of(penalties.codes, W, scale, xp)
     kernel, rule = engine.kernel("sweep"), _rule(weighting, V[0], W.shape[1], engine)
     if kernel is not None and rule is not None and not penalties.product:
-        on_basis = penalties.of(penalties.basis, W, scale, xp) or _no_penalty(W, xp)
-        on_both = (*(penalty or _no_penalty(W, xp)), *on_basis)
+        on_both = (penalty, penalties.of(penalties.basis, W, scale, xp))
         new: tuple[Array, Blocks] = kernel(V, M, hidden, W, Ht, on_both, fixed, rule, solver.max_iter)
         return new
     judges = [engine.place(rows) for rows in _judges([len(block) for block in V])]

@@ -1,0 +1,97 @@
+"""Work for other processes, which do not outlive the one that they work for.
+
+A process that is killed cannot tell its workers. Each would finish what it has begun, for minutes or hours, and then
+find nobody to give it to.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from threading import Event, Thread
+from typing import Any
+
+import joblib
+
+# Number of the request "send me this signal when my parent ends" of Linux.
+PR_SET_PDEATHSIG = 1
+# Elsewhere a worker looks so often whether its parent is still there, in seconds.
+INTERVAL = 1.0
+
+_parents: set[int] = set()
+
+
+def delayed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what `joblib.delayed` returns, for work that ends at once if this process is killed.
+
+    Examples
+    --------
+    >>> from joblib import Parallel
+    >>> Parallel(n_jobs=1)(delayed(pow)(2, exponent) for exponent in range(4))
+    [1, 2, 4, 8]
+    """
+    work: Callable[..., Any] = joblib.delayed(partial(_work, os.getpid(), function))
+    return work
+
+
+def _work(employer: int, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Do the work, unless whoever asked for it is gone before it is done."""
+    with _ending_with(employer):
+        return function(*arguments, **options)
+
+
+@contextmanager
+def _ending_with(employer: int) -> Iterator[None]:
+    """End this process if its parent ends meanwhile, and the parent is the one that it works for.
+
+    It may be the same process (work in threads), or one elsewhere (joblib's other backends): then nothing is done.
+    """
+    if os.getppid() == employer:
+        _parents.add(employer)
+    elif employer not in _parents:
+        yield
+        return
+    if _be_killed_with_parent(True):
+        _end_without(employer)  # which may have been gone before
+        try:
+            yield
+        finally:
+            # Not for longer than the work: Linux does so also when the thread ends that has started this process.
+            _be_killed_with_parent(False)
+    else:
+        with _watching(employer):
+            yield
+
+
+def _be_killed_with_parent(wanted: bool) -> bool:
+    """Have Linux kill this process when its parent ends, or not; return whether the system does that."""
+    if sys.platform != "linux":
+        return False
+    return bool(ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL if wanted else 0, 0, 0, 0) == 0)
+
+
+@contextmanager
+def _watching(employer: int) -> Iterator[None]:
+    """Look now and then whether the parent is there, and end this process if it is not."""
+    done = Event()
+
+    def watch() -> None:
+        while not done.wait(INTERVAL):
+            _end_without(employer)
+
+    _end_without(employer)
+    Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
+
+
+def _end_without(employer: int) -> None:
+    """End this process if another one has become its parent."""
+    if os.getppid() != employer:
+        # Not `sys.exit`: nobody is there to clean up for, and a thread can end only itself that way.
+        os._exit(1)

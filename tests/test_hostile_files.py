@@ -1,0 +1,536 @@
+"""Claims about files that were made to do harm: none fills the memory, leaves its folder or hangs the reader."""
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import zipfile
+import zlib
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+
+from robustnmf.reading import DataFileError, images, matlab, parquet, read_table, text, zarr_stores
+from robustnmf.reading.packed import HEADERS, PACKERS, unpacked_size
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+X = np.random.default_rng(0).random((6, 5))
+LIMIT = 2**20
+# What a bomb of a few kilobytes becomes.
+BLAST = 2**26
+
+
+def refused(path, *words, **options):
+    with pytest.raises(DataFileError) as caught:
+        read_table(path, **options)
+    message = str(caught.value)
+    for word in words:
+        assert word in message, message
+    return message
+
+
+@cache
+def packed_zeros(length=BLAST):
+    return zlib.compress(bytes(length), 1)
+
+
+# --- Bombs ------------------------------------------------------------------------------------------------------------
+
+
+def bomb_npz(path):
+    """A header of NumPy that is longer than all that it could say."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("X.npy", b"\x93NUMPY\x02\x00" + struct.pack("<I", BLAST) + b" " * BLAST)
+
+
+def mat5(flags, values):
+    """Return a MAT-file with one compressed array X of 2 x 2, whose values are zeros behind the tag that is given."""
+
+    def tag(kind, length):
+        return struct.pack("<II", kind, length)
+
+    head = tag(6, 8) + struct.pack("<II", flags, 0) + tag(5, 8) + struct.pack("<ii", 2, 2) + values
+    packed = zlib.compress(tag(14, len(head) + BLAST) + head + bytes(BLAST), 1)
+    return b"MATLAB 5.0".ljust(124) + struct.pack("<H", 0x100) + b"IM" + tag(15, len(packed)) + packed
+
+
+def bomb_mat(path):
+    """More values than the shape says."""
+    path.write_bytes(mat5(6, struct.pack("<HH4s", 1, 1, b"X") + struct.pack("<II", 9, BLAST)))
+
+
+def bomb_mat_name(path):
+    """An endless name, here of a cell array, which is not read itself."""
+    path.write_bytes(mat5(1, struct.pack("<II", 1, BLAST)))
+
+
+def bomb_h5(path):
+    """A chunk of gzip that becomes more than a chunk."""
+    with pytest.importorskip("h5py").File(path, "w") as file:
+        dataset = file.create_dataset("X", (200, 200), float, chunks=(200, 200), compression="gzip")
+        dataset.id.write_direct_chunk((0, 0), packed_zeros())
+
+
+def bomb_small_h5(path):
+    """A chunk of gzip that is larger than a chunk already."""
+    with pytest.importorskip("h5py").File(path, "w") as file:
+        dataset = file.create_dataset("X", (10, 10), float, chunks=(10, 10), compression="gzip")
+        dataset.id.write_direct_chunk((0, 0), packed_zeros())
+
+
+def bomb_h5_twice(path):
+    """Gzip within gzip."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path, "w") as file:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((10, 10))
+        plist.set_deflate(9)
+        plist.set_deflate(9)
+        dataset = h5py.h5d.create(file.id, b"X", h5py.h5t.IEEE_F64LE, h5py.h5s.create_simple((10, 10)), plist)
+        dataset.write_direct_chunk((0, 0), zlib.compress(packed_zeros()))
+
+
+def bomb_zarr(codec, configuration, block):
+    def write(path):
+        zarr = pytest.importorskip("zarr")
+        zarr.create_array(path, data=X, zarr_format=2, compressors=None)
+        metadata = json.loads((path / ".zarray").read_text())
+        (path / ".zarray").write_text(json.dumps(metadata | {"compressor": {"id": codec, **configuration}}))
+        (path / "0.0").write_bytes(block())
+
+    return write
+
+
+def encoded(codec, **settings):
+    """Return zeros as numcodecs compresses them."""
+    return pytest.importorskip("numcodecs").get_codec({"id": codec, **settings}).encode(np.zeros(BLAST, np.uint8))
+
+
+def bomb_sharded_zarr(path):
+    """A block in a shard that becomes larger than the shard."""
+    zarr = pytest.importorskip("zarr")
+    array = zarr.create_array(path, shape=(8, 8), shards=(4, 4), chunks=(2, 2), dtype=float)
+    array[...] = 1.0
+    shard = path / "c" / "0" / "0"
+    block = bytes(encoded("zstd"))
+    index = np.full((4, 2), 2**64 - 1, "<u8")
+    index[0] = 0, len(block)
+    checked = bytes(pytest.importorskip("numcodecs").get_codec({"id": "crc32c"}).encode(index.tobytes()))
+    shard.write_bytes(block + checked)
+
+
+def bomb_zipped_zarr(path):
+    """A zip file that is compressed by bzip2 and lies about the size."""
+    zarr = pytest.importorskip("zarr")
+    folder = path.with_suffix(".folder")
+    zarr.create_array(folder, data=X, zarr_format=2, compressors=None)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_BZIP2) as archive:
+        archive.write(folder / ".zarray", ".zarray")
+        archive.writestr("0.0", bytes(BLAST))
+    path.write_bytes(path.read_bytes().replace(struct.pack("<I", BLAST), struct.pack("<I", X.nbytes)))
+    shutil.rmtree(folder)
+
+
+def bomb_zarr_type(path):
+    """A codec that makes long texts of numbers."""
+    zarr = pytest.importorskip("zarr")
+    zarr.create_array(path, data=X, zarr_format=2, compressors=None)
+    metadata = json.loads((path / ".zarray").read_text())
+    codec = {"id": "astype", "encode_dtype": "<f8", "decode_dtype": "<U1000000"}
+    (path / ".zarray").write_text(json.dumps(metadata | {"filters": [codec]}))
+
+
+def bomb_zarr_twice(path):
+    """Bzip2 within bzip2."""
+    zarr = pytest.importorskip("zarr")
+    zarr.create_array(path, data=X, zarr_format=2, compressors=None)
+    metadata = json.loads((path / ".zarray").read_text())
+    codec = {"id": "bz2", "level": 9}
+    (path / ".zarray").write_text(json.dumps(metadata | {"filters": [codec], "compressor": codec}))
+    (path / "0.0").write_bytes(bz2.compress(bz2.compress(bytes(BLAST))))
+
+
+def bomb_parquet(path):
+    """One long name that all rows refer to."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = 4 * parquet._MAX_NAMES // LIMIT
+    names = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array(["x" * (LIMIT // 2)]))
+    pq.write_table(pa.table({"id": names, "a": np.zeros(rows)}), path, compression="zstd")
+
+
+def bomb_tiff(path):
+    """One tile, of which the image is a corner."""
+    tifffile = pytest.importorskip("tifffile")
+    corner = np.zeros((10, 10), np.uint8)
+    tifffile.imwrite(path, corner, tile=(8192, 8192), compression="zlib", photometric="minisblack")
+
+
+def bomb_png(path):
+    """More rows than the header says are not unpacked, and a header that says too much is refused."""
+    pytest.importorskip("PIL")
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", 8000, 8000, 8, 0, 0, 0, 0)
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", packed_zeros()))
+
+
+BOMBS = {
+    "header.npz": (bomb_npz, "header of 67108864 bytes"),
+    "values.mat": (bomb_mat, "67108864 bytes in a part of an array 2 x 2"),
+    "name.mat": (bomb_mat_name, "name of 67108864 bytes"),
+    "chunk.h5": (bomb_h5, "unpacks to more than the 320000 bytes"),
+    "small.h5": (bomb_small_h5, "should unpack to 800"),
+    "twice.h5": (bomb_h5_twice, "a filter twice"),
+    "blosc.zarr": (bomb_zarr("blosc", {"cname": "zstd"}, lambda: encoded("blosc", cname="zstd")), "unpacks to more"),
+    "lz4.zarr": (bomb_zarr("lz4", {}, lambda: encoded("lz4")), "unpacks to more"),
+    "zstd.zarr": (bomb_zarr("zstd", {}, lambda: encoded("zstd")), "unpacks to more"),
+    "bz2.zarr": (bomb_zarr("bz2", {}, lambda: bz2.compress(bytes(BLAST))), "unpacks to more"),
+    "lzma.zarr": (bomb_zarr("lzma", {}, lambda: lzma.compress(bytes(BLAST), preset=0)), "unpacks to more"),
+    "gzip.zarr": (bomb_zarr("gzip", {}, lambda: gzip.compress(bytes(BLAST), 1)), "unpacks to more"),
+    "zlib.zarr": (bomb_zarr("zlib", {}, packed_zeros), "unpacks to more"),
+    "shards.zarr": (bomb_sharded_zarr, "unpacks to more"),
+    "zipped.zarr": (bomb_zipped_zarr, "do not write"),
+    "type.zarr": (bomb_zarr_type, "a type that is none"),
+    "twice.zarr": (bomb_zarr_twice, "in several steps"),
+    "names.parquet": (bomb_parquet, "characters together"),
+    "tile.tif": (bomb_tiff, "8192 x 8192"),
+    "size.png": (bomb_png, "8000 x 8000"),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_bomb_is_refused_and_the_limit_named(tmp_path, name):
+    write, words = BOMBS[name]
+    write(tmp_path / name)
+    refused(tmp_path / name, words, max_bytes=LIMIT)
+
+
+READ_ALL = """
+import resource, sys
+from pathlib import Path
+import h5py, numcodecs, PIL.Image, pyarrow.parquet, scipy.io, zarr
+from robustnmf.reading import DataFileError, read_table
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for path in sorted(Path(sys.argv[1]).iterdir()):
+    before = peak()
+    try:
+        read_table(path, max_bytes=int(sys.argv[2]))
+    except DataFileError:
+        print(path.name, (peak() - before) // (2**20 if sys.platform == "darwin" else 2**10))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell the largest memory of a process")
+def test_bombs_do_not_take_memory(tmp_path):
+    for name, (write, _) in BOMBS.items():
+        write(tmp_path / name)
+    command = [sys.executable, "-c", READ_ALL, str(tmp_path), str(LIMIT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    taken = dict(line.split() for line in done.stdout.splitlines())
+    assert set(taken) == set(BOMBS)
+    # Each would take 64 MiB or more. SciPy unpacks up to twice 64 MiB at a time on the way to the shape.
+    allowed = {name: 150 if name.endswith(".mat") else 40 for name in BOMBS}
+    assert all(int(taken[name]) < allowed[name] for name in BOMBS), taken
+
+
+def test_deep_groups_of_hdf5_are_refused(tmp_path):
+    """HDF5 itself crashes over some thousands when it visits all."""
+    with pytest.importorskip("h5py").File(tmp_path / "a.h5", "w") as file:
+        group = file
+        for _ in range(150):
+            group = group.create_group("g")
+        group["X"] = X
+    refused(tmp_path / "a.h5", "more than 100 deep")
+
+
+def test_groups_of_hdf5_that_hold_each_other_are_read_once(tmp_path):
+    with pytest.importorskip("h5py").File(tmp_path / "a.h5", "w") as file:
+        file["g/X"] = X
+        file["g/loop"] = file["g"]
+        file["again"] = file["g"]
+        file["again/Y"] = file["g/X"]
+    np.testing.assert_array_equal(read_table(tmp_path / "a.h5").values, X)
+
+
+def test_filters_of_hdf5_that_are_unknown_are_refused(tmp_path):
+    path = tmp_path / "a.h5"
+    with pytest.importorskip("h5py").File(path, "w") as file:
+        file.create_dataset("X", data=X, chunks=X.shape, compression="lzf")
+    content = path.read_bytes()
+    assert content.count(struct.pack("<H", 32000)) >= 1
+    path.write_bytes(content.replace(struct.pack("<H", 32000), struct.pack("<H", 32015)))
+    refused(path, "filter 32015", "gzip")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"compression": "gzip", "shuffle": True, "fletcher32": True}, {"compression": "lzf"}, {"scaleoffset": 3}],
+)
+def test_chunks_of_hdf5_are_read_where_the_limit_makes_them_worth_a_look(tmp_path, settings):
+    values = np.random.default_rng(0).integers(0, 2**12, (300, 300))
+    with pytest.importorskip("h5py").File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("X", data=values.astype(float), chunks=(100, 100), **settings)
+    np.testing.assert_allclose(read_table(tmp_path / "a.h5", max_bytes=LIMIT).values, values, atol=1e-3)
+
+
+def test_chunk_of_hdf5_that_gzip_was_not_worth_is_read(tmp_path):
+    """HDF5 notes beside a chunk that it left a filter out."""
+    values = np.frombuffer(np.random.default_rng(0).bytes(80000), np.uint64).reshape(100, 100)
+    with pytest.importorskip("h5py").File(tmp_path / "a.h5", "w") as file:
+        dataset = file.create_dataset("X", (100, 100), np.uint64, chunks=(100, 100), compression="gzip")
+        dataset.id.write_direct_chunk((0, 0), values.tobytes(), 1)
+    np.testing.assert_array_equal(read_table(tmp_path / "a.h5", max_bytes=LIMIT).values, values.astype(float))
+
+
+@pytest.mark.parametrize("place", [4, 8, 16], ids=["rows", "columns", "name"])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_array_of_mat_4_that_is_longer_than_the_file_is_refused(tmp_path, place, order):
+    path = tmp_path / "a.mat"
+    kind = 0 if order == "<" else 1000  # thousands tell the order of bytes
+    head = struct.pack(f"{order}5I", kind, 2, 3, 0, 2)
+    path.write_bytes(head + b"X\0" + np.arange(6.0).astype(f"{order}f8").tobytes())
+    np.testing.assert_array_equal(read_table(path).values, [[0, 2, 4], [1, 3, 5]])
+    content = bytearray(path.read_bytes())
+    content[place : place + 4] = struct.pack(f"{order}I", 2**28)
+    path.write_bytes(content)
+    refused(path, "should end at byte", key="X")
+
+
+def test_two_arrays_of_one_name_in_a_mat_file_are_refused(tmp_path):
+    """SciPy would list the last and read the first."""
+    savemat(tmp_path / "a.mat", {"X": X})
+    savemat(tmp_path / "b.mat", {"X": X[:2]})
+    both = (tmp_path / "a.mat").read_bytes() + (tmp_path / "b.mat").read_bytes()[128:]
+    (tmp_path / "a.mat").write_bytes(both)
+    refused(tmp_path / "a.mat", "same name")
+
+
+@pytest.mark.parametrize("codec", sorted(PACKERS))
+@pytest.mark.parametrize("length", [1, 100, 1000, 70_000, 2**20 + 1])
+def test_unpacked_size_is_what_codecs_unpack(codec, length):
+    numcodecs = pytest.importorskip("numcodecs")
+    values = np.random.default_rng(0).integers(0, 9, length, dtype=np.uint8)
+    packed = bytes(numcodecs.get_codec({"id": codec}).encode(values))
+    assert unpacked_size(codec, packed[:32] if codec in HEADERS else packed, 2**21) == length
+    if codec not in HEADERS:
+        assert unpacked_size(codec, packed * 3, length // 2) > length // 2
+
+
+@pytest.mark.parametrize("compressor", [{"id": name} for name in sorted(PACKERS)], ids=lambda codec: codec["id"])
+def test_every_codec_of_zarr_is_read(tmp_path, compressor):
+    zarr, numcodecs = pytest.importorskip("zarr"), pytest.importorskip("numcodecs")
+    values = np.random.default_rng(0).integers(0, 9, (200, 300)).astype(float)
+    filters = [numcodecs.Delta(dtype="<f8"), numcodecs.Shuffle(elementsize=8)]
+    compressors = numcodecs.get_codec(compressor)
+    zarr.create_array(
+        tmp_path / "a.zarr", data=values, chunks=(60, 70), zarr_format=2, filters=filters, compressors=compressors
+    )
+    np.testing.assert_array_equal(read_table(tmp_path / "a.zarr", max_bytes=LIMIT).values, values)
+
+
+@pytest.mark.parametrize("location", ["start", "end"])
+@pytest.mark.parametrize("packer", ["gzip", "zstd"])
+def test_shards_of_zarr_are_read_and_blocks_beyond_their_end_refused(tmp_path, location, packer):
+    zarr = pytest.importorskip("zarr")
+    codec = {"name": packer, "configuration": {"level": 1} | ({"checksum": True} if packer == "zstd" else {})}
+    values = np.zeros((8, 8))
+    values[:5] = np.arange(40.0).reshape(5, 8)  # the other blocks are not stored
+    zarr.create_array(
+        tmp_path / "a.zarr",
+        data=values,
+        shards={"shape": (4, 8), "index_location": location},
+        chunks=(2, 2),
+        compressors=[codec],
+    )
+    np.testing.assert_array_equal(read_table(tmp_path / "a.zarr", max_bytes=LIMIT).values, values)
+    shard = tmp_path / "a.zarr" / "c" / "0" / "0"
+    content = shard.read_bytes()
+    place = 8 if location == "start" else len(content) - 4 - 8 * 16 + 8
+    shard.write_bytes(content[:place] + struct.pack("<Q", 2**40) + content[place + 8 :])
+    refused(tmp_path / "a.zarr", "beyond the end", max_bytes=LIMIT)
+
+
+def test_metadata_of_zarr_has_a_limit(tmp_path, monkeypatch):
+    pytest.importorskip("zarr").create_array(tmp_path / "a.zarr", data=X)
+    monkeypatch.setattr(zarr_stores, "_MAX_METADATA", 100)
+    refused(tmp_path / "a.zarr", "zarr.json has", "is read is 100")
+
+
+def test_rows_of_text_have_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "_MAX_ROW", 100)
+    path = tmp_path / "a.csv"
+    path.write_text("1,2,3\n" * 200)
+    assert read_table(path).values.shape == (200, 3)
+    for row in ("1," * 100, '"1\n",' * 40):
+        path.write_text("1,2,3\n" * 60 + row + "\n")
+        refused(path, "row of more than 100 characters")
+    path.with_suffix(".txt").write_text("1 2 3\n" * 60 + "1 " * 100)
+    refused(path.with_suffix(".txt"), "row of more than 100 characters")
+
+
+def test_wide_row_of_text_is_refused_before_it_is_parted(tmp_path):
+    (tmp_path / "a.csv").write_text("1," * (LIMIT // 8 + 10) + "1\n")
+    refused(tmp_path / "a.csv", "larger than", max_bytes=LIMIT)
+
+
+def test_opening_of_wide_text_is_cut_short_and_read_all_the_same(tmp_path, monkeypatch):
+    """Long lines: fewer are looked at to find delimiter, headings and names."""
+    monkeypatch.setattr(text, "_OPENING_CELLS", 8)
+    monkeypatch.setattr(text, "_OPENING_CHARACTERS", 20)
+    (tmp_path / "a.csv").write_text("id,a,b\n" + "".join(f"s{i},{i},{2 * i}\n" for i in range(60)))
+    table = read_table(tmp_path / "a.csv")
+    np.testing.assert_array_equal(table.values[:, 1], 2 * np.arange(60))
+    assert table.feature_names == ["a", "b"] and table.sample_names[59] == "s59"
+
+
+# --- Out of the folder ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["../secret", "/secret", "..\\secret", "a/../../secret"])
+def test_names_in_an_npz_do_not_name_files(tmp_path, name):
+    """Nothing is unpacked to disk: such names are but keys."""
+    (tmp_path / "inside").mkdir()
+    np.save(tmp_path / "secret.npy", X)
+    np.savez(tmp_path / "inside" / "a.npz", X=2 * X)
+    with zipfile.ZipFile(tmp_path / "inside" / "b.npz", "w") as archive:
+        archive.writestr(f"{name}.npy", zipfile.ZipFile(tmp_path / "inside" / "a.npz").read("X.npy"))
+    before = sorted(tmp_path.rglob("*"))
+    np.testing.assert_array_equal(read_table(tmp_path / "inside" / "b.npz").values, 2 * X)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("key", ["../secret", "/secret", "a/../../secret", "./../secret"])
+def test_arrays_outside_of_a_zarr_group_are_not_read(tmp_path, zarr_format, key):
+    """Metadata of a group may list arrays, and those may be anywhere."""
+    zarr = pytest.importorskip("zarr")
+    zarr.create_array(tmp_path / "secret", data=X, zarr_format=zarr_format)
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=zarr_format)
+    group.create_array("Y", data=2 * X)
+    if zarr_format == 3:
+        array = json.loads((tmp_path / "secret" / "zarr.json").read_text())
+        metadata = json.loads((tmp_path / "a.zarr" / "zarr.json").read_text())
+        metadata["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": {key: array}}
+        (tmp_path / "a.zarr" / "zarr.json").write_text(json.dumps(metadata))
+    else:
+        array = json.loads((tmp_path / "secret" / ".zarray").read_text())
+        metadata = {".zgroup": {"zarr_format": 2}, f"{key}/.zarray": array}
+        consolidated = {"zarr_consolidated_format": 1, "metadata": metadata}
+        (tmp_path / "a.zarr" / ".zmetadata").write_text(json.dumps(consolidated))
+    np.testing.assert_array_equal(read_table(tmp_path / "a.zarr").values, 2 * X)
+    refused(tmp_path / "a.zarr", key=key)
+
+
+def test_arrays_outside_of_a_group_in_a_zarr_group_are_not_read(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    zarr.create_array(tmp_path / "secret", data=X)
+    zarr.open_group(tmp_path / "a.zarr", mode="w").create_group("g")
+    array = json.loads((tmp_path / "secret" / "zarr.json").read_text())
+    inner = tmp_path / "a.zarr" / "g" / "zarr.json"
+    listed = {"kind": "inline", "must_understand": False, "metadata": {"../../secret": array}}
+    inner.write_text(json.dumps(json.loads(inner.read_text()) | {"consolidated_metadata": listed}))
+    refused(tmp_path / "a.zarr", "no arrays")
+
+
+def test_names_in_a_zipped_zarr_do_not_name_files(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    (tmp_path / "inside").mkdir()
+    zarr.create_array(tmp_path / "secret", data=X, zarr_format=2)
+    with zipfile.ZipFile(tmp_path / "inside" / "a.zarr", "w") as archive:
+        archive.writestr(".zgroup", json.dumps({"zarr_format": 2}))
+        archive.writestr("../../secret/.zarray", (tmp_path / "secret" / ".zarray").read_text())
+    refused(tmp_path / "inside" / "a.zarr")
+
+
+def test_links_to_folders_in_zarr_are_refused(tmp_path):
+    """One that leads back to a folder that it is in has no end."""
+    group = pytest.importorskip("zarr").open_group(tmp_path / "a.zarr", mode="w")
+    group.create_array("X", data=X)
+    (tmp_path / "a.zarr" / "loop").symlink_to(tmp_path / "a.zarr")
+    refused(tmp_path / "a.zarr", "loop is a link to a folder")
+
+
+@pytest.mark.parametrize("where", ["a.zarr/0.0", "a.zarr/.zattrs", "images/b.png"])
+def test_pipes_in_folders_are_refused_and_not_waited_for(tmp_path, where):
+    pytest.importorskip("zarr").create_array(tmp_path / "a.zarr", data=X, zarr_format=2)
+    (tmp_path / "images").mkdir()
+    pytest.importorskip("PIL.Image").fromarray(np.zeros((3, 3), np.uint8)).save(tmp_path / "images" / "a.png")
+    (tmp_path / where).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / where)
+    refused((tmp_path / where).parent, "neither a file nor a folder")
+
+
+def test_links_to_nothing_are_refused(tmp_path):
+    pytest.importorskip("PIL")
+    (tmp_path / "a.png").symlink_to(tmp_path / "b.png")
+    refused(tmp_path, "neither a file nor a folder")
+
+
+# --- What errors say --------------------------------------------------------------------------------------------------
+
+
+def test_errors_show_no_control_characters_of_a_file(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        for name in ("\x1b[2J\rall is well", "b\u202e"):
+            archive.writestr(f"{name}.npy", b"\x93NUMPY\x01\x00")
+    (tmp_path / "b.csv").write_text("a\x1b[2J,b\nx,y\nz,w\n")
+    os.mkdir(tmp_path / "c")
+    (tmp_path / "c" / "\x1b[2J.png").write_bytes(b"nothing")
+    np.savez(tmp_path / "d.npz", **{"\x1b[2J": X, "Y": X})
+    for name in ("a.npz", "b.csv", "c", "d.npz"):
+        assert refused(tmp_path / name).isprintable()
+
+
+def test_errors_stay_short_however_long_names_are(tmp_path):
+    np.savez(tmp_path / "a.npz", **{letter * 60_000: X for letter in "abc"})
+    (tmp_path / "b.csv").write_text("id," + "b" * 60_000 + "\nx,y\nz,1\n")
+    np.save(tmp_path / "c.npy", np.zeros((2, 2), [(f"field{i}", float) for i in range(100)]))
+    for name in ("a.npz", "b.csv", "c.npy"):
+        assert len(refused(tmp_path / name)) < 1000 + len(str(tmp_path))
+
+
+@pytest.mark.parametrize("path", ["a" * 5000, "~nobody-of-this-name/a.csv", "a\0b.csv"])
+def test_names_that_no_file_has_are_not_found(path):
+    with pytest.raises(FileNotFoundError, match="no file or folder"):
+        read_table(path)
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, "8GB", 1.5])
+def test_limit_must_be_a_positive_integer(tmp_path, limit):
+    np.save(tmp_path / "a.npy", X)
+    with pytest.raises(ValueError, match="max_bytes must be a positive integer"):
+        read_table(tmp_path / "a.npy", max_bytes=limit)
+    assert read_table(tmp_path / "a.npy", max_bytes=np.int64(240)).values.shape == X.shape
+
+
+def test_nested_names_of_parquet_are_refused(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"id": [[1, 2], [3]], "a": [1.0, 2.0]}), tmp_path / "a.parquet")
+    refused(tmp_path / "a.parquet", "column 'id' is of type list")
+
+
+def test_names_of_parquet_of_all_kinds_come_back(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    days = pa.array(np.array(["2020-01-01", "2020-01-02", "2020-01-01"], "M8[D]"))
+    pq.write_table(pa.table({"day": days, "a": [1.0, 2.0, 3.0]}), tmp_path / "a.parquet")
+    assert read_table(tmp_path / "a.parquet").sample_names == ["2020-01-01", "2020-01-02", "2020-01-01"]
+    pd = pytest.importorskip("pandas")
+    index = pd.MultiIndex.from_tuples([("x", 1), ("x", 2), ("y", 1)], names=["letter", "number"])
+    pd.DataFrame({"a": [1.0, 2.0, 3.0]}, index=index).to_parquet(tmp_path / "b.parquet")
+    assert read_table(tmp_path / "b.parquet").sample_names == ["x / 1", "x / 2", "y / 1"]
+
+
+def test_limits_are_what_the_guide_says():
+    """The numbers in docs/guide/files.md."""
+    assert (text._MAX_ROW, zarr_stores._MAX_METADATA, parquet._MAX_NAMES) == (2**26, 2**26, 2**28)
+    assert matlab._MAX_NAME == 1024 and ".eps" not in images.IMAGE_SUFFIXES
