@@ -143,7 +143,7 @@ def test_code_on_a_page_runs_and_prints_what_is_shown(path, tmp_path, monkeypatc
 
 def test_every_guide_has_code_unless_it_is_about_something_else():
     without = {page.stem for page in DOCS.glob("guide/*.md") if not blocks(page)}
-    assert without == {"index", "command_line", "gpu"}
+    assert without == {"index", "command_line"}
 
 
 # --- What pages name --------------------------------------------------------------------------------------------------

@@ -383,10 +383,10 @@ def test_a_missing_extra_is_named(monkeypatch, tmp_path, module, hidden):
 
 
 def test_a_report_changes_no_setting_and_opens_no_window():
-    before = dict(matplotlib.rcParams)
+    before, windows = dict(matplotlib.rcParams), plt.get_fignums()
     page.render(*fitted())
     assert dict(matplotlib.rcParams) == before
-    assert plt.get_fignums() == []
+    assert plt.get_fignums() == windows
 
 
 def test_a_notebook_shows_parameters_before_the_fit_and_the_outcome_afterwards():

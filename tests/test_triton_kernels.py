@@ -1,14 +1,10 @@
 """The Triton kernels are twins of the reference: in Triton's interpreter on the CPU, as themselves on a CUDA GPU."""
 
-import os
-
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 ON_GPU = torch.cuda.is_available()
-if not ON_GPU:
-    os.environ["TRITON_INTERPRET"] = "1"  # before the kernels are made
 triton = pytest.importorskip("triton")
 
 from robustnmf.arrays import to_host  # noqa: E402

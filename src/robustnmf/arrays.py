@@ -34,7 +34,7 @@ def zip_blocks(blocks: Sequence[Blocks | None]) -> list[tuple[Any, ...]]:
 
 def is_foreign(X: Any) -> bool:
     """Return whether X is an array of another library than NumPy, such as a tensor of Torch."""
-    return not isinstance(X, np.ndarray | np.generic) and array_api_compat.is_array_api_obj(X)
+    return not isinstance(X, np.ndarray | np.generic | type) and array_api_compat.is_array_api_obj(X)
 
 
 def is_on_host(X: Any) -> bool:

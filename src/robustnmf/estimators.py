@@ -473,9 +473,9 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             codes, about = self._encode_and_describe(data, engine)
             replaced = about.outliers if data.M is None else about.outliers | (data.M == 0)
             rows = (engine.split(array, like=engine.split(data.X)) for array in (replaced, codes, data.X))
-            cleaned = engine.xp.empty_like(data.X)
+            cleaned = engine.xp.empty_like(data.X, dtype=engine.xp.result_type(codes.dtype, data.X.dtype))
             targets = (engine.split(cleaned, like=engine.split(data.X)),)
-            engine.fill(targets, _cleaned, *rows, components=engine.place(self.components_, data.X.dtype))
+            engine.fill(targets, _cleaned, *rows, components=engine.place(self.components_, codes.dtype))
             return like(X, cleaned)
 
     def outlier_mask(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:

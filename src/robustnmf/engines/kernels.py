@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from robustnmf.engines.judging import judging_features
 from robustnmf.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface, Squared, Truncated
-from robustnmf.solvers.shared_gram import judging_features
 
 # Rows are worked on by tiles whose residuals and weights stay in the cache.
 TILE_ENTRIES = 2**15

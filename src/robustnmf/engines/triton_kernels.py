@@ -25,9 +25,8 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from robustnmf.engines.cuda_descent import kernel_for
+from robustnmf.engines.judging import judging_features, judging_samples
 from robustnmf.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface, Squared, Truncated
-from robustnmf.penalties import Penalty
-from robustnmf.solvers.shared_gram import judging_features, judging_samples
 
 # How `_weigh` computes the weight of a ratio; `robustnmf.losses` has the formulas.
 _FORMS: dict[type, Any] = {
@@ -367,7 +366,7 @@ class Kernels:
         hidden: Sequence[Any] | None,
         W: Any,
         Ht: Sequence[Any],
-        penalties: tuple[Penalty | None, Penalty | None],
+        penalties: tuple[Any, Any],
         fixed: int,
         rule: Rule,
         sweeps: int,
@@ -376,7 +375,7 @@ class Kernels:
 
         Parameters
         ----------
-        penalties : of the codes, and of the basis.
+        penalties : (linear (r,), ridge) of the codes, and of the basis; None for none.
         """
         gaps = hidden is not None
         if hidden is not None:
@@ -598,18 +597,19 @@ def _sweep(
     W: Any,
     Ht: Sequence[Any],
     rule: Rule,
-    penalties: tuple[Penalty | None, Penalty | None],
+    penalties: tuple[Any, Any],
     fixed: int,
     sweeps: int,
     gaps: bool,
 ) -> tuple[Any, list[Any]]:
     """Improve the codes of all blocks, then the basis."""
     samples = [_Data(Y, m, rule.scale, rule.cut, gaps=gaps) for Y, m in zip(V, M, strict=True)]
-    on_codes, on_basis = (net or Penalty(torch.zeros_like(W[0])) for net in penalties)
+    nothing = (torch.zeros_like(W[0]), 0.0)
+    (linear, ridge), (basis_linear, basis_ridge) = (penalty or nothing for penalty in penalties)
     precision = _precision(len(W), sum(len(Y) for Y in V))
     of_W, gram, how = _parts(W, precision), W.T @ W, judging_features(V[0].shape[1])
     improved = [
-        _half_step([data], X, [of_W], gram, data, of_W, how, rule, *on_codes, sweeps)
+        _half_step([data], X, [of_W], gram, data, of_W, how, rule, linear, ridge, sweeps)
         for data, X in zip(samples, Ht, strict=True)
     ]
     codes, of_codes = (list(found) for found in zip(*improved, strict=True))
@@ -621,9 +621,8 @@ def _sweep(
     of_judges = torch.cat([parts[:, rows] for parts, rows in zip(of_codes, judges, strict=True)], dim=1)
     everyone = (of_judges.shape[1],) * 3
     features = [data.transposed for data in samples]
-    new, _ = _half_step(
-        features, W, of_codes, gram, judged.transposed, of_judges, everyone, rule, *on_basis, sweeps, fixed
-    )
+    known = (basis_linear, basis_ridge, sweeps, fixed)
+    new, _ = _half_step(features, W, of_codes, gram, judged.transposed, of_judges, everyone, rule, *known)
     return new, codes
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from robustnmf.arrays import Array, Blocks, Namespace, device
+from robustnmf.engines.judging import judging_samples
 from robustnmf.engines.protocol import Engine
 from robustnmf.heldout import without
 from robustnmf.penalties import Penalties, Penalty
 from robustnmf.solvers.problem import Problem
-from robustnmf.solvers.shared_gram import SharedGram, advance, judging_samples, propose
+from robustnmf.solvers.shared_gram import SharedGram, advance, propose
 from robustnmf.weighting import Weighting
 
 

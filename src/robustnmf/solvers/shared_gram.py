@@ -4,13 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from robustnmf.arrays import Array, Namespace, device
+from robustnmf.engines.judging import judging_features
 from robustnmf.engines.protocol import Engine
 from robustnmf.solvers.problem import Problem
-
-# A step of the basis is judged by all samples, or by so many that are evenly spread.
-MOST_JUDGES = 256
-# A step of a code is judged by all entries of its sample if there are no more than so many, else by some, in runs.
-ALL_JUDGE, SOME_JUDGE, RUN = 1024, 512, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +45,6 @@ class SharedGram:
         move = propose(G, descent, curvature + ridge, X0, self.max_iter, engine)
         bend = _bend(A, Q, move, curvature, xp) + ridge * xp.sum(move * move, axis=1)
         return advance(X0, move, descent, bend, xp)
-
-
-def judging_samples(n: int) -> int:
-    """Return by which of n samples a step of the basis is judged: every so many."""
-    return -(-n // MOST_JUDGES)
-
-
-def judging_features(p: int) -> tuple[int, int, int]:
-    """Return by which of p entries of a sample a step of its code is judged: (run, skip, count).
-
-    By all, or in very wide data by `count` in `run` consecutive ones of every `skip`, which memory gives up together.
-    """
-    if p <= ALL_JUDGE:
-        return p, p, p
-    skip = p // (SOME_JUDGE // RUN)
-    return RUN, skip - skip % RUN, SOME_JUDGE
 
 
 def _bend(A: Array, Q: Array | None, move: Array, curvature: Array, xp: Namespace) -> Array:
