@@ -276,8 +276,7 @@ def test_strict_tells_of_warnings_by_its_exit_code(tmp_path, values):
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU")
 def test_a_device_that_is_not_there_is_an_error_in_one_line(table):
-    done = run(
-        "fit", table, "-k", 2, "--missing-value", -999, "--device", "cuda", "-o", "gpu", folder=table.parent, code=1
-    )
+    options = ("-k", 2, "--missing-value", -999, "--device", "cuda", "-o", "gpu")
+    done = run("fit", table, *options, folder=table.parent, code=2)
     assert "needs a CUDA GPU" in done.stderr
     assert not (table.parent / "gpu").exists()

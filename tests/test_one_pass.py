@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from robustnmf.engines import NumPyEngine
+from robustnmf.engines.judging import MOST_JUDGES
 from robustnmf.engines.kernels import histogram, rule_of
 from robustnmf.halfquadratic import Method, half_step, sweep
 from robustnmf.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface, SampleNorm, Squared, Truncated
@@ -11,7 +12,6 @@ from robustnmf.outliers import NoRejection
 from robustnmf.penalties import Penalties
 from robustnmf.scales import FixedScale
 from robustnmf.solvers import SharedGram, one_pass
-from robustnmf.solvers.shared_gram import MOST_JUDGES
 from robustnmf.weighting import Weighting
 
 LOSSES = [
