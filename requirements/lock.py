@@ -32,6 +32,8 @@ PERMISSIVE = (
     "UNLICENSE",
     "CC0",
 )
+# What only some builds of Torch bring along, for a GPU, under licences of their maker.
+OF_A_BUILD = ("nvidia-", "cuda-")
 
 
 def declared() -> list[Requirement]:
@@ -47,7 +49,7 @@ def needed() -> dict[str, str]:
     seen = set()
     while waiting:
         name, extras = waiting.pop()
-        if (canonicalize_name(name), extras) in seen:
+        if (canonicalize_name(name), extras) in seen or name.startswith(OF_A_BUILD):
             continue
         seen.add((canonicalize_name(name), extras))
         found[canonicalize_name(name)] = metadata.version(name)
