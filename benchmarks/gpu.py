@@ -292,6 +292,7 @@ def streaming(gigabytes: float = 16.0):
     W, H = start(len(X), m, r)
     method = Method(Cauchy(), FixedScale(SCALE), NoRejection(), SharedGram())
     parts = {"solver": method.solver, "penalties": NO_PENALTIES, "fixed": 0, "engine": engine}
+    torch.cuda.reset_peak_memory_stats()
     with engine.running():
         V = engine.split(X)
         Ht = engine.split(H, like=V)
@@ -318,7 +319,7 @@ def streaming(gigabytes: float = 16.0):
     yield f"| a sweep of what is on the device already, as many times | {working:.2f} |"
     yield f"| a sweep over all of it | {whole:.2f} |"
     yield f"\nOf the shorter of the two, {100 * (copying + working - whole) / min(copying, working):.0f} % is hidden. "
-    yield f"Most memory of the device that was ever allocated, data for the comparison included: {most:.1f} GiB.\n"
+    yield f"Most memory of the device, a block for the comparison included: {most:.1f} GiB.\n"
 
 
 if __name__ == "__main__":
