@@ -563,7 +563,7 @@ def test_one_pass_over_the_data_by_hand(level, weighted, fixed, penalised, monke
 def test_constants_of_the_one_pass():
     assert (judging.MOST_JUDGES, numpy_engine.ROWS) == (256, 256)
     for n, judges in ((100, 100), (256, 256), (257, 129), (1000, 250)):
-        assert len(one_pass._judges([n])[0]) == judges
+        assert len(range(n)[judging.judging_rows([n])[0]]) == judges
 
 
 def test_rules_that_kernels_understand():

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from robustnmf.engines import NumPyEngine
-from robustnmf.engines.judging import MOST_JUDGES
+from robustnmf.engines.judging import MOST_JUDGES, judging_rows
 from robustnmf.engines.kernels import histogram, rule_of
 from robustnmf.halfquadratic import Method, half_step, sweep
 from robustnmf.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface, SampleNorm, Squared, Truncated
 from robustnmf.outliers import NoRejection
 from robustnmf.penalties import Penalties
 from robustnmf.scales import FixedScale
-from robustnmf.solvers import SharedGram, one_pass
+from robustnmf.solvers import SharedGram
 from robustnmf.weighting import Weighting
 
 LOSSES = [
@@ -156,8 +156,9 @@ def test_arrays_of_any_layout_give_the_same():
 
 def test_judges_are_evenly_spread_and_few():
     for n in (1, 5, MOST_JUDGES, MOST_JUDGES + 1, 10_000):
-        judges = one_pass._judges([n])[0]
-        first, *others = one_pass._judges([n // 3, n - n // 3 - n // 2, n // 2])
+        lengths = [n // 3, n - n // 3 - n // 2, n // 2]
+        judges = np.arange(n)[judging_rows([n])[0]]
+        first, *others = (np.arange(k)[rows] for k, rows in zip(lengths, judging_rows(lengths), strict=True))
         assert np.concatenate([first, others[0] + n // 3, others[1] + n - n // 2]).tolist() == judges.tolist()
         assert judges.size <= MOST_JUDGES
         assert judges.size > min(n, MOST_JUDGES) // 2

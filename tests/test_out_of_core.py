@@ -459,3 +459,10 @@ def test_fingerprints_tell_data_apart_and_do_not_depend_on_threads():
         others = [data_fingerprint(engine.split(x), None, engine) for x in (X[::-1], X + 1e-12, X[:, ::-1])]
         assert len({here, *others}) == 4
         assert data_fingerprint(V, V, engine) != here
+
+
+def test_batches_must_be_in_memory(tmp_path):
+    np.save(tmp_path / "x.npy", np.ones((20, 5)))
+    batch = np.load(tmp_path / "x.npy", mmap_mode="r")
+    with pytest.raises(IncompatibleError, match="batches in memory"):
+        RobustNMF(1, engine="stream").partial_fit(batch)

@@ -146,3 +146,28 @@ def test_large_data_are_close_to_numpy(shape, rank):
     found = swept(triton_engine(), np.float32, X, W, H, loss=Cauchy(), cut=float(rank))
     for ours, theirs in zip(found, expected, strict=True):
         assert np.linalg.norm(ours - theirs) < 0.02 * np.linalg.norm(theirs)
+
+
+def test_a_graph_is_recorded_only_of_data_that_stay():
+    """Rules for images make new weights in every iteration; a graph would go on reading the old ones."""
+    kernels = triton_engine()._kernels
+    V, M, other = (torch.ones(2, device=kernels.device) for _ in range(3))
+    assert [kernels._stays(data) for data in ((V, M), (V, M), (V, other), (V, other), (V, None), (V,))] == [
+        *(False, True, False, True, False, False)
+    ]
+
+
+@pytest.mark.skipif(not ON_GPU, reason="graphs are CUDA's")
+def test_new_weights_are_seen_by_the_next_sweep():
+    X, W, H = (a.astype(np.float32) for a in factors())
+    engine, weighting = triton_engine(), Weighting(Cauchy(), 0.3)
+    V, W, Ht = engine.split(X), engine.place(W), [engine.place(H)]
+    parts = {"weighting": weighting, "solver": SharedGram(), "penalties": NO_PENALTIES, "fixed": 0, "engine": engine}
+    ones = [torch.ones_like(V[0])]
+    with engine.running():
+        first = [one_pass.sweep(V, ones, None, W, Ht, **parts)[0] for _ in range(3)][-1]
+        halves = [(torch.rand_like(V[0]) < 0.5).float()]
+        second = one_pass.sweep(V, halves, None, W, Ht, **parts)[0]
+        assert not torch.allclose(first, second)
+        expected = one_pass.sweep(V, halves, None, W, Ht, **parts | {"engine": triton_engine()})[0]
+    torch.testing.assert_close(second, expected)

@@ -32,6 +32,11 @@ def zip_blocks(blocks: Sequence[Blocks | None]) -> list[tuple[Any, ...]]:
     return list(zip(*([None] * n_blocks if b is None else b for b in blocks), strict=True))
 
 
+def add(total: Any, part: Any) -> Any:
+    """Return the sum of two numbers, arrays, or tuples of them."""
+    return tuple(a + b for a, b in zip(total, part, strict=True)) if isinstance(total, tuple) else total + part
+
+
 def is_foreign(X: Any) -> bool:
     """Return whether X is an array of another library than NumPy, such as a tensor of Torch."""
     return not isinstance(X, np.ndarray | np.generic | type) and array_api_compat.is_array_api_obj(X)

@@ -282,6 +282,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             components[: len(known)] = known
             weighting = result.state.weighting
             basis = Basis(basis_of(components, noise), code, weighting, parts.penalties, result.code_sweeps)
+            basis = basis.placed(engine.place)
             Ht, about = self._describe(data, basis, engine, may_overwrite=data.X is not given.X)
             basis = basis.placed(to_host)
             if is_on_host(X):
@@ -400,6 +401,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         parts = self._check_parameters()
         if parts.loss.group == "sample" or parts.algorithm is take_start or isinstance(parts.solver, LossSolver):
             raise IncompatibleError(f"Method {self.method!r} cannot learn from batches; 'truncated-cauchy' can.")
+        if is_out_of_core(X, self.engine):
+            raise IncompatibleError("partial_fit learns from batches in memory: pass X block by block, or use fit.")
         if not hasattr(self, "components_"):
             self.fit(X, weights=weights, uncertainties=uncertainties)
         with _unchanged_on_failure(self):  # a batch is small: it is worked on by the host wherever it comes from
@@ -472,10 +475,10 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             data = self._check_new(X, weights, uncertainties, engine)
             codes, about = self._encode_and_describe(data, engine)
             replaced = about.outliers if data.M is None else about.outliers | (data.M == 0)
-            rows = (engine.split(array, like=engine.split(data.X)) for array in (replaced, codes, data.X))
             cleaned = engine.xp.empty_like(data.X, dtype=engine.xp.result_type(codes.dtype, data.X.dtype))
-            targets = (engine.split(cleaned, like=engine.split(data.X)),)
-            engine.fill(targets, _cleaned, *rows, components=engine.place(self.components_, codes.dtype))
+            V = engine.split(data.X)
+            target, *others = (engine.split(array, like=V) for array in (cleaned, replaced, codes))
+            engine.fill((target,), _cleaned, *others, V, components=engine.place(self.components_, codes.dtype))
             return like(X, cleaned)
 
     def outlier_mask(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
@@ -710,7 +713,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
         If the data `may_overwrite` itself, the weights take its place: it can be as large as memory allows.
         """
-        xp, basis = engine.xp, basis.placed(engine.place)
+        xp = engine.xp
         V, M = data.blocks(engine)
         Ht = basis.encode(V, M, engine, **self._encoding_limits())
         weights = data.X if may_overwrite else xp.empty_like(data.X)

@@ -20,7 +20,8 @@ def engine_for(X: Any, engine: str = "auto", device: Any = None) -> Any:
     Parameters
     ----------
     engine : {"auto", "numpy", "torch"}
-        "auto" is Torch for data on a GPU and for a `device` other than the CPU, else NumPy.
+        "auto" is Torch for data on a GPU and for a `device` other than the CPU, else NumPy. The others of `ENGINES` are
+        for data that is not in memory.
     device : str or None
         Where the work is done: "cpu", "cuda", "cuda:1", "mps". None is where X is.
     """

@@ -26,7 +26,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from robustnmf.arrays import Array, Blocks, Namespace, zip_blocks
+from robustnmf.arrays import Array, Blocks, Namespace, add, zip_blocks
 from robustnmf.engines import counting
 from robustnmf.engines.lazy import (
     ComputedBlock,
@@ -41,7 +41,7 @@ from robustnmf.engines.lazy import (
     resolve,
     same,
 )
-from robustnmf.engines.numpy_engine import NumPyEngine, _add, _single_threaded_blas
+from robustnmf.engines.numpy_engine import NumPyEngine, _single_threaded_blas
 from robustnmf.engines.sources import BLOCK_BYTES, FileRows, Rows, cuts_like, optional, sources
 from robustnmf.engines.streaming_engine import check_gathered
 
@@ -639,7 +639,7 @@ def _map_and_sum_over_blocks(task: _Task, held: list[Any]) -> tuple[list[Any], l
     kept, total = [], None
     for result, part in task.results(held):
         kept.append(result)
-        total = part if total is None else _add(total, part)
+        total = part if total is None else add(total, part)
     return kept, _report(kept), total
 
 
@@ -666,7 +666,7 @@ def _add_up(parts: Any, _: Any = None) -> Any:
     """Return the sum of numbers, arrays, or tuples of them, in their order."""
     total = None
     for part in parts:
-        total = part if total is None else _add(total, part)
+        total = part if total is None else add(total, part)
     return total
 
 

@@ -1,14 +1,18 @@
 """Which entries judge a step: whether the objective rises along it is told by some of many."""
 
+from collections.abc import Sequence
+from itertools import accumulate
+
 # A step of the basis is judged by all samples, or by so many that are evenly spread.
 MOST_JUDGES = 256
 # A step of a code is judged by all entries of its sample if there are no more than so many, else by some, in runs.
 ALL_JUDGE, SOME_JUDGE, RUN = 1024, 512, 16
 
 
-def judging_samples(n: int) -> int:
-    """Return by which of n samples a step of the basis is judged: every so many."""
-    return -(-n // MOST_JUDGES)
+def judging_rows(lengths: Sequence[int]) -> list[slice]:
+    """Return which rows judge a step of the basis, in blocks of these lengths."""
+    every = -(-sum(lengths) // MOST_JUDGES)
+    return [slice(-first % every, None, every) for first in accumulate([0, *lengths[:-1]])]
 
 
 def judging_features(p: int) -> tuple[int, int, int]:

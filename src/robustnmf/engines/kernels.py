@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from robustnmf.engines.judging import judging_features
-from robustnmf.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface, Squared, Truncated
+from robustnmf.engines.rules import CAUCHY, CORRENTROPY, HUBER, ROUNDED, Rule, form_of
 
 # Rows are worked on by tiles whose residuals and weights stay in the cache.
 TILE_ENTRIES = 2**15
@@ -214,23 +214,6 @@ def _propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int) -> Any
 propose = _contiguous(_propose)
 
 
-# How `_reweight` computes the weight of a squared ratio; `robustnmf.losses` has the formulas.
-SQUARED, CAUCHY, HUBER, ROUNDED, CORRENTROPY = range(5)
-
-
-class Rule(NamedTuple):
-    """How residuals become weights."""
-
-    form: int
-    constant: float
-    scale: Any
-    """(B,)."""
-    cut: Any
-    """Magnitudes beyond which the weight is zero, (p,),"""
-    reach: float
-    """and ratios to the scale."""
-
-
 class Shared(NamedTuple):
     """What all rows of Y ~ X A' have in common."""
 
@@ -269,25 +252,13 @@ def rule_of(loss: Any, scale: Any, cut: Any, Y: Any, rank: int) -> Rule | None:
     cut : None, or thresholds (p,).
     rank : any will do.
     """
-    cap = inf
-    if isinstance(loss, Truncated):
-        loss, cap = loss.loss, loss.cap
-    if type(loss) not in _FORMS or np.ndim(cut) > 1:
+    form = form_of(loss)
+    if form is None or np.ndim(cut) > 1:
         return None
-    form, constant = _FORMS[type(loss)](loss)
     n_rows, p = Y.shape
     cut = inf if cut is None else cut
-    return Rule(form, constant, _spread(np.ravel(scale), n_rows, Y.dtype), _spread(cut, p, Y.dtype), sqrt(cap))
-
-
-_FORMS: dict[type, Callable[[Any], tuple[int, float]]] = {
-    Squared: lambda loss: (SQUARED, 0.0),
-    Cauchy: lambda loss: (CAUCHY, 0.0),
-    Huber: lambda loss: (HUBER, 0.0),
-    Absolute: lambda loss: (ROUNDED, loss.floor**2),
-    Hypersurface: lambda loss: (ROUNDED, 1.0),
-    Correntropy: lambda loss: (CORRENTROPY, 0.0),
-}
+    scales, cuts = _spread(np.ravel(scale), n_rows, Y.dtype), _spread(cut, p, Y.dtype)
+    return Rule(form.form, form.constant, scales, cuts, form.reach)
 
 
 def _spread(values: Any, n: int, dtype: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from robustnmf.arrays import Array, Blocks
+from robustnmf.arrays import Array, Blocks, zip_blocks
 
 Source: TypeAlias = Callable[[], Any]
 """Returns the arrays of a block; can be pickled, and returns the same whenever and wherever it is called."""
@@ -91,8 +91,7 @@ def computed_blocks(function: Callable[..., Any], blocks: Sequence[Blocks | None
     common = Shared(shared)
     lists: dict[int | None, list[ComputedBlock]] = {}
     n_parts: int | None = function.n_parts  # type: ignore[attr-defined]
-    n_blocks = next(len(b) for b in blocks if b is not None)
-    for arguments in zip(*([None] * n_blocks if b is None else b for b in blocks), strict=True):
+    for arguments in zip_blocks(blocks):
         call, first = Call(function, arguments, common), next(a for a in arguments if a is not None)
         dtype = np.dtype(shared.get("dtype", first.dtype))
         for part in [None] if n_parts is None else range(n_parts):

@@ -18,7 +18,7 @@ import array_api_compat.numpy as xp
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from robustnmf.arrays import Array, Blocks, Namespace, transposed, zip_blocks
+from robustnmf.arrays import Array, Blocks, Namespace, add, transposed, zip_blocks
 from robustnmf.engines.cuts import cuts_of
 from robustnmf.engines.lazy import resolve
 
@@ -153,14 +153,14 @@ class NumPyEngine:
             for i in range(start, end):
                 kept, part = function(*arguments[i], **shared, xp=xp)
                 mapped.append(kept)
-                total = part if total is None else _add(total, part)
+                total = part if total is None else add(total, part)
             return mapped, total
 
         n_runs = min(len(arguments), MOST_SUMS)
         ends = [len(arguments) * (i + 1) // n_runs for i in range(n_runs)]
         results = self._each(run, list(zip([0, *ends[:-1]], ends, strict=True)))
         return transposed([kept for mapped, _ in results for kept in mapped]), reduce(
-            _add, [part for _, part in results]
+            add, [part for _, part in results]
         )
 
     def quantile(self, A: Blocks, M: Blocks | None, q: float, *, axis: Literal["feature"] | None = None) -> Array:
@@ -262,11 +262,6 @@ class _SingleThreadedBlas:
 
 
 _single_threaded_blas = _SingleThreadedBlas()
-
-
-def _add(total: Any, part: Any) -> Any:
-    """Return the sum of two numbers, arrays, or tuples of them."""
-    return tuple(map(np.add, total, part)) if isinstance(total, tuple) else np.add(total, part)
 
 
 def _feature_rows(blocks: Blocks, cut: slice) -> Array:

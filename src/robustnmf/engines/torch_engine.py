@@ -18,7 +18,7 @@ import array_api_compat.torch as xp
 import numpy as np
 import torch
 
-from robustnmf.arrays import Array, Blocks, Namespace, is_foreign, is_on_host, transposed, zip_blocks
+from robustnmf.arrays import Array, Blocks, Namespace, add, is_foreign, is_on_host, transposed, zip_blocks
 from robustnmf.engines.cuts import cuts_of
 from robustnmf.engines.lazy import resolve
 
@@ -182,7 +182,7 @@ class TorchEngine:
     def map_and_sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> tuple[Any, Any]:
         """Apply the function to every block, keep the first of its results and add up the second."""
         results = [function(*block, **shared, xp=self.xp) for block in self._arriving(zip_blocks(blocks))]
-        return transposed([kept for kept, _ in results]), reduce(_add, [part for _, part in results])
+        return transposed([kept for kept, _ in results]), reduce(add, [part for _, part in results])
 
     def quantile(self, A: Blocks, M: Blocks | None, q: float, *, axis: Literal["feature"] | None = None) -> Array:
         """Return an exact weighted quantile of non-negative entries, by bisection: nothing is sorted or gathered.
@@ -241,9 +241,8 @@ class TorchEngine:
             self._pinned.append(X.data_ptr())
 
     def _unpin(self) -> None:
-        torch_runtime = torch.cuda.cudart() if self._pinned else None
         while self._pinned:
-            torch_runtime.cudaHostUnregister(self._pinned.pop())  # type: ignore[union-attr]
+            torch.cuda.cudart().cudaHostUnregister(self._pinned.pop())
 
     def _arriving(self, arguments: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         """Yield the arguments with tensors of the host on the device, the next being copied while one is worked on."""
@@ -321,11 +320,6 @@ def _kernels_for(device: torch.device) -> Any:
     except ImportError:
         return None
     return Kernels(device)
-
-
-def _add(total: Any, part: Any) -> Any:
-    """Return the sum of two numbers, tensors, or tuples of them."""
-    return tuple(a + b for a, b in zip(total, part, strict=True)) if isinstance(total, tuple) else total + part
 
 
 def _bits(values: Array) -> Array:

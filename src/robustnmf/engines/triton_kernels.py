@@ -2,21 +2,20 @@
 
 Both half-steps of `robustnmf.solvers.one_pass` are one function here, called with the roles exchanged: rows are samples
 and X their codes, or rows are features and X the basis. One kernel passes over the data and sums up, for every row,
-descent and curvature; residuals and weights never leave the registers. A second kernel makes of them a step of
-coordinate descent, judges it by some entries, and shortens it where the objective would rise. So an iteration reads the
-data twice.
+descent and curvature; residuals and weights never leave the registers. Others make of them a step of coordinate
+descent, judge it by some entries, and shorten it where the objective would rise. So an iteration reads the data twice,
+and some of it once more.
 
 Sums over the data are split between programs and added up in a fixed order: the same data give the same bits.
 
 Precision: residuals come from products of factors split into two bfloat16 numbers each, of which three of four products
 are kept, good to 2e-5 of the reconstruction; descent and curvature from weights and residuals rounded to bfloat16,
-which are averages over so many entries that this does not show.
+which are averages over so many entries that this does not show. Where there are few, all is single precision.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
-from math import ceil, inf, sqrt
+from math import ceil, inf
 from typing import Any, NamedTuple
 
 import torch
@@ -25,18 +24,9 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from robustnmf.engines.cuda_descent import kernel_for
-from robustnmf.engines.judging import judging_features, judging_samples
-from robustnmf.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface, Squared, Truncated
+from robustnmf.engines.judging import judging_features, judging_rows
+from robustnmf.engines.rules import CAUCHY, CORRENTROPY, HUBER, ROUNDED, Rule, form_of
 
-# How `_weigh` computes the weight of a ratio; `robustnmf.losses` has the formulas.
-_FORMS: dict[type, Any] = {
-    Squared: lambda loss: (0, 0.0),
-    Cauchy: lambda loss: (1, 0.0),
-    Huber: lambda loss: (2, 0.0),
-    Absolute: lambda loss: (3, loss.floor**2),
-    Hypersurface: lambda loss: (3, 1.0),
-    Correntropy: lambda loss: (4, 0.0),
-}
 # With no more samples, or features, products are of single-precision numbers: rounding errors would not average out.
 PRECISE = 1024
 # Beyond this rank there are too few registers.
@@ -54,31 +44,21 @@ MOST_SPLITS = 40
 LONGEST_ROW = 2**15
 
 
-class Rule(NamedTuple):
-    """How residuals become weights, twin of ``robustnmf.engines.kernels.Rule``."""
-
-    form: int
-    constant: float
-    scale: Any
-    """(B,) or (1,)."""
-    cut: Any
-    """Magnitudes beyond which the weight is zero, (p,) or (1,),"""
-    reach: float
-    """and ratios to the scale."""
+_CAUCHY, _HUBER, _ROUNDED, _CORRENTROPY = map(tl.constexpr, (CAUCHY, HUBER, ROUNDED, CORRENTROPY))
 
 
 @triton.jit
 def _weigh(E, inverse, limit, reach, constant, FORM: tl.constexpr, CAPPED: tl.constexpr):  # type: ignore[no-untyped-def]
     """Return the weights of residuals E, of the shape of E; 0 for NaN."""
     ratio = E * inverse
-    if FORM == 1:
+    if FORM == _CAUCHY:
         root = tl.rsqrt(1.0 + ratio * ratio)  # an instruction of its own, as a division is not
         q = root * root
-    elif FORM == 2:
+    elif FORM == _HUBER:
         q = 1.0 / tl.maximum(tl.abs(ratio), 1.0)
-    elif FORM == 3:
+    elif FORM == _ROUNDED:
         q = 0.5 * tl.rsqrt(ratio * ratio + constant)
-    elif FORM == 4:
+    elif FORM == _CORRENTROPY:
         q = 0.5 * tl.exp(-0.5 * ratio * ratio)
     else:
         q = tl.full(E.shape, 1.0, tl.float32)
@@ -105,6 +85,16 @@ def _tile(Y, at, row, column, here, there, DESCRIBED: tl.constexpr, TRANSPOSED: 
     else:
         tile = tl.load(Y + at, mask=here[:, None] & there[None, :], other=0.0)
     return tile
+
+
+@triton.jit
+def _load_parts(A, rows, n_rows, there, RANK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return some rows of the high and low parts of a factor and of its squares, zero beyond its edge."""
+    at, mask = A + rows[:, None] * RANK + tl.arange(0, RANK)[None, :], there[:, None]
+    a = tl.load(at, mask=mask, other=0.0)
+    a_low = tl.load(at + n_rows * RANK, mask=mask, other=0.0)
+    squares = tl.load(at + 2 * n_rows * RANK, mask=mask, other=0.0)
+    return a, a_low, squares
 
 
 @triton.jit
@@ -145,10 +135,7 @@ def _accumulate(  # type: ignore[no-untyped-def]
             a_low = tl.reshape(A.load([1, start, 0]), (COLUMNS, RANK))
             squares = tl.reshape(A.load([2, start, 0]), (COLUMNS, RANK))
         else:
-            factor = A + columns[:, None] * RANK + k[None, :]
-            a = tl.load(factor, mask=there[:, None], other=0.0)
-            a_low = tl.load(factor + n_columns * RANK, mask=there[:, None], other=0.0)
-            squares = tl.load(factor + 2 * n_columns * RANK, mask=there[:, None], other=0.0)
+            a, a_low, squares = _load_parts(A, columns, n_columns, there, RANK)
         if CUTS_COLUMNS:
             limit = tl.load(cut + columns * cut_column_stride, mask=there, other=0.0)[None, :]
         else:
@@ -257,10 +244,7 @@ def _advance(  # type: ignore[no-untyped-def]
         there = (judges < n_judges) & (columns < n_columns)
         place = wide + columns.to(tl.int64)[None, :] * column_stride
         y = tl.load(Y + place, mask=here[:, None] & there[None, :], other=0.0)
-        factor = A_parts + columns[:, None] * RANK + k[None, :]
-        a = tl.load(factor, mask=there[:, None], other=0.0)
-        a_low = tl.load(factor + n_columns * RANK, mask=there[:, None], other=0.0)
-        squares = tl.load(factor + 2 * n_columns * RANK, mask=there[:, None], other=0.0)
+        a, a_low, squares = _load_parts(A_parts, columns, n_columns, there, RANK)
         if CUTS_COLUMNS:
             limit = tl.load(cut + columns * cut_column_stride, mask=there, other=0.0)[None, :]
         else:
@@ -327,26 +311,24 @@ class Kernels:
     veiled: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     """Data in which hidden entries are NaN, by the identity of their positions."""
     graphs: dict[Any, "_Graph"] = field(default_factory=dict)
+    last: tuple[Any, ...] = ()
+    """Data and weights of the last sweep."""
 
     def rule_of(self, loss: Any, scale: Any, cut: Any, Y: Any, rank: int) -> Rule | None:
         """Return the rule of a weighting for data Y (B, p), or None if kernels cannot follow it.
 
         They know some losses, single precision, and ranks up to `HIGHEST_RANK`; Y must be on their device.
         """
-        cap = inf
-        if isinstance(loss, Truncated):
-            loss, cap = loss.loss, loss.cap
-        flat = cut is None or cut.ndim < 2
+        form, flat = form_of(loss), cut is None or cut.ndim < 2
         fits = Y.dtype == torch.float32 and Y.device == self.device and rank <= HIGHEST_RANK
-        if type(loss) not in _FORMS or not flat or not fits:
+        if form is None or not flat or not fits:
             return None
-        form, constant = _FORMS[type(loss)](loss)
         if isinstance(scale, torch.Tensor):
             scale = scale.to(Y.dtype).reshape(-1)
         else:
             scale = torch.full((1,), float(scale), device=Y.device)
         cut = torch.full((1,), inf, device=Y.device) if cut is None else cut.reshape(-1)
-        return Rule(form, constant, scale, cut, sqrt(cap))
+        return Rule(form.form, form.constant, scale, cut, form.reach)
 
     def improve(self, Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int) -> Any:
         """Reweight and improve X in Y ~ X A'; twin of ``robustnmf.solvers.one_pass.improve``.
@@ -382,21 +364,20 @@ class Kernels:
             V = [self._veil(Y, positions) for Y, positions in zip(V, hidden, strict=True)]
         M = [None] * len(V) if M is None else M
         options = (penalties, fixed, sweeps, gaps)
-        if not V[0].is_cuda:
+        if not self._stays((*V, *M)) or not V[0].is_cuda:
             return _sweep(V, M, W, Ht, rule, *options)
-        key: tuple[Any, ...] = (
-            tuple(Y.data_ptr() for Y in V),
-            M[0] is None,
-            rule.form,
-            rule.constant,
-            rule.reach,
-            len(rule.cut),
-        )
-        key += (fixed, sweeps, W.shape, *(None if net is None else net.ridge for net in penalties))
+        key: tuple[Any, ...] = (*map(id, (*V, *M)), rule.form, rule.constant, rule.reach, len(rule.cut))
+        key += (fixed, sweeps, W.shape, *(None if penalty is None else penalty.ridge for penalty in penalties))
         graph = self.graphs.get(key)
         if graph is None:
             graph = self.graphs[key] = _Graph(V, M, W, Ht, rule, options)
         return graph(W, Ht, rule)
+
+    def _stays(self, data: tuple[Any, ...]) -> bool:
+        """Return whether these are the arrays of the last call: a graph reads those that it was recorded with."""
+        same = len(data) == len(self.last) and all(a is b for a, b in zip(data, self.last, strict=True))
+        self.last = data
+        return same
 
     def propose(self, G: Any, descent: Any, curvature: Any, X0: Any, max_iter: int) -> Any:
         """Return the move of coordinate descent with one Gram matrix, in any precision; twin of ``shared_gram``'s."""
@@ -616,7 +597,7 @@ def _sweep(
     if fixed == W.shape[1]:
         return W, codes
     gram = sum(X.T @ X for X in codes)
-    judges = _judging_rows([len(Y) for Y in V])
+    judges = judging_rows([len(Y) for Y in V])
     judged = _Data(_gather(V, judges), None if M[0] is None else _gather(M, judges), rule.scale, rule.cut, gaps=gaps)
     of_judges = torch.cat([parts[:, rows] for parts, rows in zip(of_codes, judges, strict=True)], dim=1)
     everyone = (of_judges.shape[1],) * 3
@@ -630,12 +611,6 @@ def _gather(blocks: Sequence[Any], rows: Sequence[slice]) -> Any:
     """Return some rows of all blocks; of a single block without a copy."""
     chosen = [block[some] for block, some in zip(blocks, rows, strict=True)]
     return chosen[0] if len(chosen) == 1 else torch.cat(chosen)
-
-
-def _judging_rows(lengths: Sequence[int]) -> list[slice]:
-    """Return which rows of each block judge a step of the basis."""
-    every, starts = judging_samples(sum(lengths)), accumulate([0, *lengths[:-1]])
-    return [slice(-start % every, None, every) for start in starts]
 
 
 class _Graph:

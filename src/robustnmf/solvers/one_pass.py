@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from robustnmf.arrays import Array, Blocks, Namespace, device
-from robustnmf.engines.judging import judging_samples
+from robustnmf.engines.judging import judging_rows
 from robustnmf.engines.protocol import Engine
 from robustnmf.heldout import without
 from robustnmf.penalties import Penalties, Penalty
@@ -48,7 +48,8 @@ def sweep(
         on_both = (penalty, penalties.of(penalties.basis, W, scale, xp))
         new: tuple[Array, Blocks] = kernel(V, M, hidden, W, Ht, on_both, fixed, rule, solver.max_iter)
         return new
-    judges = [engine.place(rows) for rows in _judges([len(block) for block in V])]
+    lengths = [len(block) for block in V]
+    judges = [engine.place(np.arange(n)[rows]) for n, rows in zip(lengths, judging_rows(lengths), strict=True)]
     (Ht, weights, codes), sums = engine.map_and_sum(
         _visit, V, M, hidden, Ht, judges, W=W, penalty=penalty, weighting=weighting, solver=solver, engine=engine
     )
@@ -170,12 +171,6 @@ def _bend(Q: Array, X: Array, move: Array, xp: Namespace) -> tuple[Array, Array]
 def _no_penalty(X: Array, xp: Namespace) -> Penalty:
     """Return a penalty of zero on the rows of X."""
     return Penalty(xp.zeros_like(X[0]))
-
-
-def _judges(lengths: list[int]) -> Blocks:
-    """Return which samples judge a step of the basis, by their number in a block of each length."""
-    every, firsts = judging_samples(sum(lengths)), np.cumsum([0, *lengths[:-1]])
-    return [np.arange(-first % every, length, every) for first, length in zip(firsts, lengths, strict=True)]
 
 
 def _rule(weighting: Weighting, Y: Array, rank: int, engine: Engine) -> Any:
