@@ -12,6 +12,7 @@ from robustnmf.outliers import NoRejection
 from robustnmf.penalties import Penalties
 from robustnmf.scales import FixedScale
 from robustnmf.solvers import SharedGram
+from robustnmf.solvers.shared_gram import advance, propose
 from robustnmf.weighting import Weighting
 
 LOSSES = [
@@ -84,12 +85,37 @@ def test_kernels_agree_with_their_reference(loss, dtype, missing):
 @each_loss
 @pytest.mark.parametrize("missing", [False, True], ids=["complete", "weighted"])
 def test_one_pass_is_two_half_steps(loss, missing):
-    """The codes by their samples, then the basis by its features, each with weights of its own residuals."""
+    """The codes by their samples, then the basis by its features, each with weights of its own residuals.
+
+    In the Gram matrix of the codes a sample counts by the mean weight it had, features by their squares in W.
+    """
     state, engine, weighting = State(missing=missing), NumPyEngine(), Weighting(loss, 0.5)
+    squares = (state.W**2).sum(axis=1)
+    trust = np.array([np.average(q, weights=squares) for q in weights_of(state, state.Ht, weighting)])
     parts = {"weighting": weighting, "solver": SharedGram(3), "engine": engine, "xp": np}
     Ht = half_step(state.X, state.M, state.Ht, A=state.W, **parts)
-    W = half_step(state.X.T, None if state.M is None else state.M.T, state.W, A=Ht, **parts)
-    assert_close(state.sweep(weighting, engine), (W, Ht))
+    Q, residual = weights_of(state, Ht, weighting), state.X - Ht @ state.W.T
+    descent, gram = (Q * residual).T @ Ht, (Ht.T * trust) @ Ht
+    move = propose(gram, descent, Q.T @ Ht**2, state.W, 3, engine)
+    bend = (Q * (Ht @ move.T) ** 2).sum(axis=0)
+    assert_close(state.sweep(weighting, engine), (advance(state.W, move, descent, bend, np), Ht))
+
+
+def weights_of(state, Ht, weighting):
+    """Return the weights of all entries for these codes."""
+    Q = weighting.weights(state.X - Ht @ state.W.T, state.M, np)
+    return np.ones_like(state.X) if Q is None else Q
+
+
+def test_a_wrong_sample_has_no_part_in_the_gram_matrix():
+    """However large its code: the basis moves as if it were not there."""
+    state, engine = State(), NumPyEngine()
+    weighting = Weighting(Cauchy(), 0.5, np.full(23, 2.0))
+    expected, _ = state.sweep(weighting, engine)
+    state.X = np.vstack([state.X, np.full((1, 23), 1e9)])
+    state.Ht = np.vstack([state.Ht, [[1e4, 0, 0, 0]]])
+    found, _ = state.sweep(weighting, engine)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("block_entries", [1, 100, 400])

@@ -11,7 +11,7 @@ from scipy.stats import cauchy
 from conftest import make_data
 from robustnmf.engines import NumPyEngine
 from robustnmf.errors import IncompatibleError
-from robustnmf.initializers import MedianStart, PublishedStart, RandomStart
+from robustnmf.initializers import MedianStart, PublishedStart, RandomStart, credible_level
 from robustnmf.losses import (
     Absolute,
     Cauchy,
@@ -191,6 +191,25 @@ def test_random_start_has_the_level_of_the_data():
     V = make_data(n=300, m=200, outliers=0).X.T
     W, H = RandomStart()(V, None, 10, np.random.default_rng(0))
     assert np.mean(W @ H) == pytest.approx(np.median(V), rel=0.05)
+
+
+def test_median_start_does_not_believe_in_samples_and_features_that_are_far_too_large():
+    rng = np.random.default_rng(0)
+    V = np.outer(rng.uniform(1, 2, 50), rng.uniform(1, 2, 80))
+    plain = MedianStart(spread=0.0)(V, None, 1, rng)
+    V[:3] *= 1e6 * rng.random((3, 80))
+    V[:, :5] *= 1e5 * rng.random((50, 5))
+    W, H = MedianStart(spread=0.0)(V, None, 1, rng)
+    np.testing.assert_allclose((W @ H)[3:, 5:], (plain[0] @ plain[1])[3:, 5:], rtol=0.2)
+    assert W.max() < 10 * np.median(W)
+    assert H.max() <= 3.01 * np.median(H)
+
+
+def test_levels_that_differ_widely_are_all_credible():
+    levels = np.logspace(-2, 2, 41)
+    assert credible_level(levels) > 100
+    assert credible_level(np.concatenate([levels, [1e9]])) < 1e9
+    assert credible_level(np.zeros(3)) == 0
 
 
 def test_median_start_recovers_a_rank_one_matrix_with_forty_percent_outliers():

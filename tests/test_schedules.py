@@ -14,6 +14,7 @@ from robustnmf.engines import NumPyEngine, numpy_engine
 from robustnmf.errors import DataQualityWarning, IncompatibleError
 from robustnmf.halfquadratic import run, sweep
 from robustnmf.heldout import FEWEST, SHARE, SMOOTHED, TOO_FEW, HeldOut, Judge, Point
+from robustnmf.initializers import MedianStart
 from robustnmf.losses import Cauchy
 from robustnmf.methods import resolve
 from robustnmf.outliers import MADRule
@@ -411,7 +412,7 @@ def test_fit_that_had_no_time_does_not_blame_the_data(options):
         make(**options).fit(data.X)
 
 
-def families(n_minority=30):
+def families(n_minority=25):
     """Return samples on a common ground, some with features of one kind and the others with those of another kind."""
     rng = np.random.default_rng(2)
     n, m = 100, 60
@@ -445,6 +446,38 @@ def test_better_opening_is_followed(problem, rank, better, worse):
     assert error(right, X, clean) < 0.9 * error(wrong, X, clean)
     both.fit(X)
     np.testing.assert_array_equal(both.components_, right.components_)
+
+
+def in_units(seed=0):
+    """Return low-rank data whose features have levels over two decades, a tenth of the entries wrong."""
+    rng = np.random.default_rng(seed)
+    clean = rng.gamma(1.0, 1.0, (200, 4)) @ (rng.gamma(1.0, 1.0, (4, 60)) * 10 ** rng.uniform(-1, 1, 60))
+    wrong = rng.random(clean.shape) < 0.1
+    X = np.where(wrong, clean + rng.uniform(1, 10, clean.shape) * clean.mean(axis=0), clean)
+    return np.maximum(X + 0.02 * clean.mean() * rng.standard_normal(X.shape), 0), clean
+
+
+def test_features_that_were_lost_are_found_again():
+    """Started far too small, the largest features are beyond the cut from the beginning."""
+    X, clean = in_units()
+    X[:, :5], clean[:, :5] = X[:, :5] + 4 * clean[:, :5], 5 * clean[:, :5]  # the noise stays as it was
+
+    def start(V, M, rank, rng):
+        W, H = MedianStart()(V, M, rank, rng)
+        W[:5] *= 0.01
+        return W, H
+
+    model = make(n_components=4, init=start, schedule=Staged(openings=(WARY,)), max_iter=400)
+    assert error(model, X, clean) < 0.03
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(schedules._Walk, "_find_lost", lambda self, point, weighting: point)
+        assert error(model, X, clean) > 0.1
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_features_in_different_units(seed):
+    X, clean = in_units(seed)
+    assert error(make(n_components=4, max_iter=400), X, clean) < 0.01
 
 
 def test_fit_of_dense_noise_stops_the_codes_early():

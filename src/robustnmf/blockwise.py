@@ -6,7 +6,7 @@ rounding: sums, counts and a sample of bounded size travel, never the data.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import frexp, ldexp
+from math import frexp, inf, ldexp
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,16 @@ from robustnmf.arrays import Array, Blocks, Namespace
 from robustnmf.engines.lazy import ReadBlock
 from robustnmf.engines.protocol import Engine, recomputed
 from robustnmf.errors import IncompatibleError
-from robustnmf.initializers import Initializer, MedianStart, PublishedStart, RandomStart, _median_on_host
+from robustnmf.initializers import (
+    Initializer,
+    MedianStart,
+    PublishedStart,
+    RandomStart,
+    _median_on_host,
+    bright_features,
+    credible_level,
+    middle_level,
+)
 
 Matrix = NDArray[Any]
 
@@ -294,7 +303,7 @@ def _median_start(
     init: MedianStart, V: Blocks, M: Blocks | None, rank: int, draws: _Draws, engine: Engine
 ) -> tuple[Matrix, Blocks]:
     """Return what `MedianStart` draws."""
-    w, sizes = _median_rank_one(V, M, init.n_iter, init.enough, engine)
+    w, sizes = _median_rank_one(V, M, init, engine)
     positive = engine.sum(_any_positive, sizes)
     if not (np.any(w > 0) and positive > 0):
         return _random_start(init, V, M, rank, draws, engine)
@@ -303,28 +312,29 @@ def _median_start(
     return W, engine.map(_jittered, sizes, draws.codes(V, engine), spread=spread)
 
 
-def _median_rank_one(V: Blocks, M: Blocks | None, n_iter: int, enough: int, engine: Engine) -> tuple[Matrix, Blocks]:
+def _median_rank_one(V: Blocks, M: Blocks | None, init: MedianStart, engine: Engine) -> tuple[Matrix, Blocks]:
     """Return w (m,) and blocks of s (n,) such that V is about w s', by medians of ratios over some samples."""
     lengths = [len(block) for block in V]
-    every = max(1, sum(lengths) // enough)
+    every = max(1, sum(lengths) // init.enough)
     firsts = np.cumsum([0, *lengths[:-1]])
     chosen = [np.arange(-first % every, length, every) for first, length in zip(firsts, lengths, strict=True)]
     some = engine.map(_chosen_rows, V, M, chosen)
     sizes_of_some = None
     w = _feature_medians(some, None, V[0].shape[1], engine)
     last: dict[str, Any] | None = None
-    for _ in range(n_iter):
-        bright = np.flatnonzero(w > 0.05 * w.max())  # ratios to a dark feature are mostly noise
+    for _ in range(init.n_iter):
+        bright = np.flatnonzero(bright_features(w))
         if not bright.size:
             break
-        last = {"bright": bright[:: max(1, bright.size // enough)], "w": w}
+        last = {"bright": bright[:: max(1, bright.size // init.enough)], "w": w}
         sizes_of_some = engine.join(engine.map(_row_sizes, some, None, **last))
         if not (sizes_of_some > 0).any():
             break
         w = _feature_medians(some, sizes_of_some, V[0].shape[1], engine)
+    w = np.minimum(w, credible_level(w))
     if last is None:
         return w, engine.split(np.ones(sum(lengths)), like=V)
-    return w, engine.map(_row_sizes, V, M, **last)
+    return w, engine.map(_row_sizes, V, M, **last, most=init.most * middle_level(sizes_of_some))
 
 
 def _feature_medians(some: Blocks, sizes: Matrix | None, n_features: int, engine: Engine) -> Matrix:
@@ -360,12 +370,12 @@ def _columns(rows: Array, *, start: int, stop: int, xp: Namespace) -> Array:
     return rows[:, start:stop]
 
 
-def _row_sizes(Y: Array, M: Array | None, *, bright: Array, w: Array, xp: Namespace) -> Array:
-    """Return the median ratio of each sample to w, over bright features, (B,)."""
+def _row_sizes(Y: Array, M: Array | None, *, bright: Array, w: Array, most: float = inf, xp: Namespace) -> Array:
+    """Return the median ratio of each sample to w, over bright features, no larger than some size, (B,)."""
     rows = np.asarray(Y[:, bright], dtype=np.float64)
     if M is not None:
         rows = np.where(M[:, bright] > 0, rows, np.nan)
-    return _median_on_host(rows / w[bright]) if len(rows) else np.empty(0)
+    return np.minimum(_median_on_host(rows / w[bright]), most) if len(rows) else np.empty(0)
 
 
 def _any_positive(sizes: Array, *, xp: Namespace) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 from robustnmf.arrays import Array, Blocks, Namespace, device, to_host
 from robustnmf.engines.protocol import Engine
 from robustnmf.halfquadratic import half_step
+from robustnmf.initializers import bright_features
 from robustnmf.losses import Huber, squared_ratio
 from robustnmf.penalties import NO_PENALTIES, Penalties
 from robustnmf.solvers import SharedGram
@@ -240,7 +241,7 @@ def _describe(Y: Array, M: Array | None, X: Array, *, basis: Basis, xp: Namespac
 def _start(Y: Array, M: Array | None, *, basis: Basis, engine: Engine, xp: Namespace) -> Array:
     """Return the typical code times each sample's size, the median ratio to the typical sample, (B, r)."""
     typical = basis.W @ basis.code
-    bright = typical > 0.05 * xp.max(typical)  # ratios to a dark feature are mostly noise
+    bright = bright_features(typical)
     if not xp.any(bright):
         return xp.zeros((Y.shape[0], basis.W.shape[1]), dtype=Y.dtype, device=device(Y))
     size = row_medians(Y[:, bright] / typical[bright], None if M is None else M[:, bright], engine)

@@ -97,18 +97,23 @@ class MedianStart:
         Alternations of the medians.
     enough : int
         A median is taken over no more than about this many entries, evenly spread: a start need not be exact.
+    most : float
+        No size is more than so many times the median one, and no level more than `credible_level`. Whole samples and
+        features may be wrong: a huge code would be a lever by which its sample moves every feature. Those that are
+        right but large do not count at first, and are found again from the others.
     """
 
     spread: float = 0.2
     n_iter: int = 3
     enough: int = 2000
+    most: float = 3.0
 
     name: ClassVar[str] = "median"
     takes_any_array: ClassVar[bool] = True
 
     def __call__(self, V: Matrix, M: Matrix | None, rank: int, rng: np.random.Generator) -> tuple[Matrix, Matrix]:
         """Return W = w (1 + jitter) and H = s (1 + jitter) / rank."""
-        w, s = map(to_host, _median_rank_one(V, M, self.n_iter, self.enough))
+        w, s = map(to_host, _median_rank_one(V, M, self.n_iter, self.enough, self.most))
         if not (np.any(w > 0) and np.any(s > 0)):  # more than half zeros in every feature: no picture to start from
             return RandomStart()(V, M, rank, rng)
         spread = self.spread if rank > 1 else 0.0  # one column need not differ from others
@@ -120,6 +125,8 @@ class MedianStart:
 
 # Samples so much smaller than the typical one say nothing of features that the others do not, and ratios overflow.
 _FAINT = 1e-12
+# The standard deviation of normal data is so many times its median absolute deviation.
+_DEVIATION = 1.4826
 
 
 def _correntropy_update(V: Matrix, M: Matrix | None, W: Matrix, H: Matrix) -> Matrix:
@@ -135,15 +142,18 @@ def _correntropy_update(V: Matrix, M: Matrix | None, W: Matrix, H: Matrix) -> Ma
     return np.where(positive, H * (W.T @ (Q * V)) / np.where(positive, denominator, 1), H)
 
 
-def _median_rank_one(V: Array, M: Array | None, n_iter: int, enough: int) -> tuple[Array, Array]:
-    """Return w (m,) and s (n,) such that V is about w s', by medians of ratios over some rows or columns."""
+def _median_rank_one(V: Array, M: Array | None, n_iter: int, enough: int, most: float) -> tuple[Array, Array]:
+    """Return w (m,) and s (n,) such that V is about w s', by medians of ratios over some rows or columns.
+
+    No size is more than `most` times the median one, and levels are credible.
+    """
     xp = array_namespace(V)
     columns = slice(None, None, max(1, V.shape[1] // enough))
     some_samples = _observed(V[:, columns], None if M is None else M[:, columns], xp)
     w = _median(some_samples)
     s = xp.ones(V.shape[1], dtype=some_samples.dtype, device=device(V))
     for _ in range(n_iter):
-        bright = xp.nonzero(w > 0.05 * xp.max(w))[0]  # ratios to a dark feature are mostly noise
+        bright = xp.nonzero(bright_features(w))[0]
         if not len(bright):
             break
         bright = bright[:: max(1, len(bright) // enough)]
@@ -153,7 +163,35 @@ def _median_rank_one(V: Array, M: Array | None, n_iter: int, enough: int) -> tup
             break
         lit &= s[columns] > _FAINT * _median(s[columns][lit][None, :])[0]
         w = _median(some_samples[:, lit] / s[columns][lit])
-    return w, s
+    return xp.minimum(w, credible_level(w)), xp.minimum(s, most * middle_level(s[columns]))
+
+
+def bright_features(levels: Array) -> Array:
+    """Return which features are bright enough to tell a sample's size, from their typical levels, (m,).
+
+    Ratios to a dark feature are mostly noise. Dark is what is so beside the median feature, not beside the largest: a
+    few features that are wrong in every sample would leave nothing else bright.
+    """
+    return levels > 0.05 * middle_level(levels)
+
+
+def middle_level(levels: Array) -> Array:
+    """Return the median of those levels that are positive, 0 if none is, ()."""
+    positive = levels > 0
+    return _median(levels[positive][None, :])[0] if array_namespace(levels).any(positive) else 0 * levels[0]
+
+
+def credible_level(levels: Array) -> Array:
+    """Return the largest level that is not far from what features have, ().
+
+    That is three robust standard deviations of the logarithm above the median one: where features differ widely, as
+    those in different units do, a large one is nothing strange.
+    """
+    xp, middle = array_namespace(levels), middle_level(levels)
+    if middle == 0:
+        return middle
+    distances = xp.abs(xp.log(levels[levels > 0] / middle))
+    return middle * xp.exp(3 * _DEVIATION * _median(distances[None, :])[0])
 
 
 def _sizes(V: Array, M: Array | None, w: Array, bright: Array, xp: Namespace) -> Array:

@@ -55,6 +55,8 @@ MOST_RELAXATIONS = 2
 CLEARLY_BETTER = 0.99
 # With so many samples per component, errors in some of them cannot mislead a feature.
 FEW_SAMPLES = 8
+# A feature most of which was cut is found again if this part of it is not.
+FOUND = 0.25
 # Sweeps over the codes that are tried, after a fit that had to be stopped.
 MOST_CODE_SWEEPS = 12
 # A fit has learnt something if the median residual of held-out entries fell below this part of that at the start.
@@ -299,6 +301,7 @@ class _Walk:
     def _complete(self, point: Point, mixture: Mixture, judge: Judge) -> tuple[Point, Weighting]:
         """Return the fit after its last iterations, with the scale and cut that are to be used from then on."""
         weighting = self.weigh(point, mixture)
+        point = self._find_lost(point, weighting)
         for _ in range(MOST_RELAXATIONS):
             relaxed, wider = self._relax(point, weighting, judge)
             if relaxed is point:
@@ -338,11 +341,38 @@ class _Walk:
 
     def _encode_features(self, point: Point, weighting: Weighting) -> Point:
         """Return the point with its features encoded anew, where that gives a lower loss."""
+        shared = {"basis": self._codes_as_basis(point, weighting), "engine": self.engine}
+        return self.held.point(self.engine.map_features(_encode_again, self.V, self.M, point.W, **shared), point.Ht)
+
+    def _find_lost(self, point: Point, weighting: Weighting) -> Point:
+        """Return the point with features encoded anew that are cut for the most part, where less of them is cut then.
+
+        What is cut no longer pulls: a feature far larger than the others, of which nothing was within the cut when it
+        had to be, would never come back.
+        """
+        if weighting.cut is None or weighting.is_spatial or self.method.fixed or self.method.loss.group == "sample":
+            return point
+        engine = self.engine
+        kept = engine.sum(_kept_and_cut, self.V, self.M, point.Ht, W=point.W, weighting=weighting)
+        lost = np.flatnonzero(np.subtract(*map(to_host, kept)) < 0)
+        return self.journal.point(lambda: self._encode_lost(point, lost, weighting)) if lost.size else point
+
+    def _encode_lost(self, point: Point, lost: Vector, weighting: Weighting) -> Point:
+        """Return the point with some features encoded anew, where enough of their entries are then kept."""
+        engine, xp = self.engine, self.engine.xp
+        features = engine.place(lost)
+        V = engine.map(_some_features, self.V, features=features)
+        M = None if self.M is None else engine.map(_some_features, self.M, features=features)
+        W = xp.asarray(point.W, copy=True)
+        shared = {"basis": self._codes_as_basis(point, weighting), "engine": engine}
+        W[features] = engine.map_features(_encode_if_kept, V, M, W[features], **shared)
+        return self.held.point(W, point.Ht)
+
+    def _codes_as_basis(self, point: Point, weighting: Weighting) -> Basis:
+        """Return the codes in the role of the basis, to encode features."""
         codes = self.engine.join(point.Ht)
         weighting = replace(weighting, cut=None if weighting.cut is None else weighting.cut[:1])
-        basis = Basis(codes, typical_code(codes, [point.W], None, self.engine), weighting)
-        W = self.engine.map_features(_encode_again, self.V, self.M, point.W, basis=basis, engine=self.engine)
-        return self.held.point(W, point.Ht)
+        return Basis(codes, typical_code(codes, [point.W], None, self.engine), weighting)
 
     def _with_all_samples(self, point: Point, weighting: Weighting, code_sweeps: int | None = None) -> Point:
         """Return the point with the codes of all samples, if it has those of some."""
@@ -486,6 +516,32 @@ def _encode_again(Y: Array, M: Array | None, X: Array, *, basis: Basis, engine: 
     new = encode(Y, M, basis=basis, engine=engine, max_iter=50, tol=1e-3, xp=xp)
     better = losses(Y, M, new, basis, xp) < losses(Y, M, X, basis, xp)
     return xp.where(better[:, None], new, X)
+
+
+def _encode_if_kept(Y: Array, M: Array | None, X: Array, *, basis: Basis, engine: Engine, xp: Namespace) -> Array:
+    """Return new codes of some rows where enough of their entries are kept then, and X elsewhere.
+
+    Codes that are fitted to any row keep as many entries as they have components: that is not enough.
+    """
+    new = encode(Y, M, basis=basis, engine=engine, max_iter=50, tol=1e-3, xp=xp)
+    kept = basis.weighting.kept(Y - new @ basis.W.T, M, xp)
+    all_entries = xp.ones_like(Y) if M is None else M
+    is_kept = xp.sum(kept, axis=1) > FOUND * xp.sum(all_entries, axis=1)
+    return xp.where(is_kept[:, None], new, X)
+
+
+def _kept_and_cut(
+    Y: Array, M: Array | None, X: Array, *, W: Array, weighting: Weighting, xp: Namespace
+) -> tuple[Array, Array]:
+    """Return the weight of entries of each feature that are kept and that of those that are cut, (m,)."""
+    kept = weighting.kept(Y - X @ W.T, M, xp)
+    all_entries = xp.ones_like(Y) if M is None else M
+    return xp.sum(kept, axis=0), xp.sum(all_entries - kept, axis=0)
+
+
+def _some_features(Y: Array, *, features: Array, xp: Namespace) -> Array:
+    """Return some columns."""
+    return Y[:, features]
 
 
 @light

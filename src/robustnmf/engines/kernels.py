@@ -225,6 +225,8 @@ class Shared(NamedTuple):
     """A * A, (p, r)."""
     G: Any
     """A' A, (r, r)."""
+    total: Any
+    """Its trace, or 1 if that is zero."""
     linear: Any
     """Penalty, (r,)."""
     ridge: Any
@@ -320,10 +322,11 @@ def _step(
     Q: Any,
     S: Any,
     new: Any,
+    trust: Any,
 ) -> None:
     """Write X improved in Y ~ X A' to `new`, and the residuals it leaves to R; Q and S are work space.
 
-    The rows are a tile of the problem: `offset` is the number of the first.
+    The rows are a tile of the problem: `offset` is the number of the first. How far each is trusted goes to `trust`.
     """
     n_rows, p = Y.shape
     r = X.shape[1]
@@ -338,10 +341,11 @@ def _step(
         for k in range(r):
             descent[b, k] -= shared.linear[k] + shared.ridge * X[b, k]
     curvature = np.dot(Q, shared.squares)
-    if shared.ridge > 0:
-        for b in range(n_rows):
-            for k in range(r):
-                curvature[b, k] += shared.ridge
+    for b in range(n_rows):
+        trust[b] = number(0)
+        for k in range(r):
+            trust[b] += curvature[b, k] / shared.total
+            curvature[b, k] += shared.ridge
     move = _propose(shared.G, descent, curvature, X, sweeps)
     np.dot(move, shared.At, S)
     for b in range(n_rows):
@@ -429,7 +433,7 @@ def improve(Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: Rul
 @_contiguous
 def visit(
     Y: Any, M: Any, hidden: Any, X: Any, judges: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int
-) -> tuple[Any, Any, Any, Any]:
+) -> tuple[Any, Any, Any, Any, Any]:
     """Improve the codes of a block and sum up what it says of the basis; twin of ``robustnmf.solvers.one_pass._visit``.
 
     Parameters
@@ -439,13 +443,13 @@ def visit(
 
     Returns
     -------
-    Codes (B, r); weights of the judges; descent and curvature of the basis, (p, r).
+    Codes (B, r); how far each row is trusted, (B,); weights of the judges; descent and curvature of the basis, (p, r).
     """
     hidden = _NOTHING_HIDDEN if hidden is None else hidden
     kept = np.empty((judges.size, Y.shape[1]), dtype=Y.dtype)
     ridge, work, how = Y.dtype.type(ridge), _work_space(Y), judging_features(Y.shape[1])
-    new, descent, curvature = _visit(Y, M, hidden, X, A, linear, ridge, rule, sweeps, how, judges, kept, True, *work)
-    return new, kept, descent, curvature
+    new, trust, *sums = _visit(Y, M, hidden, X, A, linear, ridge, rule, sweeps, how, judges, kept, True, *work)
+    return new, trust, kept, *sums
 
 
 _NOTHING_HIDDEN = np.empty((0, 2), dtype=np.int64)
@@ -475,9 +479,12 @@ def _visit(
 
     Rows are worked on by tiles, as many as R has; a panel of tiles, as Q and S, is summed up at a time.
     """
-    shared = Shared(A, np.ascontiguousarray(A.T), np.empty_like(A), np.dot(A.T, A), linear, ridge, *judging)
+    G = np.dot(A.T, A)
+    total = np.trace(G)
+    total = total if total > 0 else A.dtype.type(1)
+    shared = Shared(A, np.ascontiguousarray(A.T), np.empty_like(A), G, total, linear, ridge, *judging)
     _square(A, shared.squares)
-    new, squares = np.empty_like(X), np.empty_like(X)
+    new, squares, trust = np.empty_like(X), np.empty_like(X), np.empty_like(X[:, 0])
     descent, curvature, part = np.zeros_like(A), np.zeros_like(A), np.empty_like(A)
     n_kept = first = last = 0
     for start in range(0, len(Y), len(Q)):
@@ -488,7 +495,7 @@ def _visit(
                 last += 1
             m = None if M is None else M[a:b]
             r, q, s = R[: b - a], Q[a - start : b - start], S[a - start : b - start]
-            _step(Y[a:b], m, X[a:b], shared, rule, hidden[first:last], a, sweeps, r, q, s, new[a:b])
+            _step(Y[a:b], m, X[a:b], shared, rule, hidden[first:last], a, sweeps, r, q, s, new[a:b], trust[a:b])
             if with_basis:
                 _reweight(r, m, rule, hidden[first:last], a, q, s)
             first = last
@@ -502,7 +509,7 @@ def _visit(
             for i in range(Q.shape[1]):
                 kept[n_kept, i] = Q[judges[n_kept] - start, i]
             n_kept += 1
-    return new, descent, curvature
+    return new, trust, descent, curvature
 
 
 @_contiguous

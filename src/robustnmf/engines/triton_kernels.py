@@ -495,8 +495,8 @@ def _half_step(
     ridge: float,
     sweeps: int,
     fixed: int = 0,
-) -> tuple[Any, Any]:
-    """Return X improved in Y ~ X A', row by row, and its parts, for data that is cut into blocks of columns.
+) -> tuple[Any, Any, Any]:
+    """Return X improved in Y ~ X A', row by row, its parts, and the curvature of every row; data is in column blocks.
 
     Parameters
     ----------
@@ -518,7 +518,7 @@ def _half_step(
         rule.reach, rule.constant, RANK=of_X.shape[2], ROWS=rows, JUDGES=64, FORM=rule.form, CAPPED=rule.reach < inf,
         WEIGHTED=judged.M is not None, CUTS_COLUMNS=judged.cuts_columns,
     )  # fmt: skip
-    return new, of_new
+    return new, of_new, found[-1]
 
 
 def _sums(blocks: Sequence[_Data], of_X: Any, of_A: Sequence[Any], rule: Rule) -> Any:
@@ -593,17 +593,18 @@ def _sweep(
         _half_step([data], X, [of_W], gram, data, of_W, how, rule, linear, ridge, sweeps)
         for data, X in zip(samples, Ht, strict=True)
     ]
-    codes, of_codes = (list(found) for found in zip(*improved, strict=True))
+    codes, of_codes, curvature = (list(found) for found in zip(*improved, strict=True))
     if fixed == W.shape[1]:
         return W, codes
-    gram = sum(X.T @ X for X in codes)
+    trust = 1 / torch.clamp(torch.trace(gram), min=torch.finfo(W.dtype).tiny)
+    gram = sum(X.T @ ((trust * total)[:, None] * X) for X, total in zip(codes, curvature, strict=True))
     judges = judging_rows([len(Y) for Y in V])
     judged = _Data(_gather(V, judges), None if M[0] is None else _gather(M, judges), rule.scale, rule.cut, gaps=gaps)
     of_judges = torch.cat([parts[:, rows] for parts, rows in zip(of_codes, judges, strict=True)], dim=1)
     everyone = (of_judges.shape[1],) * 3
     features = [data.transposed for data in samples]
     known = (basis_linear, basis_ridge, sweeps, fixed)
-    new, _ = _half_step(features, W, of_codes, gram, judged.transposed, of_judges, everyone, rule, *known)
+    new, *_ = _half_step(features, W, of_codes, gram, judged.transposed, of_judges, everyone, rule, *known)
     return new, codes
 
 

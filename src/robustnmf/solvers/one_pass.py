@@ -111,20 +111,34 @@ def _visit(
     Returns
     -------
     Codes (B, r), and weights and codes of those samples that judge, (judges, m) and (judges, r); what is to be summed
-    over the blocks: descent and curvature of the basis (m, r), X' X (r, r), and the sum of the codes (r,).
+    over the blocks: descent and curvature of the basis (m, r), X' T X (r, r) with T how far each sample is trusted, and
+    the sum of the codes (r,).
     """
     rule, kernel = _rule(weighting, Y, X.shape[1], engine), engine.kernel("visit")
     if rule is not None and kernel is not None:
         linear, ridge = penalty or _no_penalty(X, xp)
-        X, weights, descent, curvature = kernel(Y, M, hidden, X, judges, W, linear, ridge, rule, solver.max_iter)
+        X, trust, weights, descent, curvature = kernel(Y, M, hidden, X, judges, W, linear, ridge, rule, solver.max_iter)
     else:
         M = M if hidden is None else without(Y, M, hidden, xp=xp)
-        X = improve(Y, M, X, W, penalty, weighting=weighting, solver=solver, engine=engine)
+        residual = Y - X @ W.T
+        Q = weighting.weights(residual, M, xp)
+        trust = xp.ones_like(Y[:, 0]) if Q is None else _trust(Q, W, xp)
+        X = solver.solve(Problem(W, Y, Q, xp, penalty, residual), X, engine)
         residual = Y - X @ W.T
         Q = weighting.weights(residual, M, xp)
         Q = xp.ones_like(Y) if Q is None else Q
         weights, descent, curvature = Q[judges], (Q * residual).T @ X, Q.T @ (X * X)
-    return (X, weights, X[judges]), (descent, curvature, X.T @ X, xp.sum(X, axis=0))
+    return (X, weights, X[judges]), (descent, curvature, X.T @ (trust[:, None] * X), xp.sum(X, axis=0))
+
+
+def _trust(Q: Array, W: Array, xp: Namespace) -> Array:
+    """Return the mean weight of each sample, where a feature counts by the squares of its row in W, (B,).
+
+    A sample that is wrong as a whole, whatever its code, then has no part in the Gram matrix of the others.
+    """
+    squares = xp.sum(W * W, axis=1)
+    total = xp.sum(squares)
+    return Q @ squares / xp.where(total > 0, total, 1)
 
 
 def _improve_basis(

@@ -17,7 +17,8 @@ class SharedGram:
     The model has the right gradient and the right curvature of every coordinate, two matrix products, but takes the
     correlations between coordinates from A' A, which is exact where the weights are equal. Robust weights are nearly so
     on clean entries: sweep for sweep it is as good as `HALS`, whose sweeps read the data each time, while here they
-    work on r numbers. A step that would raise the objective is shortened.
+    work on r numbers. A step that would raise the objective is shortened. For the basis, samples count in A' A as far
+    as they are trusted, that is by their mean weight.
 
     Gradient and curvature of the basis are sums over samples, so that one pass over the data serves both factors: see
     `robustnmf.solvers.one_pass`.
