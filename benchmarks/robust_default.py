@@ -101,8 +101,8 @@ class Case(NamedTuple):
     mask: Matrix | None = None
     """True where an entry was corrupted."""
     labels: Matrix | None = None
-    judged: slice = slice(None)
-    """Samples that count for the error."""
+    judged: Any = slice(None)
+    """Which entries count for the error, as an index."""
     beneath: Matrix | None = None
     """What lies beneath the noise, where `truth` is the data."""
 
@@ -549,6 +549,8 @@ def ablation_cases(options: Options) -> dict[str, Callable[[int], Case]]:
         "blocks, b = 22": lambda seed: occluded(22, seed),
         "Laplace, delta = 120": lambda seed: noisy(120, seed),
         "Baltimore": lambda _: baltimore(),
+        "10 % wrong samples": lambda seed: hard_case("10 % wrong samples, error of the others", seed),
+        "5 % wrong features": lambda seed: hard_case("5 % wrong features, error of the others", seed),
     }
     if options.data is not None:
         cases["Samson"] = lambda _: samson(options)
@@ -627,6 +629,14 @@ def with_wrong_samples(case: Case, rng: Generator) -> Case:
     return spoil(case, mask, rng)._replace(judged=slice(n_wrong, None))
 
 
+def with_wrong_features(case: Case, rng: Generator) -> Case:
+    """Replace the first twentieth of the features; the others are judged."""
+    n_wrong = case.X.shape[1] // 20
+    mask = np.zeros(case.X.shape, dtype=bool)
+    mask[:, :n_wrong] = True
+    return spoil(case, mask, rng)._replace(judged=(slice(None), slice(n_wrong, None)))
+
+
 def single_precision(case: Case) -> Case:
     """Return the data in single precision."""
     return case._replace(X=case.X.astype(np.float32))
@@ -642,6 +652,7 @@ HARD_CASES: Mapping[str, Callable[[Generator], Case]] = {
     "half missing, 10 % outliers": lambda rng: with_gaps(with_outliers(low_rank(200, 100, 5, rng), rng), rng, 0.5),
     "dead features, 10 % outliers": lambda rng: with_dead_features(with_outliers(low_rank(200, 100, 5, rng), rng)),
     "10 % wrong samples, error of the others": lambda rng: with_wrong_samples(low_rank(200, 100, 5, rng), rng),
+    "5 % wrong features, error of the others": lambda rng: with_wrong_features(low_rank(200, 100, 5, rng), rng),
     "20 % outliers, all zero": lambda rng: with_outliers(low_rank(200, 100, 5, rng), rng, 0.2, zeros=1.0),
     "20 % outliers, all high": lambda rng: with_outliers(low_rank(200, 100, 5, rng), rng, 0.2),
     "ORL, 30 % missing": lambda rng: with_gaps(faces(load_orl().data), rng, 0.3),
@@ -649,10 +660,15 @@ HARD_CASES: Mapping[str, Callable[[Generator], Case]] = {
 }
 
 
+def hard_case(setting: str, seed: int) -> Case:
+    """Return one of the hard cases."""
+    return HARD_CASES[setting](np.random.default_rng(seed))
+
+
 def hard_case_runs(options: Options) -> Iterator[Run]:
-    for setting, draw in HARD_CASES.items():
+    for setting in HARD_CASES:
         for seed, start in options.pairs():
-            case = draw(np.random.default_rng(seed))
+            case = hard_case(setting, seed)
             yield attempt(setting, "default", case, default(case.rank, start, options), seed, start)
             if start == options.starts[0]:
                 yield attempt(setting, "l2", case, least_squares(case.rank, start, options), seed, start)
