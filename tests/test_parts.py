@@ -263,3 +263,19 @@ def test_numbers_fix_scale_and_truncation():
     assert parts.scale == FixedScale(2.0)
     assert parts.loss == Truncated(Cauchy(), 9.0)
     assert parts.outliers.name == "none"
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_kernel_of_nagys_scale_agrees_with_its_reference(dtype, weighted):
+    class Reference(NumPyEngine):
+        def kernel(self, name):
+            return None
+
+    rng = np.random.default_rng(0)
+    A = np.abs(rng.standard_cauchy((30, 40))).astype(dtype)
+    A[0, :3] = np.finfo(dtype).max, 0, 1e-30
+    M = rng.integers(0, 3, A.shape).astype(dtype)
+    blocks, weights = [A[:13], A[13:]], [M[:13], M[13:]] if weighted else None
+    fast, slow = (Nagy()(blocks, weights, None, engine) for engine in (NumPyEngine(), Reference()))
+    assert fast == pytest.approx(slow, rel=1e-12 if dtype == np.float64 else 1e-6)

@@ -75,7 +75,7 @@ class Nagy:
             return 0.0
         vanishing = scale * float(engine.xp.finfo(magnitudes[0].dtype).eps)
         for _ in range(self.max_iter):
-            kernel_sum, total = engine.sum(_cauchy_kernel, magnitudes, M, scale=scale)
+            kernel_sum, total = engine.sum(_cauchy_kernel, magnitudes, M, scale=scale, engine=engine)
             mean_kernel = kernel_sum / total
             if mean_kernel >= 1.0:  # every residual is zero to rounding
                 return 0.0
@@ -163,8 +163,11 @@ def _central_magnitude(magnitudes: Blocks, M: Blocks | None, engine: Engine) -> 
     return float(total / count)
 
 
-def _cauchy_kernel(A: Array, M: Array | None, *, scale: float, xp: Namespace) -> tuple[float, float]:
+def _cauchy_kernel(A: Array, M: Array | None, *, scale: float, engine: Engine, xp: Namespace) -> tuple[float, float]:
     """Return the weighted sum of 1 / (1 + (A / scale)**2) and the sum of the weights."""
+    kernel = engine.kernel("cauchy_sum")
+    if kernel is not None:
+        return kernel(A, M, scale)  # type: ignore[no-any-return]
     return _weighted_sum(Cauchy().weight(squared_ratio(A, scale, xp), xp), M, xp)
 
 

@@ -522,6 +522,23 @@ def predict(X: Any, positions: Any, W: Any) -> Any:
     return values
 
 
+@_contiguous
+@njit(**_FAST)
+def cauchy_sum(A: Any, M: Any, scale: float) -> tuple[float, float]:
+    """Return the weighted sum of 1 / (1 + (A / scale)**2) and that of the weights; twin of ``scales._cauchy_kernel``.
+
+    Nagy's scale reads the residuals some thirty times an iteration: without arrays in between it takes a tenth.
+    """
+    kernel = total = 0.0
+    for b in range(A.shape[0]):
+        for i in range(A.shape[1]):
+            ratio = A[b, i] / scale
+            weight = 1.0 if M is None else M[b, i]
+            kernel += weight / (1.0 + ratio * ratio)
+            total += weight
+    return kernel, total
+
+
 @njit(**_FAST)
 def histogram(values: Any, weights: Any, reach: float, bins: int) -> Any:
     """Return the weights of values (k,) in bins of equal size on [0, reach], (bins,)."""
