@@ -11,7 +11,7 @@ from scipy.stats import cauchy
 from conftest import make_data
 from robustnmf.engines import NumPyEngine
 from robustnmf.errors import IncompatibleError
-from robustnmf.initializers import MedianStart, PublishedStart, RandomStart, credible_level
+from robustnmf.initializers import MedianStart, PublishedStart, RandomStart, credible
 from robustnmf.losses import (
     Absolute,
     Cauchy,
@@ -207,9 +207,15 @@ def test_median_start_does_not_believe_in_samples_and_features_that_are_far_too_
 
 def test_levels_that_differ_widely_are_all_credible():
     levels = np.logspace(-2, 2, 41)
-    assert credible_level(levels) > 100
-    assert credible_level(np.concatenate([levels, [1e9]])) < 1e9
-    assert credible_level(np.zeros(3)) == 0
+    np.testing.assert_array_equal(credible(levels), levels)
+    np.testing.assert_array_equal(credible(np.zeros(3)), np.zeros(3))
+
+
+@pytest.mark.parametrize(("n_far", "expected"), [(1, 1.0), (8, 1.0), (9, 50.0)])
+def test_a_few_levels_far_above_the_others_are_replaced(n_far, expected):
+    levels = np.concatenate([np.linspace(0.8, 1.2, 41 - n_far), np.full(n_far, 50.0)])
+    np.testing.assert_allclose(credible(levels)[-n_far:], expected, atol=0.1)
+    np.testing.assert_array_equal(credible(levels)[:-n_far], levels[:-n_far])
 
 
 def test_median_start_recovers_a_rank_one_matrix_with_forty_percent_outliers():

@@ -23,7 +23,7 @@ from robustnmf.initializers import (
     RandomStart,
     _median_on_host,
     bright_features,
-    credible_level,
+    credible,
     middle_level,
 )
 
@@ -331,7 +331,7 @@ def _median_rank_one(V: Blocks, M: Blocks | None, init: MedianStart, engine: Eng
         if not (sizes_of_some > 0).any():
             break
         w = _feature_medians(some, sizes_of_some, V[0].shape[1], engine)
-    w = np.minimum(w, credible_level(w))
+    w = credible(w)
     if last is None:
         return w, engine.split(np.ones(sum(lengths)), like=V)
     return w, engine.map(_row_sizes, V, M, **last, most=init.most * middle_level(sizes_of_some))

@@ -98,9 +98,9 @@ class MedianStart:
     enough : int
         A median is taken over no more than about this many entries, evenly spread: a start need not be exact.
     most : float
-        No size is more than so many times the median one, and no level more than `credible_level`. Whole samples and
-        features may be wrong: a huge code would be a lever by which its sample moves every feature. Those that are
-        right but large do not count at first, and are found again from the others.
+        No size is more than so many times the median one, and levels are `credible`. Whole samples and features may be
+        wrong: a huge code would be a lever by which its sample moves every feature. Those that are right but large do
+        not count at first, and are found again from the others.
     """
 
     spread: float = 0.2
@@ -163,7 +163,7 @@ def _median_rank_one(V: Array, M: Array | None, n_iter: int, enough: int, most: 
             break
         lit &= s[columns] > _FAINT * _median(s[columns][lit][None, :])[0]
         w = _median(some_samples[:, lit] / s[columns][lit])
-    return xp.minimum(w, credible_level(w)), xp.minimum(s, most * middle_level(s[columns]))
+    return credible(w), xp.minimum(s, most * middle_level(s[columns]))
 
 
 def bright_features(levels: Array) -> Array:
@@ -181,17 +181,18 @@ def middle_level(levels: Array) -> Array:
     return _median(levels[positive][None, :])[0] if array_namespace(levels).any(positive) else 0 * levels[0]
 
 
-def credible_level(levels: Array) -> Array:
-    """Return the largest level that is not far from what features have, ().
+def credible(levels: Array) -> Array:
+    """Return levels (m,) in which a few that are far above the others are replaced by the median one.
 
-    That is three robust standard deviations of the logarithm above the median one: where features differ widely, as
-    those in different units do, a large one is nothing strange.
+    Far is three robust standard deviations of the logarithm: where features differ widely, as those in different units
+    do, a large one is nothing strange. Nor are they where more than a fifth of all would be.
     """
     xp, middle = array_namespace(levels), middle_level(levels)
     if middle == 0:
-        return middle
+        return levels
     distances = xp.abs(xp.log(levels[levels > 0] / middle))
-    return middle * xp.exp(3 * _DEVIATION * _median(distances[None, :])[0])
+    far = levels > middle * xp.exp(3 * _DEVIATION * _median(distances[None, :])[0])
+    return levels if xp.count_nonzero(far) > len(levels) / 5 else xp.where(far, middle, levels)
 
 
 def _sizes(V: Array, M: Array | None, w: Array, bright: Array, xp: Namespace) -> Array:

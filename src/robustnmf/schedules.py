@@ -25,7 +25,7 @@ import numpy as np
 
 from robustnmf.arrays import Array, Blocks, Namespace, to_host
 from robustnmf.checkpoint import Checkpoint, Journal
-from robustnmf.encoding import Basis, encode, losses, order_statistics, typical_code
+from robustnmf.encoding import Basis, encode, losses, order_statistics, row_medians, typical_code
 from robustnmf.engines.protocol import Engine, light
 from robustnmf.halfquadratic import Callback, Iteration, Method, Result, State, assess, sweep
 from robustnmf.heldout import HeldOut, Judge, Point, Vector
@@ -55,8 +55,10 @@ MOST_RELAXATIONS = 2
 CLEARLY_BETTER = 0.99
 # With so many samples per component, errors in some of them cannot mislead a feature.
 FEW_SAMPLES = 8
-# A feature most of which was cut is found again if this part of it is not.
-FOUND = 0.25
+# A feature of which more is cut than this, and than twice as much as of the typical one, may be lost.
+LOST = 0.25
+# It is found again if the codes leave residuals below this part of its spread.
+EXPLAINED = 0.5
 # Sweeps over the codes that are tried, after a fit that had to be stopped.
 MOST_CODE_SWEEPS = 12
 # A fit has learnt something if the median residual of held-out entries fell below this part of that at the start.
@@ -345,7 +347,7 @@ class _Walk:
         return self.held.point(self.engine.map_features(_encode_again, self.V, self.M, point.W, **shared), point.Ht)
 
     def _find_lost(self, point: Point, weighting: Weighting) -> Point:
-        """Return the point with features encoded anew that are cut for the most part, where less of them is cut then.
+        """Return the point with features encoded anew that are cut far more than others, where the codes explain them.
 
         What is cut no longer pulls: a feature far larger than the others, of which nothing was within the cut when it
         had to be, would never come back.
@@ -353,19 +355,21 @@ class _Walk:
         if weighting.cut is None or weighting.is_spatial or self.method.fixed or self.method.loss.group == "sample":
             return point
         engine = self.engine
-        kept = engine.sum(_kept_and_cut, self.V, self.M, point.Ht, W=point.W, weighting=weighting)
-        lost = np.flatnonzero(np.subtract(*map(to_host, kept)) < 0)
+        counts = engine.sum(_cut_and_all, self.V, self.M, point.Ht, W=point.W, weighting=weighting)
+        cut, observed = (to_host(count) for count in counts)
+        share = cut / np.where(observed > 0, observed, 1)
+        lost = np.flatnonzero(share > max(LOST, 2 * np.median(share)))
         return self.journal.point(lambda: self._encode_lost(point, lost, weighting)) if lost.size else point
 
     def _encode_lost(self, point: Point, lost: Vector, weighting: Weighting) -> Point:
-        """Return the point with some features encoded anew, where enough of their entries are then kept."""
+        """Return the point with some features encoded anew, where the codes explain them."""
         engine, xp = self.engine, self.engine.xp
         features = engine.place(lost)
         V = engine.map(_some_features, self.V, features=features)
         M = None if self.M is None else engine.map(_some_features, self.M, features=features)
         W = xp.asarray(point.W, copy=True)
         shared = {"basis": self._codes_as_basis(point, weighting), "engine": engine}
-        W[features] = engine.map_features(_encode_if_kept, V, M, W[features], **shared)
+        W[features] = engine.map_features(_encode_if_explained, V, M, W[features], **shared)
         return self.held.point(W, point.Ht)
 
     def _codes_as_basis(self, point: Point, weighting: Weighting) -> Basis:
@@ -518,25 +522,25 @@ def _encode_again(Y: Array, M: Array | None, X: Array, *, basis: Basis, engine: 
     return xp.where(better[:, None], new, X)
 
 
-def _encode_if_kept(Y: Array, M: Array | None, X: Array, *, basis: Basis, engine: Engine, xp: Namespace) -> Array:
-    """Return new codes of some rows where enough of their entries are kept then, and X elsewhere.
+def _encode_if_explained(Y: Array, M: Array | None, X: Array, *, basis: Basis, engine: Engine, xp: Namespace) -> Array:
+    """Return new codes of rows that they explain clearly better than a constant does, and X elsewhere.
 
-    Codes that are fitted to any row keep as many entries as they have components: that is not enough.
+    What is stuck at one value, or hidden behind the same thing in most samples, is a constant; what is wrong at random
+    is explained by nothing.
     """
     new = encode(Y, M, basis=basis, engine=engine, max_iter=50, tol=1e-3, xp=xp)
-    kept = basis.weighting.kept(Y - new @ basis.W.T, M, xp)
-    all_entries = xp.ones_like(Y) if M is None else M
-    is_kept = xp.sum(kept, axis=1) > FOUND * xp.sum(all_entries, axis=1)
-    return xp.where(is_kept[:, None], new, X)
+    residual = row_medians(xp.abs(Y - new @ basis.W.T), M, engine)
+    spread = row_medians(xp.abs(Y - row_medians(Y, M, engine)[:, None]), M, engine)
+    return xp.where((residual < EXPLAINED * spread)[:, None], new, X)
 
 
-def _kept_and_cut(
+def _cut_and_all(
     Y: Array, M: Array | None, X: Array, *, W: Array, weighting: Weighting, xp: Namespace
 ) -> tuple[Array, Array]:
-    """Return the weight of entries of each feature that are kept and that of those that are cut, (m,)."""
-    kept = weighting.kept(Y - X @ W.T, M, xp)
-    all_entries = xp.ones_like(Y) if M is None else M
-    return xp.sum(kept, axis=0), xp.sum(all_entries - kept, axis=0)
+    """Return the weight of the entries of each feature that are cut, and that of all, (m,)."""
+    everything = xp.ones_like(Y) if M is None else M
+    cut = everything - weighting.kept(Y - X @ W.T, M, xp)
+    return xp.sum(cut, axis=0), xp.sum(everything, axis=0)
 
 
 def _some_features(Y: Array, *, features: Array, xp: Namespace) -> Array:
