@@ -474,6 +474,18 @@ def test_features_that_were_lost_are_found_again():
         assert error(model, X, clean) > 0.1
 
 
+@pytest.mark.parametrize("value", [20.0, 1e3])
+def test_features_stuck_at_one_value_stay_cut(value):
+    rng = np.random.default_rng(0)
+    clean = rng.gamma(1.0, 1.0, (200, 4)) @ rng.gamma(1.0, 1.0, (4, 60))
+    X = np.maximum(clean + 0.02 * clean.mean() * rng.standard_normal(clean.shape), 0)
+    X[:, :5] = value * clean.mean()
+    model = make(n_components=4, max_iter=400)
+    fitted = model.inverse_transform(model.fit_transform(X))
+    assert np.linalg.norm((fitted - clean)[:, 5:]) < 0.01 * np.linalg.norm(clean[:, 5:])
+    assert model.outliers_[:, :5].all() and not model.outliers_[:, 5:].any()
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_features_in_different_units(seed):
     X, clean = in_units(seed)
