@@ -25,7 +25,7 @@ PR_SET_PDEATHSIG = 1
 INTERVAL = 1.0
 
 # Fits at a time on a GPU, if nothing else is asked for: with more, threads wait for each other.
-AT_A_TIME = 4
+AT_A_TIME = 2
 
 _parents: set[int] = set()
 

@@ -29,10 +29,11 @@ __device__ real over_lanes(real part)
     return part;
 }
 
-// Write the move of every row of X that coordinate descent makes, how steep the way is, and the total curvature.
+// Write the move of every row of X that coordinate descent makes, how steep the way is, and the total curvature; the
+// sums `descent` and `curvature` are lost.
 // Coordinate k of a row is register k / LANES of lane k % LANES. See `_descend` in triton_kernels.py.
 extern "C" __global__ void __launch_bounds__(THREADS) descend(
-    const real* X, const real* G, const real* descent, const real* curvature, const real* linear,
+    const real* X, const real* G, real* descent, real* curvature, const real* linear,
     real* move, real* gain, real* total,
     int n_rows, int n_splits, int stride, int padded, int rank, int fixed, double penalty, int sweeps)
 {
@@ -54,16 +55,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) descend(
     const int here = min((long)ROWS, n_rows - first);  // none or less for the last groups
     // In the variables z = root * x every coordinate has the curvature of the Gram matrix. A coordinate that no entry
     // of positive weight depends on has root 0; it stays, because an infinite slope holds it at 0.
-    real z[ROWS][MINE], g[ROWS][MINE], root[ROWS][MINE] = {}, slope[ROWS][MINE] = {};
+    // Roots and slopes wait in the place of the sums, for there are not enough registers.
+    real z[ROWS][MINE] = {}, g[ROWS][MINE] = {};
+    const long origin = first * stride + lane;
+    #pragma unroll AHEAD
     for (int split = 0; split < n_splits; split++) {
-        const long part = ((long)split * n_rows + first) * stride + lane;
+        const long part = (long)split * n_rows * stride + origin;
         #pragma unroll
         for (int r = 0; r < ROWS; r++)
             #pragma unroll
             for (int q = 0; q < MINE; q++)
                 if (r < here && q * LANES + lane < rank) {
-                    slope[r][q] += descent[part + r * stride + q * LANES];
-                    root[r][q] += curvature[part + r * stride + q * LANES];
+                    g[r][q] += descent[part + r * stride + q * LANES];
+                    z[r][q] += curvature[part + r * stride + q * LANES];
                 }
     }
     #pragma unroll
@@ -74,13 +78,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) descend(
             const int k = q * LANES + lane;
             const bool used = r < here && k < rank;
             const real x = used ? X[(first + r) * rank + k] : (real)0;
-            const real c = k < fixed ? (real)0 : root[r][q] + ridge;
+            const real c = k < fixed ? (real)0 : z[r][q] + ridge;
             const bool seen = used && c > 0 && inverse[k] > 0;
-            whole += root[r][q];
-            root[r][q] = seen ? sqrt(c * inverse[k]) : (real)0;
-            slope[r][q] = seen ? slope[r][q] - linear[k] - ridge * x : (real)0;
-            z[r][q] = x * root[r][q];
-            g[r][q] = seen ? slope[r][q] / root[r][q] : -__int_as_float(0x7f800000);
+            whole += z[r][q];
+            const real root = seen ? sqrt(c * inverse[k]) : (real)0;
+            const real slope = seen ? g[r][q] - linear[k] - ridge * x : (real)0;
+            if (used) {
+                curvature[origin + r * stride + q * LANES] = root;
+                descent[origin + r * stride + q * LANES] = slope;
+            }
+            z[r][q] = x * root;
+            g[r][q] = seen ? slope / root : -__int_as_float(0x7f800000);
         }
         whole = over_lanes(whole);
         if (lane == 0 && r < here) total[first + r] = whole;
@@ -119,10 +127,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) descend(
         #pragma unroll
         for (int q = 0; q < MINE; q++) {
             const int k = q * LANES + lane;
-            if (r >= here || k >= padded) continue;
-            const real m = root[r][q] > 0 ? z[r][q] / root[r][q] - X[(first + r) * rank + k] : (real)0;
+            if (r >= here || k >= rank) continue;
+            const real root = curvature[origin + r * stride + q * LANES];
+            const real m = root > 0 ? z[r][q] / root - X[(first + r) * rank + k] : (real)0;
             move[(first + r) * padded + k] = m;
-            sum += slope[r][q] * m;
+            sum += descent[origin + r * stride + q * LANES] * m;
         }
         sum = over_lanes(sum);
         if (lane == 0 && r < here) gain[first + r] = sum;
@@ -151,6 +160,7 @@ def _compiled(mine: int, dtype: torch.dtype, at_once: int) -> Callable[..., None
     rows = max(1, min(at_once, MOST_KEPT // (mine * size)))
     numbers = {"THREADS": THREADS, "LANES": LANES, "RANK": rank, "MINE": mine, "SPAN": span, "CHUNK": chunk}
     macros = {"REAL_TYPE": "double" if dtype == torch.float64 else "float", "ROWS": rows} | numbers
+    macros["AHEAD"] = MOST_AT_ONCE // rows  # parts of a sum that are read at a time: few rows come in many parts
     source = "".join(f"#define {name} {value}\n" for name, value in macros.items()) + SOURCE
     try:
         kernel = torch.cuda._compile_kernel(source, "descend")

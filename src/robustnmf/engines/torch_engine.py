@@ -254,16 +254,20 @@ class TorchEngine:
         if self.device.type != "cuda" or not any(self._is_away(a) for a in arguments[0]):
             yield from arguments
             return
-        coming = self._fetch(arguments[0])
+        coming, before = self._fetch(arguments[0]), None
         for following in [*arguments[1:], None]:
             torch.cuda.current_stream(self.device).wait_stream(self._arrivals)
             block = coming
             if following is not None:
                 coming = self._fetch(following)
             yield block
-            for original, here in zip(arguments[0], block, strict=True):
+            here = torch.cuda.current_stream(self.device)
+            for original, copy in zip(arguments[0], block, strict=True):
                 if self._is_away(original):
-                    here.record_stream(torch.cuda.current_stream(self.device))
+                    copy.record_stream(here)
+            if before is not None:  # or the host would run ahead, and all blocks come to lie on the device
+                before.synchronize()
+            before = here.record_event()
 
     def _fetch(self, block: tuple[Any, ...]) -> tuple[Any, ...]:
         """Begin to copy a block to the device, behind what is worked on now but not waiting for it."""

@@ -39,7 +39,9 @@ TILES = {16: (64, 64, 4, 3), 32: (64, 64, 4, 3), 64: (64, 32, 4, 3), 128: (64, 3
 PRECISE_TILE = (32, 32, 4, 2)
 # Rows and judges that a program works on at a time, and its warps: for more rows than so many, and for fewer, where
 # small tiles keep more multiprocessors busy.
-JUDGING_TILE, SMALL_JUDGING_TILE, FEW_ROWS = (64, 64, 4), (16, 64, 4), 4096
+JUDGING_TILE, SMALL_JUDGING_TILE, FEW_ROWS = (64, 64, 4), (16, 128, 8), 4096
+# Numbers of a factor that a program can hold for its judges, several times.
+MOST_JUDGED = 2**13
 # Programs that a pass over the data should have at least, to keep all multiprocessors busy.
 ENOUGH_PROGRAMS = 1056
 # More parts of a sum take longer to add up than they save.
@@ -522,6 +524,7 @@ def _half_step(
     new, of_new, (run, skip, count) = torch.empty_like(X), torch.empty_like(of_X), judging
     row_stride, column_stride, *others = judged.strides
     rows, judges, warps = JUDGING_TILE if n_rows > FEW_ROWS else SMALL_JUDGING_TILE
+    judges = min(judges, MOST_JUDGED // of_X.shape[2])
     _advance[(triton.cdiv(n_rows, rows),)](
         *judged.pointers, X, of_X, of_judges, *moves, judged.scale, judged.cut, new, of_new,
         n_rows, judged.Y.shape[1], count, row_stride, column_stride, run, skip, rank, ridge, *others,
@@ -555,7 +558,10 @@ def _sums(blocks: Sequence[_Data], of_X: Any, of_A: Sequence[Any], rule: Rule) -
 
 
 def _moves(X: Any, gram: Any, sums: Any, linear: Any, ridge: float, sweeps: int, fixed: int) -> tuple[Any, Any, Any]:
-    """Return the move of each row by coordinate descent, padded, its gain and the total curvature; see `_descend`."""
+    """Return the move of each row by coordinate descent, padded, its gain and the total curvature; see `_descend`.
+
+    The sums may be lost.
+    """
     (n_rows, rank), padded = X.shape, _padded(X.shape[1])
     move = torch.empty((n_rows, padded), dtype=X.dtype, device=X.device)
     gain, total = torch.empty((2, n_rows), dtype=X.dtype, device=X.device)

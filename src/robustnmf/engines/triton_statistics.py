@@ -10,6 +10,7 @@ import torch
 import triton
 import triton.language as tl
 
+from robustnmf.engines.cuda_graphs import record
 from robustnmf.mixture import BINS, MAX_STEPS, REACH, ROUNDING, ROUNDS, SMALLEST_SHARE, TOLERANCE, WIDEST
 
 # Weights are counted in such parts of the largest possible one, 1: sums of integers do not depend on their order.
@@ -197,13 +198,26 @@ class Statistics:
     def __init__(self, weights: Any, telling: Any, hidden: bool) -> None:
         self.ticks = torch.round(torch.stack([weights, weights * telling]) / TICK).to(torch.int64)
         self.hidden = hidden
+        self.magnitudes = torch.empty(len(weights), device=weights.device)
         self.cumulated = torch.zeros((2, len(weights) + 1), dtype=torch.int64, device=weights.device)
+        self.results = torch.empty(4, device=weights.device)
+        self.made = False
+        self.graph: Any = None
 
     def __call__(self, magnitudes: Any) -> Summary:
         """Return what magnitudes (k,) tell."""
-        values, order = torch.sort(magnitudes.to(torch.float32))
+        self.magnitudes.copy_(magnitudes)
+        if self.made and self.graph is None and magnitudes.is_cuda:
+            self.graph, _ = record(self._make)
+        if self.graph is None:
+            self._make()
+        else:
+            self.graph.replay()
+        return Summary(*self.results.tolist())
+
+    def _make(self) -> None:
+        values, order = torch.sort(self.magnitudes)
         torch.cumsum(self.ticks[:, order], dim=1, out=self.cumulated[:, 1:])
-        results = torch.empty(4, device=values.device)
         n = len(values)
-        _fit[(1,)](values, *self.cumulated, results, n, n.bit_length(), HIDDEN=self.hidden, num_warps=1)
-        return Summary(*results.tolist())
+        _fit[(1,)](values, *self.cumulated, self.results, n, n.bit_length(), HIDDEN=self.hidden, num_warps=1)
+        self.made = True
