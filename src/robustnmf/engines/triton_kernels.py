@@ -39,7 +39,7 @@ TILES = {16: (64, 64, 4, 3), 32: (64, 64, 4, 3), 64: (64, 32, 4, 3), 128: (64, 3
 PRECISE_TILE = (32, 32, 4, 2)
 # Rows and judges that a program works on at a time, and its warps: for more rows than so many, and for fewer, where
 # small tiles keep more multiprocessors busy.
-JUDGING_TILE, SMALL_JUDGING_TILE, FEW_ROWS = (64, 64, 4), (16, 128, 8), 4096
+JUDGING_TILE, SMALL_JUDGING_TILE, FEW_ROWS = (64, 32, 4), (16, 128, 8), 4096
 # Numbers of a factor that a program can hold for its judges, several times.
 MOST_JUDGED = 2**13
 # Programs that a pass over the data should have at least, to keep all multiprocessors busy.
@@ -161,11 +161,11 @@ def _accumulate(  # type: ignore[no-untyped-def]
 @triton.jit
 def _descend(  # type: ignore[no-untyped-def]
     X, G, descent, curvature, linear, move, gain, total,
-    n_rows, n_splits, stride, padded, rank, fixed, ridge, sweeps, RANK: tl.constexpr, ROWS: tl.constexpr,
+    n_rows, stride, padded, rank, fixed, ridge, sweeps, RANK: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Write the move (n_rows, padded) that coordinate descent on a model of the objective makes from X (n_rows, rank).
 
-    Descent and curvature come as sums of `n_splits` arrays, whose rows are `stride` apart; the model takes the
+    The model has the descent and the curvature of each coordinate, arrays whose rows are `stride` apart, and takes the
     correlations between coordinates from the Gram matrix G. Also written are how far the objective would fall along the
     move if it were a plane, `gain`, and the curvature of all coordinates together, `total`, both (n_rows,).
     """
@@ -175,11 +175,8 @@ def _descend(  # type: ignore[no-untyped-def]
     used = here[:, None] & (k < rank)[None, :]
     x = tl.load(X + rows[:, None].to(tl.int64) * rank + k[None, :], mask=used, other=0.0)
     at = rows[:, None].to(tl.int64) * stride + k[None, :]
-    slope, c = tl.zeros_like(x), tl.zeros_like(x)
-    for split in range(n_splits):
-        offset = tl.cast(split, tl.int64) * n_rows * stride
-        slope += tl.load(descent + offset + at, mask=used, other=0.0)
-        c += tl.load(curvature + offset + at, mask=used, other=0.0)
+    slope = tl.load(descent + at, mask=used, other=0.0)
+    c = tl.load(curvature + at, mask=used, other=0.0)
     slope -= tl.load(linear + k, mask=k < rank, other=0.0)[None, :] + ridge * x
     tl.store(total + rows, tl.sum(c, axis=1), mask=here)
     c = tl.where((k < fixed)[None, :], 0.0, c + ridge)
@@ -394,7 +391,7 @@ class Kernels:
 
     def propose(self, G: Any, descent: Any, curvature: Any, X0: Any, max_iter: int) -> Any:
         """Return the move of coordinate descent with one Gram matrix, in any precision; twin of ``shared_gram``'s."""
-        sums = torch.stack([descent, curvature])[:, None]
+        sums = (descent.contiguous(), curvature.contiguous())
         move, *_ = _moves(X0.contiguous(), G, sums, torch.zeros_like(X0[0]), 0.0, max_iter, 0)
         return move[:, : X0.shape[1]]
 
@@ -535,7 +532,7 @@ def _half_step(
 
 
 def _sums(blocks: Sequence[_Data], of_X: Any, of_A: Sequence[Any], rule: Rule) -> Any:
-    """Return descent and curvature of every row, in parts that are to be added up, (2, parts, n_rows, padded r)."""
+    """Return descent and curvature of every row, (2, n_rows, padded r)."""
     _, n_rows, padded = of_X.shape
     rows, columns, warps, stages = TILES[padded] if of_X.dtype == torch.bfloat16 else PRECISE_TILE
     plans = [_splits(n_rows, data.Y.shape[1], rows, columns) for data in blocks]
@@ -554,19 +551,17 @@ def _sums(blocks: Sequence[_Data], of_X: Any, of_A: Sequence[Any], rule: Rule) -
             WEIGHTED=data.M is not None, GAPS=data.gaps, CUTS_COLUMNS=data.cuts_columns,
             DESCRIBED=described is not None, TRANSPOSED=data.features_in_rows, num_warps=warps, num_stages=stages,
         )  # fmt: skip
-    return sums
+    return sums[:, 0] if sums.shape[1] == 1 else sums.sum(dim=1)
 
 
 def _moves(X: Any, gram: Any, sums: Any, linear: Any, ridge: float, sweeps: int, fixed: int) -> tuple[Any, Any, Any]:
-    """Return the move of each row by coordinate descent, padded, its gain and the total curvature; see `_descend`.
-
-    The sums may be lost.
-    """
+    """Return the move of each row by coordinate descent, padded, its gain and the total curvature; see `_descend`."""
     (n_rows, rank), padded = X.shape, _padded(X.shape[1])
     move = torch.empty((n_rows, padded), dtype=X.dtype, device=X.device)
     gain, total = torch.empty((2, n_rows), dtype=X.dtype, device=X.device)
-    arguments = [X, gram.contiguous(), sums[0], sums[1], linear, move, gain, total]
-    arguments += [n_rows, sums.shape[1], sums.shape[3], padded, rank, fixed, float(ridge), sweeps]
+    descent, curvature = sums
+    arguments = [X, gram.contiguous(), descent, curvature, linear, move, gain, total]
+    arguments += [n_rows, descent.shape[1], padded, rank, fixed, float(ridge), sweeps]
     launch = kernel_for(rank, X.dtype, n_rows) if X.is_cuda else None
     if launch is not None:
         launch(n_rows, arguments)
