@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from robustnmf.engines.cuda_graphs import record
-from robustnmf.mixture import BINS, MAX_STEPS, REACH, ROUNDING, ROUNDS, SMALLEST_SHARE, TOLERANCE, WIDEST
+from robustnmf.engines.peaks import BINS, MAX_STEPS, REACH, ROUNDING, ROUNDS, SMALLEST_SHARE, TOLERANCE, WIDEST
 
 # Weights are counted in such parts of the largest possible one, 1: sums of integers do not depend on their order.
 TICK = 2.0**-30
