@@ -252,7 +252,7 @@ def test_fits_in_threads_are_those_one_after_the_other():
 def test_trial_fits_of_data_on_a_device_are_those_of_the_host():
     X = factors(n=60, m=40, r=3)[0].astype(np.float32)
     there = torch.asarray(X, device="cuda")
-    ours, theirs = (select_rank(data, range(1, 5), n_splits=2, random_state=0) for data in (there, X))
+    ours, theirs = (select_rank(data, (2, 3), n_splits=2, random_state=0) for data in (there, X))
     assert ours.chosen == theirs.chosen == 3
     np.testing.assert_allclose(ours.mean, theirs.mean, rtol=0.05)
     model = TruncatedCauchyNMF(3, random_state=0).fit(there)
