@@ -389,8 +389,8 @@ def streaming(gigabytes: float = 16.0):
     yield f"| copying alone ({X.nbytes / copying / 1e9:.0f} GB/s) | {copying:.2f} |"
     yield f"| a sweep over all of it | {whole:.2f} |"
     yield f"| a whole alternation of the default, {len(result.history) - 1} iterations | {fitting:.1f} |"
-    yield f"\nMost memory of the device that arrays took: {most:.1f} GB. The components that were planted are found with"
-    yield f"cosines of {cosines.min():.4f} and more.\n"
+    yield f"\nMost memory of the device that arrays took: {most:.1f} GB. The components that were planted are found"
+    yield f"with cosines of {cosines.min():.4f} and more.\n"
 
 
 def _planted(n: int, basis: torch.Tensor, seed: int) -> torch.Tensor:
