@@ -7,10 +7,12 @@ torch = pytest.importorskip("torch")
 ON_GPU = torch.cuda.is_available()
 triton = pytest.importorskip("triton")
 
+from robustnmf import TruncatedCauchyNMF  # noqa: E402
 from robustnmf.arrays import to_host  # noqa: E402
-from robustnmf.encoding import order_statistics  # noqa: E402
-from robustnmf.engines import NumPyEngine, triton_kernels  # noqa: E402
+from robustnmf.encoding import _settle, order_statistics  # noqa: E402
+from robustnmf.engines import NumPyEngine, cuda_graphs, triton_kernels  # noqa: E402
 from robustnmf.engines.torch_engine import TorchEngine  # noqa: E402
+from robustnmf.heldout import HeldOut  # noqa: E402
 from robustnmf.losses import (  # noqa: E402
     Absolute,
     Cauchy,
@@ -22,8 +24,11 @@ from robustnmf.losses import (  # noqa: E402
     Truncated,
 )
 from robustnmf.penalties import NO_PENALTIES, ElasticNet, Penalties  # noqa: E402
+from robustnmf.schedules import _onward  # noqa: E402
+from robustnmf.selection import select_rank  # noqa: E402
 from robustnmf.solvers import SharedGram, one_pass  # noqa: E402
 from robustnmf.solvers.shared_gram import propose  # noqa: E402
+from robustnmf.stability import bootstrap_components, consensus  # noqa: E402
 from robustnmf.weighting import Weighting  # noqa: E402
 
 
@@ -47,7 +52,11 @@ def swept(engine, dtype, X, W, H, *, loss, cut=None, M=None, hidden=(), penaltie
     V = engine.split(X)
     weights = None if M is None else engine.split(M.astype(dtype), like=V)
     positions = [engine.place(np.array(hidden)) for _ in V] if hidden else None
-    weighting = Weighting(loss, 0.3, None if cut is None else engine.place(np.full(X.shape[1], cut, dtype)))
+    if isinstance(cut, float):  # as schedules make it: one number, made longer
+        cut = engine.xp.broadcast_to(engine.place(cut, V[0].dtype), (X.shape[1],))
+    elif cut is not None:
+        cut = engine.place(np.asarray(cut, dtype))
+    weighting = Weighting(loss, 0.3, cut)
     parts = {"weighting": weighting, "solver": SharedGram(), "penalties": penalties, "fixed": fixed, "engine": engine}
     with engine.running():
         W, Ht = one_pass.sweep(V, weights, positions, engine.place(W), engine.split(H, like=V), **parts)
@@ -58,6 +67,7 @@ NETS = Penalties(codes=ElasticNet(0.1, 0.2), basis=ElasticNet(0.2, 0.1))
 CASES = {
     "cauchy": {"loss": Cauchy()},
     "cut": {"loss": Cauchy(), "cut": 0.8},
+    "cuts": {"loss": Cauchy(), "cut": np.linspace(0.4, 1.2, 22)},
     "weights": {"loss": Cauchy(), "cut": 0.8, "M": "random"},
     "hidden": {"loss": Huber(), "hidden": [(0, 1), (0, 3), (5, 2)]},
     "blocks": {"loss": Hypersurface(), "block_entries": 400},
@@ -171,3 +181,79 @@ def test_new_weights_are_seen_by_the_next_sweep():
         assert not torch.allclose(first, second)
         expected = one_pass.sweep(V, halves, None, W, Ht, **parts | {"engine": triton_engine()})[0]
     torch.testing.assert_close(second, expected)
+
+
+@pytest.mark.parametrize("kind", ["clean", "weighted", "visible", "zeros", "equal", "nothing"])
+def test_statistics_of_residuals_are_those_of_the_host(kind):
+    rng = np.random.default_rng(0)
+    k = 700
+    weights = rng.integers(1, 4, k) / 4 if kind == "weighted" else np.ones(k)
+    magnitudes = np.where(rng.random(k) < 0.2, 16 * rng.random(k), rng.exponential(0.3, k)).astype(np.float32)
+    if kind == "zeros":
+        magnitudes[rng.random(k) < 0.6] = 0.0
+    if kind in ("equal", "nothing"):
+        magnitudes[:] = {"equal": 2.0 + 1e-3 * rng.random(k), "nothing": 0.0}[kind]
+    held = HeldOut([], None, [], rng.random(k), weights, kind != "visible", k, NumPyEngine())
+    expected = held.mixture(magnitudes.astype(np.float64))
+    engine = triton_engine()
+    statistics = engine.kernel("statistics")(engine.place(weights), engine.place(held.telling), held.hidden)
+    found = statistics(engine.place(magnitudes.astype(np.float64)))
+    assert found.median == pytest.approx(held.median(magnitudes.astype(np.float64)), rel=1e-6)
+    assert found.share == pytest.approx(expected.share, rel=1e-3)
+    if kind == "zeros":  # the peak is that of the zeros, and has no width
+        assert max(found.width, expected.width) < 1e-15
+    else:
+        assert found.width == pytest.approx(expected.width, rel=1e-3)
+        assert found.plain == pytest.approx(expected.plain, rel=0.02, abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_predictions_are_entries_of_the_product(dtype):
+    rng = np.random.default_rng(0)
+    X, W = rng.random((9, 5)).astype(dtype), rng.random((7, 5)).astype(dtype)
+    positions = np.stack([rng.integers(9, size=600), rng.integers(7, size=600)], axis=1)
+    engine = triton_engine()
+    found = engine.kernel("predict")(*map(engine.place, (X, positions, W)))
+    np.testing.assert_allclose(to_host(found), (X @ W.T)[positions[:, 0], positions[:, 1]], rtol=1e-5)
+
+
+def test_codes_settle_as_those_of_the_reference(monkeypatch):
+    """However seldom it is looked how many still move, and whichever are left behind."""
+    monkeypatch.setattr(cuda_graphs, "FEW_ENOUGH", 4)
+    X, W, H = factors(n=40, m=20)
+    weighting = Weighting(Cauchy(), 0.3)
+    results = []
+    for engine, dtype in ((TorchlessEngine(), np.float64), (triton_engine(), np.float32)):
+        Y, codes, A = (engine.place(a.astype(dtype)) for a in (X, H, W))
+        parts = {"A": A, "solver": SharedGram(max_iter=4), "engine": engine, "xp": engine.xp}
+        with engine.running():
+            results.append(to_host(_settle(Y, None, codes, weighting, parts, 30, 1e-3)))
+    np.testing.assert_allclose(results[1], results[0], atol=5e-3 * results[0].max())
+
+
+def test_momentum_is_that_of_the_reference():
+    rng = np.random.default_rng(0)
+    new, last = rng.random((2, 9, 4))
+    engine, plain = triton_engine(), TorchlessEngine()
+    expected = _onward(new, last, momentum=0.8, engine=plain, xp=plain.xp)
+    found = _onward(engine.place(new), engine.place(last), momentum=0.8, engine=engine, xp=engine.xp)
+    np.testing.assert_allclose(to_host(found), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.skipif(not ON_GPU, reason="threads share a GPU")
+def test_fits_in_threads_are_those_one_after_the_other():
+    X = torch.asarray(factors(n=200, m=100, r=4)[0], dtype=torch.float32, device="cuda")
+    alone, together = (consensus(X, 4, n_init=6, random_state=0, n_jobs=n_jobs) for n_jobs in (1, 6))
+    np.testing.assert_array_equal(together.components, alone.components)
+    np.testing.assert_array_equal(together.similarity, alone.similarity)
+
+
+@pytest.mark.skipif(not ON_GPU, reason="trial fits go where the data is")
+def test_trial_fits_of_data_on_a_device_are_those_of_the_host():
+    X = factors(n=60, m=40, r=3)[0].astype(np.float32)
+    there = torch.asarray(X, device="cuda")
+    ours, theirs = (select_rank(data, (2, 3), n_splits=2, random_state=0) for data in (there, X))
+    assert ours.chosen == theirs.chosen == 3
+    np.testing.assert_allclose(ours.mean, theirs.mean, rtol=0.05)
+    model = TruncatedCauchyNMF(3, random_state=0).fit(there)
+    assert bootstrap_components(there, model, n_boot=3, random_state=0).stability.min() > 0.9

@@ -37,6 +37,12 @@ def add(total: Any, part: Any) -> Any:
     return tuple(a + b for a, b in zip(total, part, strict=True)) if isinstance(total, tuple) else total + part
 
 
+def is_uniform(a: Array) -> bool:
+    """Return whether a vector of NumPy or Torch is one number in memory, made longer by broadcasting."""
+    steps = a.strides if isinstance(a, np.ndarray) else a.stride()
+    return not any(steps)
+
+
 def is_foreign(X: Any) -> bool:
     """Return whether X is an array of another library than NumPy, such as a tensor of Torch."""
     return not isinstance(X, np.ndarray | np.generic | type) and array_api_compat.is_array_api_obj(X)

@@ -244,7 +244,7 @@ class Journal:
         else:
             point = make()
             self._values.append(None)
-            self._arrays[number] = {"predictions": point.predictions}
+            self._arrays[number] = {"predictions": to_host(point.predictions)}
         return point._replace(step=number)
 
     def _read(self, number: int) -> Point:

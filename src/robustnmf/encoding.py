@@ -16,6 +16,7 @@ import numpy as np
 
 from robustnmf.arrays import Array, Blocks, Namespace, device, to_host
 from robustnmf.engines.protocol import Engine
+from robustnmf.engines.rules import form_of
 from robustnmf.halfquadratic import half_step
 from robustnmf.initializers import bright_features
 from robustnmf.losses import Huber, squared_ratio
@@ -202,6 +203,13 @@ def _settle(
 ) -> Array:
     """Reweight and improve X until each sample is done."""
     xp, few = parts["xp"], parts["engine"].few_rows
+    kernel = parts["engine"].kernel("settle")
+    if kernel is not None and form_of(weighting.loss) is not None:  # of other losses nobody knows what they do
+
+        def improve(Y: Array, M: Array | None, X: Array) -> Array:
+            return half_step(Y, M, X, weighting=weighting, **parts)
+
+        return kernel(improve, Y, M, X, max_iter=max_iter, tol=tol, few=few)
     rows = xp.arange(X.shape[0], device=device(X))  # the samples that are worked on,
     moving = xp.ones_like(rows, dtype=xp.bool)  # and which of them still move
     some, observed = Y, M

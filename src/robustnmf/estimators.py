@@ -33,7 +33,7 @@ from robustnmf.scales import FixedScale
 from robustnmf.solvers import LossSolver, SharedGram, SparseError
 from robustnmf.solvers.sparse_error import sparse_error
 from robustnmf.streaming import Stream, clean_samples
-from robustnmf.trials import generator
+from robustnmf.trials import generator, where_data_is
 from robustnmf.validation import (
     Observations,
     check_components,
@@ -695,7 +695,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         # With uncertainties, the weights of the data hold those too; the search makes its own of what the user gave.
         weights = M if uncertainties is None else weights
         seed = self.random_state if isinstance(self.random_state, Integral) else 0
-        estimator = clone(self).set_params(n_components=1, verbose=0, callback=None, checkpoint=None)
+        estimator = where_data_is(clone(self), data.X)
+        estimator.set_params(n_components=1, verbose=0, callback=None, checkpoint=None)
         options: dict[str, Any] = {"weights": weights, "uncertainties": uncertainties}
         return int(auto_rank(X, estimator=estimator, random_state=seed, **options).chosen)
 

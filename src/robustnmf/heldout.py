@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robustnmf.arrays import Array, Blocks, Namespace, to_host
+from robustnmf.arrays import Array, Blocks, Namespace, is_foreign, to_host
 from robustnmf.engines.protocol import Engine, light, recomputed
 from robustnmf.losses import Cauchy, squared_ratio
 from robustnmf.mixture import Mixture, fit_mixture, median, mixture_of_width
@@ -35,25 +35,28 @@ class Point(NamedTuple):
 
     W: Array
     Ht: Blocks
-    predictions: Vector
-    """WH at the entries held out."""
+    predictions: Array
+    """WH at the entries held out, where their statistics are computed."""
     step: int = -1
     """Number of the step that led here, in the journal of the fit."""
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Entries that the fit does not see, drawn by their position alone: no seed and no cut into blocks moves them."""
+    """Entries that the fit does not see, drawn by their position alone: no seed and no cut into blocks moves them.
+
+    Their statistics are a matter of the host, unless the engine has kernels for them.
+    """
 
     V: Blocks
     observed: Blocks | None
     """Weights of all entries."""
     positions: Blocks
     """Sample (within its block) and feature of each, (k, 2) in all."""
-    values: Vector
-    """The entries themselves, (k,)."""
-    weights: Vector
-    """Their weights, (k,)."""
+    values: Array
+    """The entries themselves, (k,), in double precision."""
+    weights: Array
+    """Their weights, (k,), in double precision."""
     hidden: bool
     """Whether the fit does not see them; there may be too few entries to hide any."""
     n_observed: int
@@ -67,9 +70,8 @@ class HeldOut:
         n_entries = sum(len(block) for block in V) * n_features
         n_observed = n_entries if M is None else int(engine.sum(_n_observed, M))
         wanted = min(max(SHARE * n_observed, FEWEST), MOST, LARGEST_SHARE * n_observed)
-        flat = np.unique(
-            np.random.default_rng(0).integers(n_entries, size=int(wanted * n_entries / max(n_observed, 1)))
-        )
+        flat = np.sort(np.random.default_rng(0).integers(n_entries, size=int(wanted * n_entries / max(n_observed, 1))))
+        flat = flat[np.diff(flat, prepend=-1) > 0]  # each once
         varies = _varies(V, M, engine)
         if not engine.xp.any(varies):
             varies = ~varies
@@ -77,10 +79,24 @@ class HeldOut:
         hidden = sum(len(block) for block in positions) >= TOO_FEW
         if not hidden:
             positions = engine.map(_usable, _in_blocks(np.arange(n_entries), V, engine), M, varies=varies | ~varies)
+        stays = engine.kernel("statistics") is not None and V[0].dtype == engine.xp.float32
         values, weights = (
-            to_host(engine.join(part)).astype(np.float64, copy=False) for part in engine.map(_take, V, M, positions)
+            engine.xp.astype(part, engine.xp.float64) if stays else to_host(part).astype(np.float64, copy=False)
+            for part in map(engine.join, engine.map(_take, V, M, positions))
         )
         return cls(V, M, positions, values, weights, hidden, n_observed, engine)
+
+    @property
+    def xp(self) -> Namespace:
+        """The library whose arrays the values are."""
+        return self.engine.xp if is_foreign(self.values) else np
+
+    @cached_property
+    def _statistics(self) -> Any:
+        """The engine's kernels for the statistics of these entries, None on the host."""
+        if not is_foreign(self.values):
+            return None
+        return self.engine.kernel("statistics")(self.weights, self.telling, self.hidden)  # type: ignore[misc]
 
     @cached_property
     def M(self) -> Blocks | None:
@@ -90,28 +106,53 @@ class HeldOut:
     def point(self, W: Array, Ht: Blocks) -> Point:
         """Return the factors with their predictions of these entries."""
         predictions = self.engine.join(self.engine.map(_predict, Ht, self.positions, W=W, engine=self.engine))
-        return Point(W, Ht, to_host(predictions).astype(np.float64, copy=False))
+        if self._statistics is None:
+            predictions = to_host(predictions).astype(np.float64, copy=False)
+        return Point(W, Ht, predictions)
 
-    def magnitudes(self, point: Point) -> Vector:
+    def magnitudes(self, point: Point) -> Array:
         """Return the magnitudes of the residuals of these entries."""
-        return np.asarray(np.abs(self.values - point.predictions))
+        there = self._statistics is not None and not is_foreign(point.predictions)  # of a fit that goes on
+        return self.xp.abs(self.values - (self.engine.place(point.predictions) if there else point.predictions))
 
     @cached_property
-    def telling(self) -> Vector:
+    def total_weight(self) -> Any:
+        """Sum of the weights."""
+        return self.weights.sum()
+
+    def mean(self, values: Array) -> Any:
+        """Return the weighted mean of something of each entry."""
+        return values @ self.weights / self.total_weight
+
+    @cached_property
+    def typical(self) -> float:
+        """The median of positive entries, 0 if there are none."""
+        values, weights = to_host(self.values), to_host(self.weights)
+        return median(values[values > 0], weights[values > 0])
+
+    @cached_property
+    def telling(self) -> Array:
         """Which entries set the width of clean residuals: those not far below the typical positive entry.
 
         A zero that is predicted as zero says nothing of the noise, and a small entry little where noise grows with the
         value; where it does not, large entries have it as well.
         """
-        positive = self.values > 0
-        substantial = self.values > SUBSTANTIAL * median(self.values[positive], self.weights[positive])
-        enough = (part for part in (substantial, positive) if np.count_nonzero(part) >= FEWEST_TELLING)
-        return next(enough, np.full_like(positive, True))
+        positive, substantial = self.values > 0, self.values > SUBSTANTIAL * self.typical
+        enough = (part for part in (substantial, positive) if self.xp.count_nonzero(part) >= FEWEST_TELLING)
+        return next(enough, self.xp.full_like(positive, True))
 
-    def mixture(self, magnitudes: Vector) -> Mixture:
+    def median(self, magnitudes: Array) -> float:
+        """Return the median magnitude of the residuals of entries that tell."""
+        if self._statistics is not None and len(magnitudes):
+            return float(self._statistics(magnitudes).median)
+        return median(to_host(magnitudes[self.telling]), to_host(self.weights[self.telling]))
+
+    def mixture(self, magnitudes: Array) -> Mixture:
         """Return the width of clean residuals, of entries that tell, and the share of clean ones among all."""
-        if not magnitudes.size:
+        if not len(magnitudes):
             return Mixture(0.0, 1.0)
+        if self._statistics is not None:
+            return Mixture(*self._statistics(magnitudes)[:3])
         telling = self.telling
         width = fit_mixture(magnitudes[telling], self.weights[telling]).width
         if not self.hidden:  # a fit to few entries meets some of them exactly: the peak is not that of the noise
@@ -136,26 +177,29 @@ class Judge:
 
     def __init__(self, held: HeldOut, scale: float, start: Point) -> None:
         self.held, self.scale = held, scale
-        self.best = self._losses(start)
+        self.best = self._losses(held.magnitudes(start))
         self.kept = start
-        self.path = [self.loss(self.best)]
+        self.lowest_loss = self.loss(self.best)
+        self.path = [self.lowest_loss]
         """Mean loss of each point."""
         self.lowest = list(self.path)
         """Lowest mean loss up to each point."""
         self.unimproved = 0
         """Points since the best."""
 
-    def offer(self, point: Point) -> None:
-        """Compare a point with the best so far."""
-        losses = self._losses(point)
-        self.path.append(self.loss(losses))
+    def offer(self, point: Point, cut: float = inf) -> float:
+        """Compare a point with the best so far, and return the share of its residuals that are beyond a cut."""
+        magnitudes = self.held.magnitudes(point)
+        losses = self._losses(magnitudes)
+        loss, excess, error, share = self._compare(losses, magnitudes > cut)
+        self.path.append(loss)
         self.unimproved += 1
-        excess = losses - self.best
-        if self.loss(excess) < 0:
-            self.best, self.kept, self.unimproved = losses, point, 0
-        elif not self.held.hidden or self.loss(excess) <= self._slight(excess):
+        if excess < 0:
+            self.best, self.lowest_loss, self.kept, self.unimproved = losses, loss, point, 0
+        elif not self.held.hidden or excess <= max(error, SLIGHT * (self.path[0] - self.lowest_loss)):
             self.kept = point
         self.lowest.append(min(self.lowest[-1], self.path[-1]))
+        return share
 
     @property
     def change(self) -> float:
@@ -169,17 +213,25 @@ class Judge:
         fall = (self.lowest[-1 - SMOOTHED] - self.lowest[-1]) / SMOOTHED
         return fall / self.lowest[-1] if fall > 0 else 0.0
 
-    def _slight(self, excess: Vector) -> float:
-        """Return the excess of the mean loss that does not count."""
-        gained = self.path[0] - self.loss(self.best)
-        return max(float(excess.std()) / sqrt(excess.size or 1), SLIGHT * gained)
-
-    def loss(self, losses: Vector) -> float:
+    def loss(self, losses: Array) -> float:
         """Return the mean loss."""
-        return float(losses @ self.held.weights / self.held.weights.sum()) if losses.size else 0.0
+        return float(self.held.mean(losses)) if len(losses) else 0.0
 
-    def _losses(self, point: Point) -> Vector:
-        return np.asarray(Cauchy().rho(squared_ratio(self.held.magnitudes(point), self.scale, np), np))
+    def _compare(self, losses: Array, beyond: Array) -> tuple[float, float, float, float]:
+        """Return the mean loss, by how much it exceeds that of the best point, the standard error of that, and a share.
+
+        The share is that of the residuals that are `beyond` something.
+        """
+        if not len(losses):
+            return 0.0, 0.0, 0.0, 0.0
+        xp, mean, excess = self.held.xp, self.held.mean, losses - self.best
+        share = xp.sum(beyond, dtype=losses.dtype) / len(beyond)
+        numbers = xp.stack([mean(losses), mean(excess), xp.std(excess), share])  # to be fetched at once
+        loss, above, deviation, share = to_host(numbers).tolist()
+        return loss, above, deviation / sqrt(len(losses)), share
+
+    def _losses(self, magnitudes: Array) -> Array:
+        return Cauchy().rho(squared_ratio(magnitudes, self.scale, self.held.xp), self.held.xp)
 
 
 def _in_blocks(flat: Vector, V: Blocks, engine: Engine) -> Blocks:

@@ -23,14 +23,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from robustnmf.arrays import Array, Blocks, Namespace, to_host
+from robustnmf.arrays import Array, Blocks, Namespace, is_uniform, to_host
 from robustnmf.checkpoint import Checkpoint, Journal
 from robustnmf.encoding import Basis, encode, losses, order_statistics, row_medians, typical_code
 from robustnmf.engines.protocol import Engine, light
 from robustnmf.halfquadratic import Callback, Iteration, Method, Result, State, assess, sweep
-from robustnmf.heldout import HeldOut, Judge, Point, Vector
+from robustnmf.heldout import HeldOut, Judge, Point
 from robustnmf.losses import Absolute, Huber, Loss
-from robustnmf.mixture import Mixture, median
+from robustnmf.mixture import Mixture
 from robustnmf.outliers import MixtureRule, NoRejection
 from robustnmf.scales import FixedScale, MixtureScale
 from robustnmf.solvers import SharedGram
@@ -183,14 +183,12 @@ class _Log:
         """Iterations made so far."""
         return len(self.history) - 1
 
-    def add(self, weighting: Weighting, magnitudes: Vector, objective: float, change: float) -> None:
+    def add(self, scale: float, outlier_share: float, objective: float, change: float) -> None:
         """Add an iteration and ask the callback whether to stop."""
-        cut = inf if weighting.cut is None else float(np.median(to_host(weighting.cut)))
-        share = float(np.mean(magnitudes > cut)) if magnitudes.size else 0.0
         number = len(self.history)
         is_earlier = number < len(self.earlier)
         seconds = self.earlier[number] if is_earlier else perf_counter() - self.begin
-        self.history.append(Iteration(number, objective, float(weighting.scale), share, seconds, change))
+        self.history.append(Iteration(number, objective, scale, outlier_share, seconds, change))
         # Of an earlier iteration the callback has been told.
         self.stopped = not is_earlier and self.callback is not None and bool(self.callback(self.history[-1]))
 
@@ -232,9 +230,7 @@ class _Walk:
     """The last assessment by rules that look at all entries."""
 
     def __post_init__(self) -> None:
-        positive = self.held.values[self.held.values > 0]
-        typical = median(positive, self.held.weights[self.held.values > 0])
-        self.floor = max(RESOLUTION * typical, self.scale_floor)
+        self.floor = max(RESOLUTION * self.held.typical, self.scale_floor)
         self.momentum = self.plan.momentum
         self.last_iter = min(self.plan.last_iter, self.max_iter // 10)
         self.needed: list[Point] = []
@@ -244,7 +240,10 @@ class _Walk:
         """Follow one opening and a trial of the main stage."""
         judge = Judge(self.held, OPENING_JUDGED_AT * self._median(start), start)
         if not self.log.history:
-            self.log.add(self.weigh(start, self._mixture(start)), self.held.magnitudes(start), judge.path[0], inf)
+            weighting = self.weigh(start, self._mixture(start))
+            beyond = self.held.magnitudes(start) > _typical_cut(weighting)
+            share = float(self.held.xp.count_nonzero(beyond)) / max(len(beyond), 1)
+            self.log.add(float(weighting.scale), share, judge.path[0], inf)
         method = replace(self.method, loss=opening.loss, outliers=NoRejection(), solver=SharedGram(max_iter=1))
         point = start
         for _ in range(min(self.plan.opening_iter, self.max_iter // 8)):
@@ -322,13 +321,18 @@ class _Walk:
         held_out = isinstance(self.method.scale, MixtureScale) and isinstance(self.method.outliers, MixtureRule)
         if weighting.cut is None or not held_out:
             return point, weighting
-        limit = RELAXED * float(np.median(to_host(weighting.cut)))
+        limit = RELAXED * _typical_cut(weighting)
         wider = replace(weighting, scale=RELAXED * weighting.scale, cut=RELAXED * weighting.cut)
         self.needed = [point]
         relaxed = self._settle(point, wider, judge)
         self.needed = []
-        before, after = (judge.loss(np.minimum(self.held.magnitudes(p), limit) ** 2) for p in (point, relaxed))
+        before, after = (judge.loss(self._limited(p, limit) ** 2) for p in (point, relaxed))
         return (relaxed, wider) if after < CLEARLY_BETTER * before else (point, weighting)
+
+    def _limited(self, point: Point, limit: float) -> Array:
+        """Return the magnitudes of held-out residuals, at most the limit."""
+        magnitudes, xp = self.held.magnitudes(point), self.held.xp
+        return xp.where(magnitudes > limit, limit, magnitudes)
 
     def _look_again(self, point: Point, weighting: Weighting) -> Point:
         """Return the point with its features encoded anew, where that gives a lower loss, if there are few samples.
@@ -447,8 +451,7 @@ class _Walk:
 
     def _median(self, point: Point) -> float:
         """Return the median magnitude of held-out residuals that tell of noise."""
-        telling = self.held.telling
-        return max(median(self.held.magnitudes(point)[telling], self.held.weights[telling]), self.scale_floor)
+        return max(self.held.median(self.held.magnitudes(point)), self.scale_floor)
 
     def _per_feature(self, cut: float) -> Array:
         n_features = self.V[0].shape[1]
@@ -466,10 +469,10 @@ class _Walk:
     ) -> Point:
         """Return the point after one iteration, with momentum from the last one."""
         new = self.journal.point(lambda: self._next(point, last, weighting, method, see_all=see_all))
-        judge.offer(new)
+        share = judge.offer(new, _typical_cut(weighting))
         falls = judge.path[-1] < judge.path[-2]
         self.momentum = min(MOMENTUM_GROWTH * self.momentum, MOST_MOMENTUM) if falls else self.plan.momentum
-        self.log.add(weighting, self.held.magnitudes(new), judge.path[-1], judge.change)
+        self.log.add(float(weighting.scale), share, judge.path[-1], judge.change)
         needed = [*self.needed, new, point, judge.kept]
         self.journal.save_if_due(needed, [iteration.seconds for iteration in self.log.history])
         return new
@@ -478,8 +481,8 @@ class _Walk:
         """Return the point that one iteration leads to."""
         W, Ht, engine = point.W, point.Ht, self.engine
         if last is not point:
-            W = _onward(W, last.W, momentum=self.momentum, xp=engine.xp)
-            Ht = engine.map(_onward, Ht, last.Ht, momentum=self.momentum)
+            W = _onward(W, last.W, momentum=self.momentum, engine=engine, xp=engine.xp)
+            Ht = engine.map(_onward, Ht, last.Ht, momentum=self.momentum, engine=engine)
         if see_all and self.whole is not None:
             W, Ht = sweep(self.whole.V, self.whole.M, W, Ht, weighting, method, engine)
             Ht = engine.anchor(Ht)
@@ -513,6 +516,13 @@ class _Walk:
             f"component does as well as {self.rank}: either it is enough, or too much of the data is wrong or too "
             "noisy to tell more, and then the components mean nothing."
         )
+
+
+def _typical_cut(weighting: Weighting) -> float:
+    """Return the median of the cuts of all features."""
+    if weighting.cut is None:
+        return inf
+    return float(weighting.cut[0] if is_uniform(weighting.cut) else np.median(to_host(weighting.cut)))
 
 
 def _encode_again(Y: Array, M: Array | None, X: Array, *, basis: Basis, engine: Engine, xp: Namespace) -> Array:
@@ -555,8 +565,11 @@ def _choose(rows: Array, chosen: Array, *, xp: Namespace) -> Array:
 
 
 @light
-def _onward(new: Array, last: Array, *, momentum: float, xp: Namespace) -> Array:
+def _onward(new: Array, last: Array, *, momentum: float, engine: Engine, xp: Namespace) -> Array:
     """Return a factor moved on by a share of its last move, non-negative."""
+    kernel = engine.kernel("onward")
+    if kernel is not None:
+        return kernel(new, last, momentum)
     moved = new + momentum * (new - last)
     return xp.where(moved > 0, moved, 0)
 

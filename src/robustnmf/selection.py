@@ -14,7 +14,6 @@ from math import sqrt
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from joblib import Parallel
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils import Tags
@@ -24,9 +23,19 @@ from robustnmf.arrays import to_host
 from robustnmf.heldout import FEWEST_TELLING, LARGEST_SHARE, MOST, SUBSTANTIAL
 from robustnmf.losses import Cauchy, squared_ratio
 from robustnmf.mixture import fit_mixture, median
-from robustnmf.trials import at_least, generator, given, or_default, quietly, seeds, variant
+from robustnmf.trials import (
+    at_least,
+    generator,
+    given,
+    or_default,
+    quietly,
+    seeds,
+    variant,
+    where_data_is,
+    works_on_device,
+)
 from robustnmf.validation import Observations, check_observations, check_rank, check_uncertainties
-from robustnmf.workers import delayed
+from robustnmf.workers import delayed, run_all
 
 Matrix = NDArray[Any]
 
@@ -121,7 +130,7 @@ def select_rank(
     random_state : int, RandomState, Generator or None
         Seed of splits and starts. Every rank starts from the same seeds.
     n_jobs : int or None
-        Fits at a time, see joblib; None means 1.
+        Fits at a time, see joblib; None means 1, or 2 on a GPU, where they are threads.
 
     Examples
     --------
@@ -133,7 +142,7 @@ def select_rank(
     >>> select_rank(X, range(1, 6), n_splits=3, random_state=0).chosen
     3
     """
-    estimator = or_default(estimator)
+    estimator = where_data_is(or_default(estimator), X)
     noise = _check_noise(uncertainties, X, weights, estimator)
     data = check_observations(clone(estimator), X, weights, reset=True)
     trial = _CrossValidation.of(
@@ -177,7 +186,7 @@ def auto_rank(
     >>> auto_rank(X, n_splits=2, random_state=0).chosen
     2
     """
-    estimator = or_default(estimator)
+    estimator = where_data_is(or_default(estimator), X)
     noise = _check_noise(uncertainties, X, weights, estimator)
     data = check_observations(clone(estimator), X, weights, reset=True)
     limit = _highest_rank(data) if max_rank is None else check_rank(max_rank, data.X, "auto_rank (max_rank)")
@@ -271,7 +280,7 @@ class RobustNMFCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Choose the rank, learn the components of X and return its codes, (n_samples, n_components_)."""
-        estimator, rng = or_default(self.estimator), generator(self.random_state)
+        estimator, rng = where_data_is(or_default(self.estimator), X), generator(self.random_state)
         noise = _check_noise(uncertainties, X, weights, estimator)
         data = check_observations(self, X, weights, reset=True)
         trial = _CrossValidation.of(
@@ -390,9 +399,10 @@ class _CrossValidation:
     def add(self, ranks: Sequence[int]) -> None:
         """Fit models of some ranks to all splits."""
         tasks = [(rank, split) for rank in ranks for split in self.splits]
-        found = Parallel(n_jobs=self.n_jobs)(
+        calls = (
             delayed(_misses)(self.estimator, self.X, self.weights, self.noise, rank, split) for rank, split in tasks
         )
+        found = run_all(calls, self.n_jobs, on_device=works_on_device(self.estimator))
         for (rank, _), magnitudes in zip(tasks, found, strict=True):
             self.magnitudes.setdefault(rank, []).append(magnitudes)
 

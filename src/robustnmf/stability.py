@@ -6,16 +6,25 @@ from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from joblib import Parallel
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from robustnmf.arrays import to_host
 from robustnmf.metrics import match_components
-from robustnmf.trials import at_least, generator, given, or_default, quietly, seeds, variant
+from robustnmf.trials import (
+    at_least,
+    generator,
+    given,
+    or_default,
+    quietly,
+    seeds,
+    variant,
+    where_data_is,
+    works_on_device,
+)
 from robustnmf.validation import check_observations
-from robustnmf.workers import delayed
+from robustnmf.workers import delayed, run_all
 
 Matrix = NDArray[Any]
 
@@ -113,7 +122,7 @@ def consensus(
     random_state : int, RandomState, Generator or None
         Seed of the starts.
     n_jobs : int or None
-        Fits at a time.
+        Fits at a time, see joblib; None means 1, or 2 on a GPU, where they are threads.
 
     References
     ----------
@@ -132,10 +141,11 @@ def consensus(
     >>> bool(consensus(X, 5, n_init=3, random_state=0).score > 0.99)  # two of them are up to the start
     False
     """
-    estimator, n_init = or_default(estimator), at_least("n_init", n_init, 2)
+    estimator, n_init = where_data_is(or_default(estimator), X), at_least("n_init", n_init, 2)
     starts = seeds(generator(random_state), n_init)
     arrays = given(weights, uncertainties)
-    fits = Parallel(n_jobs=n_jobs)(delayed(_components_and_labels)(estimator, X, arrays, rank, s) for s in starts)
+    calls = (delayed(_components_and_labels)(estimator, X, arrays, rank, s) for s in starts)
+    fits = run_all(calls, n_jobs, on_device=works_on_device(estimator))
     found = [components for components, _ in fits]
     cosines = np.array([[_match(one, other).similarities for other in found] for one in found])
     similarity = cosines.mean(axis=2)
@@ -189,7 +199,7 @@ def bootstrap_components(
     random_state : int, RandomState, Generator or None
         Seed of the resampling.
     n_jobs : int or None
-        Fits at a time.
+        Fits at a time, see joblib; None means 1, or 2 on a GPU, where they are threads.
 
     Examples
     --------
@@ -212,12 +222,14 @@ def bootstrap_components(
     data = check_observations(clone(model), X, weights, reset=True)
     M = np.ones_like(data.X) if data.M is None else data.M
     noise = None if uncertainties is None else np.asarray(to_host(uncertainties), dtype=np.float64)
-    codes = np.asarray(model.transform(X, **given(weights, noise)))
+    codes = np.asarray(to_host(model.transform(X, **given(weights, noise))))
     draws = [_draw(len(M), rng) for _ in range(n_boot)]
-    refits = Parallel(n_jobs=n_jobs)(
-        delayed(_refit)(model, data.X, M, noise, codes, counts, seed)
+    like = where_data_is(model, X)
+    calls = (
+        delayed(_refit)(model, like, data.X, M, noise, codes, counts, seed)
         for counts, seed in zip(draws, seeds(rng, n_boot), strict=True)
     )
+    refits = run_all(calls, n_jobs, on_device=works_on_device(like))
     low, high = np.quantile([components for components, _ in refits], [(1 - level) / 2, (1 + level) / 2], axis=0)
     stability = np.mean([similarities for _, similarities in refits], axis=0)
     return Bootstrap(low, high, stability, float(level), n_boot)
@@ -247,7 +259,7 @@ def _components_and_labels(
     """Return the components of a fit, and the largest code of each of at most a thousand samples."""
     model = variant(estimator, rank, seed)
     with quietly():
-        codes = np.asarray(model.fit_transform(X, **arrays))
+        codes = np.asarray(to_host(model.fit_transform(X, **arrays)))
     return model.components_, codes[:: -(-len(codes) // MOST_PAIRED)].argmax(axis=1)
 
 
@@ -281,13 +293,17 @@ def _draw(n_samples: int, rng: np.random.Generator) -> NDArray[np.intp]:
 
 
 def _refit(
-    model: Any, X: Matrix, M: Matrix, noise: Matrix | None, codes: Matrix, counts: NDArray[np.intp], seed: int
-) -> _Match:
-    """Return the components of samples that count as often as they were drawn, matched with those of the model."""
+    model: Any, like: Any, X: Matrix, M: Matrix, noise: Matrix | None, codes: Matrix, counts: NDArray[np.intp],
+    seed: int,
+) -> _Match:  # fmt: skip
+    """Return the components of samples that count as often as they were drawn, matched with those of the model.
+
+    What is fitted is `like` the model, and works where the data is.
+    """
     drawn = counts > 0
     # A fit with uncertainties works on features in units of what is typical of them.
     components = model.components_ if noise is None else model.components_ / model._noise
-    fit = variant(model, model.n_components_, seed).set_params(init=_WarmStart(components, codes[drawn]))
+    fit = variant(like, model.n_components_, seed).set_params(init=_WarmStart(components, codes[drawn]))
     with quietly():
         weights = M[drawn] * counts[drawn, None]
         fit.fit(X[drawn], **given(weights, None if noise is None else noise[drawn]))

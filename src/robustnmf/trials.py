@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Integral
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from robustnmf.arrays import is_on_host
 from robustnmf.errors import DataQualityWarning
 
 
@@ -39,14 +41,55 @@ def given(weights: Any, uncertainties: Any = None) -> dict[str, Any]:
     return {name: array for name, array in arguments.items() if array is not None}
 
 
+class _Quiet:
+    """Filters of warnings for as long as any thread wants them: they are those of the whole process."""
+
+    def __init__(self) -> None:
+        self.lock, self.wanted = Lock(), 0
+        self.filters = warnings.catch_warnings()
+
+    def begin(self) -> None:
+        with self.lock:
+            self.wanted += 1
+            if self.wanted == 1:
+                self.filters = warnings.catch_warnings()
+                self.filters.__enter__()
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                warnings.simplefilter("ignore", DataQualityWarning)
+                warnings.filterwarnings("ignore", message=".*have no observed entry", category=UserWarning)
+
+    def end(self) -> None:
+        with self.lock:
+            self.wanted -= 1
+            if self.wanted == 0:
+                self.filters.__exit__(None, None, None)
+
+
+_quiet = _Quiet()
+
+
 @contextmanager
 def quietly() -> Iterator[None]:
     """Silence warnings of trial fits: that some rank explains nothing is what the comparison is to find out."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.simplefilter("ignore", DataQualityWarning)
-        warnings.filterwarnings("ignore", message=".*have no observed entry", category=UserWarning)
+    _quiet.begin()
+    try:
         yield
+    finally:
+        _quiet.end()
+
+
+def where_data_is(estimator: Any, X: Any) -> Any:
+    """Return an estimator that works on the device of X, if X is on one and the estimator has no device yet."""
+    if is_on_host(X) or "device" not in estimator.get_params() or estimator.device is not None:
+        return estimator
+    from robustnmf.engines.torch_engine import device_of
+
+    return clone(estimator).set_params(device=str(device_of(X)))
+
+
+def works_on_device(estimator: Any) -> bool:
+    """Return whether fits of an estimator run on a device other than the CPU."""
+    return getattr(estimator, "device", None) not in (None, "cpu")
 
 
 def at_least(name: str, value: Any, least: int) -> int:

@@ -1,14 +1,17 @@
-"""Work for other processes, which do not outlive the one that they work for.
+"""Many fits at a time: in other processes, or for data on a GPU in threads.
 
-A process that is killed cannot tell its workers. Each would finish what it has begun, for minutes or hours, and then
-find nobody to give it to.
+Processes do not outlive the one that they work for. One that is killed cannot tell its workers: each would finish what
+it has begun, for minutes or hours, and then find nobody to give it to.
+
+A GPU would have to be shared between processes that each hold a copy of the data and of all that was compiled. Threads
+share both, and while one of them waits for the GPU, another decides what it is to do next.
 """
 
 import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from threading import Event, Thread
@@ -21,7 +24,30 @@ PR_SET_PDEATHSIG = 1
 # Elsewhere a worker looks so often whether its parent is still there, in seconds.
 INTERVAL = 1.0
 
+# Fits at a time on a GPU, if nothing else is asked for: with more, threads wait for each other.
+AT_A_TIME = 2
+
 _parents: set[int] = set()
+
+
+def run_all(tasks: Iterable[Any], n_jobs: int | None, *, on_device: bool) -> list[Any]:
+    """Do what `delayed` has put off, so many tasks at a time, and return the results in their order.
+
+    Parameters
+    ----------
+    n_jobs : int or None
+        See joblib; None is 1, or `AT_A_TIME` on a device.
+    on_device : bool
+        Whether the tasks work on a GPU.
+
+    Examples
+    --------
+    >>> run_all((delayed(pow)(2, exponent) for exponent in range(4)), None, on_device=True)
+    [1, 2, 4, 8]
+    """
+    if not on_device:
+        return list(joblib.Parallel(n_jobs=n_jobs)(tasks))
+    return list(joblib.Parallel(n_jobs=AT_A_TIME if n_jobs is None else n_jobs, backend="threading")(tasks))
 
 
 def delayed(function: Callable[..., Any]) -> Callable[..., Any]:

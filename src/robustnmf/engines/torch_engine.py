@@ -8,10 +8,11 @@ the next is on its way.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from functools import reduce
+from contextlib import contextmanager
+from functools import cached_property, reduce
 from math import inf
 from pathlib import Path
+from threading import Lock, current_thread, main_thread
 from typing import Any, Literal
 
 import array_api_compat.torch as xp
@@ -19,6 +20,7 @@ import numpy as np
 import torch
 
 from robustnmf.arrays import Array, Blocks, Namespace, add, is_foreign, is_on_host, transposed, zip_blocks
+from robustnmf.engines.cuda_graphs import stream_of_ones_own
 from robustnmf.engines.cuts import cuts_of
 from robustnmf.engines.lazy import resolve
 
@@ -62,10 +64,14 @@ class TorchEngine:
         self.block_entries = _block_entries(self.device) if block_entries is None else block_entries
         self.memory = memory
         self.rows_at_a_time: int | None = None
-        self.few_rows = 0.5
         self._kernels = _kernels_for(self.device) if use_triton else None
-        self._arrivals = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
+        self.few_rows = 0.5 if self._kernels is None else 0.25  # there, other rows need other graphs
         self._pinned: list[int] = []
+
+    @cached_property
+    def _arrivals(self) -> torch.cuda.Stream:
+        """Where data of the host is copied."""
+        return torch.cuda.Stream(self.device)
 
     @property
     def path(self) -> str:
@@ -74,15 +80,14 @@ class TorchEngine:
 
     @contextmanager
     def running(self) -> Iterator["TorchEngine"]:
-        """Multiply matrices in full precision, and keep no record for derivatives, for the length of a fit."""
-        precision = torch.get_float32_matmul_precision()
-        here = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
-        with torch.no_grad(), here:
-            torch.set_float32_matmul_precision("highest")
+        """Multiply matrices in full precision, and keep no record for derivatives, for the length of a fit.
+
+        In a thread of its own a fit has a stream of its own, so that several can be on the device at a time.
+        """
+        with torch.no_grad(), _full_precision, _stream_of_thread(self.device):
             try:
                 yield self
             finally:
-                torch.set_float32_matmul_precision(precision)
                 self._unpin()
 
     def place(self, values: Any, dtype: Any = None) -> Array:
@@ -246,19 +251,23 @@ class TorchEngine:
 
     def _arriving(self, arguments: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         """Yield the arguments with tensors of the host on the device, the next being copied while one is worked on."""
-        if self._arrivals is None or not any(self._is_away(a) for a in arguments[0]):
+        if self.device.type != "cuda" or not any(self._is_away(a) for a in arguments[0]):
             yield from arguments
             return
-        coming = self._fetch(arguments[0])
+        coming, before = self._fetch(arguments[0]), None
         for following in [*arguments[1:], None]:
             torch.cuda.current_stream(self.device).wait_stream(self._arrivals)
             block = coming
             if following is not None:
                 coming = self._fetch(following)
             yield block
-            for original, here in zip(arguments[0], block, strict=True):
+            here = torch.cuda.current_stream(self.device)
+            for original, copy in zip(arguments[0], block, strict=True):
                 if self._is_away(original):
-                    here.record_stream(torch.cuda.current_stream(self.device))
+                    copy.record_stream(here)
+            if before is not None:  # or the host would run ahead, and all blocks come to lie on the device
+                before.synchronize()
+            before = here.record_event()
 
     def _fetch(self, block: tuple[Any, ...]) -> tuple[Any, ...]:
         """Begin to copy a block to the device, behind what is worked on now but not waiting for it."""
@@ -271,6 +280,46 @@ class TorchEngine:
     def _feature_rows(self, blocks: Blocks, cut: slice) -> Array:
         """Return features `cut` of all samples, features in rows."""
         return torch.cat([block[:, cut].T.to(self.device) for block in blocks], dim=1)
+
+
+class _FullPrecision:
+    """Matrix products in full precision for as long as any thread wants it: that is a setting of the whole process."""
+
+    def __init__(self) -> None:
+        self.lock, self.wanted, self.before = Lock(), 0, ""
+
+    def __enter__(self) -> None:
+        with self.lock:
+            self.wanted += 1
+            if self.wanted == 1:
+                self.before = torch.get_float32_matmul_precision()
+                torch.set_float32_matmul_precision("highest")
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            self.wanted -= 1
+            if self.wanted == 0:
+                torch.set_float32_matmul_precision(self.before)
+
+
+_full_precision = _FullPrecision()
+
+
+@contextmanager
+def _stream_of_thread(device: torch.device) -> Iterator[None]:
+    """Work on a device, in the main thread as Torch does, in another thread on another stream."""
+    if device.type != "cuda":
+        yield
+        return
+    with torch.cuda.device(device):
+        if current_thread() is main_thread():
+            yield
+            return
+        with stream_of_ones_own(device) as stream:
+            stream.wait_stream(torch.cuda.current_stream(device))  # what the data was made on
+            with torch.cuda.stream(stream):
+                yield
+            stream.synchronize()  # results are for whatever stream asks for them
 
 
 class _WithoutDoubles:

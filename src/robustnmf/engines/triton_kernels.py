@@ -23,9 +23,12 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from robustnmf.arrays import is_uniform
 from robustnmf.engines.cuda_descent import kernel_for
+from robustnmf.engines.cuda_graphs import record, settle
 from robustnmf.engines.judging import judging_features, judging_rows
 from robustnmf.engines.rules import CAUCHY, CORRENTROPY, HUBER, ROUNDED, Rule, form_of
+from robustnmf.engines.triton_statistics import Statistics, predict
 
 # With no more samples, or features, products are of single-precision numbers: rounding errors would not average out.
 PRECISE = 1024
@@ -34,8 +37,11 @@ HIGHEST_RANK = 128
 # Rows and columns of the data that a program works on at a time, its warps, and tiles on their way, by padded rank.
 TILES = {16: (64, 64, 4, 3), 32: (64, 64, 4, 3), 64: (64, 32, 4, 3), 128: (64, 32, 4, 2)}
 PRECISE_TILE = (32, 32, 4, 2)
-# With no more rows, small tiles keep more multiprocessors busy.
-FEW_ROWS = 4096
+# Rows and judges that a program works on at a time, and its warps: for more rows than so many, and for fewer, where
+# small tiles keep more multiprocessors busy.
+JUDGING_TILE, SMALL_JUDGING_TILE, FEW_ROWS = (64, 32, 4), (16, 128, 8), 4096
+# Numbers of a factor that a program can hold for its judges, several times.
+MOST_JUDGED = 2**13
 # Programs that a pass over the data should have at least, to keep all multiprocessors busy.
 ENOUGH_PROGRAMS = 1056
 # More parts of a sum take longer to add up than they save.
@@ -153,15 +159,15 @@ def _accumulate(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _prepare(  # type: ignore[no-untyped-def]
-    X, G, descent, curvature, linear, z, s, d, g, total,
-    n_rows, n_splits, stride, rank, fixed, ridge, RANK: tl.constexpr, ROWS: tl.constexpr,
+def _descend(  # type: ignore[no-untyped-def]
+    X, G, descent, curvature, linear, move, gain, total,
+    n_rows, stride, padded, rank, fixed, ridge, sweeps, RANK: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Write what coordinate descent starts from, all (n_rows, RANK), in the precision of X.
+    """Write the move (n_rows, padded) that coordinate descent on a model of the objective makes from X (n_rows, rank).
 
-    In the variables z = s x every coordinate has the curvature of the Gram matrix; s is 0 for those that no entry of
-    positive weight depends on. d is the descent in x, g that in z. Descent and curvature come as sums of `n_splits`
-    arrays, whose rows are `stride` apart; the curvature of all coordinates together is written to `total`.
+    The model has the descent and the curvature of each coordinate, arrays whose rows are `stride` apart, and takes the
+    correlations between coordinates from the Gram matrix G. Also written are how far the objective would fall along the
+    move if it were a plane, `gain`, and the curvature of all coordinates together, `total`, both (n_rows,).
     """
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     k = tl.arange(0, RANK)
@@ -169,54 +175,39 @@ def _prepare(  # type: ignore[no-untyped-def]
     used = here[:, None] & (k < rank)[None, :]
     x = tl.load(X + rows[:, None].to(tl.int64) * rank + k[None, :], mask=used, other=0.0)
     at = rows[:, None].to(tl.int64) * stride + k[None, :]
-    slope, c = tl.zeros_like(x), tl.zeros_like(x)
-    for split in range(n_splits):
-        offset = tl.cast(split, tl.int64) * n_rows * stride
-        slope += tl.load(descent + offset + at, mask=used, other=0.0)
-        c += tl.load(curvature + offset + at, mask=used, other=0.0)
+    slope = tl.load(descent + at, mask=used, other=0.0)
+    c = tl.load(curvature + at, mask=used, other=0.0)
     slope -= tl.load(linear + k, mask=k < rank, other=0.0)[None, :] + ridge * x
     tl.store(total + rows, tl.sum(c, axis=1), mask=here)
     c = tl.where((k < fixed)[None, :], 0.0, c + ridge)
     diagonal = tl.load(G + k * rank + k, mask=k < rank, other=0.0)[None, :]
+    # In the variables z = root x every coordinate has the curvature of the Gram matrix. Coordinates that no entry of
+    # positive weight depends on stay.
     seen = used & (c > 0) & (diagonal > 0)
     root = tl.sqrt(tl.where(seen, c / tl.where(seen, diagonal, 1.0), 1.0))
-    out = rows[:, None].to(tl.int64) * RANK + k[None, :]
-    tl.store(z + out, x * root, mask=here[:, None])
-    tl.store(s + out, tl.where(seen, root, 0.0), mask=here[:, None])
-    tl.store(d + out, slope, mask=here[:, None])
-    tl.store(g + out, slope / root, mask=here[:, None])
-
-
-@triton.jit
-def _descend(Z, descent, S, G, n_rows, stride, rank, sweeps, RANK: tl.constexpr, ROWS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Lower the model of the objective in z by coordinate descent; coordinates with s = 0 stay."""
-    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    k = tl.arange(0, RANK)
-    used = (rows < n_rows)[:, None] & (k < rank)[None, :]
-    at = rows[:, None].to(tl.int64) * stride + k[None, :]
-    z = tl.load(Z + at, mask=used, other=0.0)
-    g = tl.load(descent + at, mask=used, other=0.0)
-    diagonal = tl.load(G + k * rank + k, mask=k < rank, other=0.0)[None, :]
-    seen = tl.load(S + at, mask=used, other=0.0) > 0
     step = tl.where(seen, 1.0 / tl.where(seen, diagonal, 1.0), 0.0)
+    z = x * root
+    g = slope / root
     for _ in range(sweeps):
         for j in range(rank):
             chosen = (k == j)[None, :]
             change = tl.sum(tl.where(chosen, tl.maximum(z + g * step, 0.0) - z, 0.0), axis=1)[:, None]
             z += tl.where(chosen, change, 0.0)
             g -= change * tl.load(G + j * rank + k, mask=k < rank, other=0.0)[None, :]
-    tl.store(Z + at, z, mask=used)
+    m = tl.where(seen, z / root - x, 0.0)
+    tl.store(move + rows[:, None].to(tl.int64) * padded + k[None, :], m, mask=here[:, None])
+    tl.store(gain + rows, tl.sum(slope * m, axis=1), mask=here)
 
 
 @triton.jit
 def _advance(  # type: ignore[no-untyped-def]
-    Y, M, X, X_parts, A_parts, z, s, d, total, scale, cut, new, new_parts,
+    Y, M, X, X_parts, A_parts, move, gain, total, scale, cut, new, new_parts,
     n_rows, n_columns, n_judges, row_stride, column_stride, run, skip, rank, ridge,
     scale_stride, cut_row_stride, cut_column_stride, reach, constant,
     RANK: tl.constexpr, ROWS: tl.constexpr, JUDGES: tl.constexpr, FORM: tl.constexpr, CAPPED: tl.constexpr,
     WEIGHTED: tl.constexpr, CUTS_COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Write X moved to where coordinate descent ended, moves that would raise the objective shortened, and its parts.
+    """Write X after its move, shortened where it would raise the objective, and its parts; see `_descend`.
 
     That is judged by some columns of the data: `run` consecutive ones of every `skip`, `n_judges` in all.
     """
@@ -227,16 +218,14 @@ def _advance(  # type: ignore[no-untyped-def]
     at = rows[:, None] * rank + k[None, :]
     x = tl.load(X + at, mask=used, other=0.0)
     parts = rows[:, None] * RANK + k[None, :]
-    root = tl.load(s + parts, mask=used, other=0.0)
-    m = tl.where(root > 0, tl.load(z + parts, mask=used, other=0.0) / tl.where(root > 0, root, 1.0) - x, 0.0)
-    gain = tl.sum(tl.load(d + parts, mask=used, other=0.0) * m, axis=1)
+    m = tl.load(move + parts, mask=used, other=0.0)
     inverse = 1.0 / tl.load(scale + rows * scale_stride, mask=here, other=1.0)[:, None]
     limit_of_row = tl.load(cut + rows * cut_row_stride, mask=here, other=0.0)[:, None]
     high = tl.load(X_parts + parts, mask=here[:, None], other=0.0)
     low = tl.load(X_parts + n_rows * RANK + parts, mask=here[:, None], other=0.0)
     rounded = m.to(high.dtype)
     bend = tl.zeros((ROWS,), dtype=tl.float32)
-    weight = tl.zeros((ROWS,), dtype=tl.float32)
+    c = tl.zeros((ROWS, RANK), dtype=tl.float32)
     wide = rows.to(tl.int64)[:, None] * row_stride
     for start in range(0, n_judges, JUDGES):
         judges = start + tl.arange(0, JUDGES)
@@ -254,11 +243,13 @@ def _advance(  # type: ignore[no-untyped-def]
             q *= tl.load(M + place, mask=here[:, None] & there[None, :], other=0.0)
         along = tl.dot(rounded, tl.trans(a), input_precision="tf32x3")
         bend += tl.sum(q * along * along, axis=1)
-        weight += tl.sum(q * tl.sum(squares.to(tl.float32), axis=1)[None, :], axis=1)
+        c = tl.dot(q.to(a.dtype), squares, acc=c, input_precision="tf32x3")  # data for a product comes ahead of time
+    weight = tl.sum(c, axis=1)  # of the judges, who stand for all columns
     everything = tl.load(total + rows, mask=here, other=0.0)
     bend = bend * everything / tl.where(weight > 0, weight, 1.0) + ridge * tl.sum(m * m, axis=1)
-    shorter = tl.maximum(gain / tl.where(bend > 0, bend, 1.0), 0.0)
-    length = tl.where((bend > 0) & (gain < 0.5 * bend), shorter, 1.0)
+    fall = tl.load(gain + rows, mask=here, other=0.0)
+    shorter = tl.maximum(fall / tl.where(bend > 0, bend, 1.0), 0.0)
+    length = tl.where((bend > 0) & (fall < 0.5 * bend), shorter, 1.0)
     x = tl.maximum(x + length[:, None] * m, 0.0)
     tl.store(new + at, x, mask=used)
     _store_parts(new_parts, parts, n_rows * RANK, x, here[:, None])
@@ -327,7 +318,10 @@ class Kernels:
             scale = scale.to(Y.dtype).reshape(-1)
         else:
             scale = torch.full((1,), float(scale), device=Y.device)
-        cut = torch.full((1,), inf, device=Y.device) if cut is None else cut.reshape(-1)
+        if cut is None:
+            cut = torch.full((1,), inf, device=Y.device)
+        elif is_uniform(cut):  # one number in memory, which kernels take for all features
+            cut = cut.reshape(-1)[:1]
         return Rule(form.form, form.constant, scale, cut, form.reach)
 
     def improve(self, Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int) -> Any:
@@ -379,12 +373,27 @@ class Kernels:
         self.last = data
         return same
 
+    def settle(self, improve: Any, Y: Any, M: Any, X: Any, *, max_iter: int, tol: float, few: float) -> Any:
+        """Improve rows of X until each is at rest; twin of ``robustnmf.encoding``'s."""
+        return settle(improve, Y, M, X, max_iter=max_iter, tol=tol, few=few)
+
+    def onward(self, new: Any, last: Any, momentum: float) -> Any:
+        """Return a factor moved on by a share of its last move; twin of ``robustnmf.schedules``'s."""
+        return torch.lerp(last, new, 1 + momentum).clamp_(min=0)
+
+    def statistics(self, weights: Any, telling: Any, hidden: bool) -> Statistics:
+        """Return what computes the statistics of held-out residuals; twin of ``robustnmf.heldout``'s."""
+        return Statistics(weights, telling, hidden)
+
+    def predict(self, X: Any, positions: Any, W: Any) -> Any:
+        """Return entries of X W' at positions (k, 2); twin of ``robustnmf.heldout``'s."""
+        return predict(X, positions, W)
+
     def propose(self, G: Any, descent: Any, curvature: Any, X0: Any, max_iter: int) -> Any:
         """Return the move of coordinate descent with one Gram matrix, in any precision; twin of ``shared_gram``'s."""
-        rank, sums = X0.shape[1], torch.stack([descent, curvature])[:, None]
-        z, s, *_ = _found(X0.contiguous(), G, sums, torch.zeros_like(X0[0]), 0.0, max_iter, 0)
-        z, s = z[:, :rank], s[:, :rank]
-        return torch.where(s > 0, z / torch.where(s > 0, s, 1) - X0, 0)
+        sums = (descent.contiguous(), curvature.contiguous())
+        move, *_ = _moves(X0.contiguous(), G, sums, torch.zeros_like(X0[0]), 0.0, max_iter, 0)
+        return move[:, : X0.shape[1]]
 
     def order_statistics(self, A: Any, ranks: Any) -> Any:
         """Return the entry of a given rank of each row of non-negative A, (B,); twin of ``encoding``'s."""
@@ -508,21 +517,22 @@ def _half_step(
     n_rows, rank = X.shape
     of_X, X = _parts(X, of_judges.dtype), X.contiguous()
     sums = _sums(blocks, of_X, of_A, rule)
-    found = _found(X, gram, sums, linear, ridge, sweeps, fixed)
+    moves = _moves(X, gram, sums, linear, ridge, sweeps, fixed)
     new, of_new, (run, skip, count) = torch.empty_like(X), torch.empty_like(of_X), judging
     row_stride, column_stride, *others = judged.strides
-    rows = 64 if n_rows > FEW_ROWS else 16
+    rows, judges, warps = JUDGING_TILE if n_rows > FEW_ROWS else SMALL_JUDGING_TILE
+    judges = min(judges, MOST_JUDGED // of_X.shape[2])
     _advance[(triton.cdiv(n_rows, rows),)](
-        *judged.pointers, X, of_X, of_judges, *found, judged.scale, judged.cut, new, of_new,
+        *judged.pointers, X, of_X, of_judges, *moves, judged.scale, judged.cut, new, of_new,
         n_rows, judged.Y.shape[1], count, row_stride, column_stride, run, skip, rank, ridge, *others,
-        rule.reach, rule.constant, RANK=of_X.shape[2], ROWS=rows, JUDGES=64, FORM=rule.form, CAPPED=rule.reach < inf,
-        WEIGHTED=judged.M is not None, CUTS_COLUMNS=judged.cuts_columns,
+        rule.reach, rule.constant, RANK=of_X.shape[2], ROWS=rows, JUDGES=judges, FORM=rule.form,
+        CAPPED=rule.reach < inf, WEIGHTED=judged.M is not None, CUTS_COLUMNS=judged.cuts_columns, num_warps=warps,
     )  # fmt: skip
     return new, of_new, found[-1]
 
 
 def _sums(blocks: Sequence[_Data], of_X: Any, of_A: Sequence[Any], rule: Rule) -> Any:
-    """Return descent and curvature of every row, in parts that are to be added up, (2, parts, n_rows, padded r)."""
+    """Return descent and curvature of every row, (2, n_rows, padded r)."""
     _, n_rows, padded = of_X.shape
     rows, columns, warps, stages = TILES[padded] if of_X.dtype == torch.bfloat16 else PRECISE_TILE
     plans = [_splits(n_rows, data.Y.shape[1], rows, columns) for data in blocks]
@@ -541,28 +551,24 @@ def _sums(blocks: Sequence[_Data], of_X: Any, of_A: Sequence[Any], rule: Rule) -
             WEIGHTED=data.M is not None, GAPS=data.gaps, CUTS_COLUMNS=data.cuts_columns,
             DESCRIBED=described is not None, TRANSPOSED=data.features_in_rows, num_warps=warps, num_stages=stages,
         )  # fmt: skip
-    return sums
+    return sums[:, 0] if sums.shape[1] == 1 else sums.sum(dim=1)
 
 
-def _found(
-    X: Any, gram: Any, sums: Any, linear: Any, ridge: float, sweeps: int, fixed: int
-) -> tuple[Any, Any, Any, Any]:
-    """Return where coordinate descent on the model of the objective ends: z, s, descent, total; see `_prepare`."""
-    (n_rows, rank), padded, gram = X.shape, _padded(X.shape[1]), gram.contiguous()
-    z, s, d, g = torch.empty((4, n_rows, padded), dtype=X.dtype, device=X.device)
-    total = torch.empty_like(X[:, 0])
-    _prepare[(triton.cdiv(n_rows, 32),)](
-        X, gram, sums[0], sums[1], linear, z, s, d, g, total,
-        n_rows, sums.shape[1], sums.shape[3], rank, fixed, float(ridge), RANK=padded, ROWS=32,
-    )  # fmt: skip
-    launch = kernel_for(rank, X.dtype) if X.is_cuda else None
-    arguments = [z, g, s, gram, n_rows, padded, rank, sweeps]
+def _moves(X: Any, gram: Any, sums: Any, linear: Any, ridge: float, sweeps: int, fixed: int) -> tuple[Any, Any, Any]:
+    """Return the move of each row by coordinate descent, padded, its gain and the total curvature; see `_descend`."""
+    (n_rows, rank), padded = X.shape, _padded(X.shape[1])
+    move = torch.empty((n_rows, padded), dtype=X.dtype, device=X.device)
+    gain, total = torch.empty((2, n_rows), dtype=X.dtype, device=X.device)
+    descent, curvature = sums
+    arguments = [X, gram.contiguous(), descent, curvature, linear, move, gain, total]
+    arguments += [n_rows, descent.shape[1], padded, rank, fixed, float(ridge), sweeps]
+    launch = kernel_for(rank, X.dtype, n_rows) if X.is_cuda else None
     if launch is not None:
         launch(n_rows, arguments)
     else:
         rows = max(1, 512 // padded)
         _descend[(triton.cdiv(n_rows, rows),)](*arguments, RANK=padded, ROWS=rows)
-    return z, s, d, total
+    return move, gain, total
 
 
 def _splits(n_rows: int, n_columns: int, rows: int, columns: int) -> tuple[int, int]:
@@ -615,23 +621,19 @@ def _gather(blocks: Sequence[Any], rows: Sequence[slice]) -> Any:
 
 
 class _Graph:
-    """A sweep that is recorded once and launched as a whole: one by one, its launches may take longer than the work."""
+    """A sweep that is recorded once and launched as a whole."""
 
     def __init__(self, V: Any, M: Any, W: Any, Ht: Any, rule: Rule, options: tuple[Any, ...]) -> None:
         self.inputs = [a.clone() for a in (W, rule.scale, rule.cut, *Ht)]
         W, scale, cut, *Ht = self.inputs
-        arguments = (V, M, W, Ht, rule._replace(scale=scale, cut=cut), *options)
         self.kept = (V, M, options)  # the graph reads their memory
-        here = torch.cuda.current_stream(W.device)
-        aside = torch.cuda.Stream(W.device)
-        aside.wait_stream(here)
-        with torch.cuda.stream(aside):  # what is compiled or set up on first use cannot be recorded
-            _sweep(*arguments)
-        here.wait_stream(aside)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
-            W, codes = _sweep(*arguments)
-        self.outputs = [W, *codes]
+
+        def work() -> list[Any]:
+            W, codes = _sweep(V, M, self.inputs[0], Ht, rule._replace(scale=scale, cut=cut), *options)
+            return [W, *codes]
+
+        work()
+        self.graph, self.outputs = record(work)
 
     def __call__(self, W: Any, Ht: Any, rule: Rule) -> tuple[Any, list[Any]]:
         """Return basis and codes after the sweep."""
