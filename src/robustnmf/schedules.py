@@ -22,6 +22,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from robustnmf.arrays import Array, Blocks, Namespace, is_uniform, to_host
 from robustnmf.checkpoint import Checkpoint, Journal
@@ -365,7 +366,7 @@ class _Walk:
         lost = np.flatnonzero(share > max(LOST, 2 * np.median(share)))
         return self.journal.point(lambda: self._encode_lost(point, lost, weighting)) if lost.size else point
 
-    def _encode_lost(self, point: Point, lost: Vector, weighting: Weighting) -> Point:
+    def _encode_lost(self, point: Point, lost: NDArray[np.intp], weighting: Weighting) -> Point:
         """Return the point with some features encoded anew, where the codes explain them."""
         engine, xp = self.engine, self.engine.xp
         features = engine.place(lost)

@@ -528,7 +528,7 @@ def _half_step(
         rule.reach, rule.constant, RANK=of_X.shape[2], ROWS=rows, JUDGES=judges, FORM=rule.form,
         CAPPED=rule.reach < inf, WEIGHTED=judged.M is not None, CUTS_COLUMNS=judged.cuts_columns, num_warps=warps,
     )  # fmt: skip
-    return new, of_new, found[-1]
+    return new, of_new, moves[-1]
 
 
 def _sums(blocks: Sequence[_Data], of_X: Any, of_A: Sequence[Any], rule: Rule) -> Any:
@@ -602,8 +602,8 @@ def _sweep(
     codes, of_codes, curvature = (list(found) for found in zip(*improved, strict=True))
     if fixed == W.shape[1]:
         return W, codes
-    trust = 1 / torch.clamp(torch.trace(gram), min=torch.finfo(W.dtype).tiny)
-    gram = sum(X.T @ ((trust * total)[:, None] * X) for X, total in zip(codes, curvature, strict=True))
+    whole = torch.clamp(torch.trace(gram), min=torch.finfo(W.dtype).tiny)
+    gram = sum(X.T @ ((total / whole)[:, None] * X) for X, total in zip(codes, curvature, strict=True))
     judges = judging_rows([len(Y) for Y in V])
     judged = _Data(_gather(V, judges), None if M[0] is None else _gather(M, judges), rule.scale, rule.cut, gaps=gaps)
     of_judges = torch.cat([parts[:, rows] for parts, rows in zip(of_codes, judges, strict=True)], dim=1)
