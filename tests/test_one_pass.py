@@ -109,6 +109,17 @@ def test_hidden_entries_have_no_influence_at_all(engine):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("engine", [NumPyEngine(), ReferenceEngine()], ids=["kernels", "reference"])
+@pytest.mark.parametrize("n", [40, 3 * MOST_JUDGES])
+def test_unit_of_the_weights_does_not_change_a_bit(engine, n):
+    """However light all entries are: the judges of a step are compared with the samples that they stand for."""
+    weighting = Weighting(Cauchy(), 0.5)
+    states = State(n=n, missing=True), State(n=n, missing=True)
+    states[1].M *= 2.0**-30
+    for a, b in zip(*(state.sweep(weighting, engine) for state in states), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.parametrize("missing", [False, True], ids=["complete", "weighted"])
 @pytest.mark.parametrize("n", [40, 3 * MOST_JUDGES])
 @each_loss

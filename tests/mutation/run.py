@@ -18,7 +18,9 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
@@ -224,9 +226,12 @@ def survives(mutant: Mutant, thorough: bool) -> bool:
     return passes(mutant, QUICK) and (not thorough or passes(mutant, THOROUGH))
 
 
-def try_all(found: list[Mutant], thorough: bool, jobs: int) -> Iterator[tuple[Mutant, bool]]:
-    """Yield every mutant and whether it survives, from some processes at a time."""
+def try_all(found: list[Mutant], thorough: bool, jobs: int, minutes: float) -> Iterator[tuple[Mutant, bool]]:
+    """Yield every mutant and whether it survives, from some processes at a time, until the minutes are over."""
+    end = time.monotonic() + 60 * minutes
     for part in range(0, len(found), jobs):
+        if time.monotonic() > end:
+            return
         pipes = []
         for mutant in found[part : part + jobs]:
             reading, writing = os.pipe()
@@ -243,14 +248,17 @@ def try_all(found: list[Mutant], thorough: bool, jobs: int) -> Iterator[tuple[Mu
             yield mutant, verdict == b"1"
 
 
-def report(tried: list[tuple[Mutant, bool]], explained: dict[str, str], command: str, seconds: float) -> str:
-    """Return the result as Markdown."""
+def report(
+    tried: list[tuple[Mutant, bool]], n_all: int, explained: dict[str, str], command: str, seconds: float
+) -> str:
+    """Return the result as Markdown; `n_all` is the number of mutants that could have been tried."""
     lines = ["# Mutants of the mathematical core", ""]
+    tried = sorted(tried, key=lambda one: (MODULES.index(one[0].module), one[0].line))
     survivors = [mutant for mutant, survived in tried if survived]
     known = [mutant for mutant in survivors if mutant.name in explained]
     lines += [
-        f"`{command}`: {len(tried)} mutants, {len(tried) - len(survivors)} killed, {len(survivors)} survive, of "
-        f"which {len(known)} are explained below; {seconds:.0f} s.",
+        f"`{command}`: {len(tried)} of {n_all} mutants, {len(tried) - len(survivors)} killed, {len(survivors)} survive, "
+        f"of which {len(known)} are explained below; {seconds:.0f} s.",
         "",
         "| module | mutants | killed | survivors |",
         "| --- | --- | --- | --- |",
@@ -270,11 +278,13 @@ def main() -> None:
     parser.add_argument("modules", nargs="*", default=MODULES, help="such as losses or solvers/hals")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="run the quick tests only")
-    parser.add_argument("--every", type=int, default=1, help="take one mutant of so many, evenly spread")
+    parser.add_argument(
+        "--minutes", type=float, default=inf, help="begin no mutant later than this; their order is mixed"
+    )
     parser.add_argument("--list", action="store_true", help="print the mutants and run nothing")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    found = [mutant for module in options.modules for mutant in mutants(module)][:: options.every]
+    found = [mutant for module in options.modules for mutant in mutants(module)]
     if options.list:
         for mutant in found:
             print(f"{mutant.module}:{mutant.line}: {mutant.before}  ->  {mutant.after}")
@@ -292,15 +302,16 @@ def main() -> None:
 
     if not passes(None, QUICK if options.quick else [*QUICK, *THOROUGH]):
         sys.exit("The tests fail without any change: repair them first.")
+    Random(0).shuffle(found)
     begin, tried = time.monotonic(), []
-    for mutant, survived in try_all(found, not options.quick, options.jobs):
+    for mutant, survived in try_all(found, not options.quick, options.jobs, options.minutes):
         tried.append((mutant, survived))
         if survived:
             print(f"{mutant.module}:{mutant.line}: {mutant.before}  ->  {mutant.after}", flush=True)
         if len(tried) % 20 == 0:
             print(f"{len(tried)} of {len(found)}", flush=True)
     command = " ".join(["python", "tests/mutation/run.py", *sys.argv[1:]])
-    text = report(tried, EXPLAINED, command, time.monotonic() - begin)
+    text = report(tried, len(found), EXPLAINED, command, time.monotonic() - begin)
     print(text)
     options.out.write_text(text, encoding="utf-8")
     if any(survived and mutant.name not in EXPLAINED for mutant, survived in tried):
