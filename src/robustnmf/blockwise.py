@@ -20,6 +20,7 @@ from robustnmf.initializers import Initializer, MedianStart, PublishedStart, Ran
 
 Matrix = NDArray[Any]
 
+FOR_HOST = True
 # Entries from which the unit of the data is taken.
 UNIT_ENTRIES = 2**18
 # Entries that are gathered at a time: 32 MiB.

@@ -29,6 +29,7 @@ from robustnmf.engines.protocol import Engine
 from robustnmf.files import write_atomically
 from robustnmf.heldout import Point
 
+FOR_HOST = True
 FORMAT = 1
 TEXT = "checkpoint.json"
 # Iterations after which the state is saved, unless that would take more than this share of the time;

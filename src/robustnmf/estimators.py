@@ -114,7 +114,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         (`numpy.memmap`, HDF5, Zarr) that is larger than a quarter of the memory. Or a `DaskEngine` or `StreamingEngine`
         of `robustnmf.engines`.
     device : str or None
-        Where the work is done: "cpu", "cuda", "cuda:1", "mps". None is where X is.
+        Where the work is done: "cpu", "cuda", "cuda:1", "mps". None is where X is. With Dask, "cuda" is the GPU of
+        each worker.
     checkpoint : path or None
         Folder in which the state of the fit is saved every few iterations or minutes; `fit` with the same data and
         parameters goes on from there. See `robustnmf.checkpoint`.
@@ -315,7 +316,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         name = type(self).__name__
         self._check_out_of_core(parts, uncertainties)
         X, weights = as_data(X), as_data(weights)
-        runner = engine_of(X, self.engine, self.checkpoint)
+        runner = engine_of(X, self.engine, self.device, self.checkpoint)
         with _unchanged_on_failure(self), runner.running() as engine:
             data = Data.of(X, weights, engine, name)
             _warn_of_empty_blocks(data, name)
@@ -373,7 +374,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         check_is_fitted(self)
         if uncertainties is not None:
             raise IncompatibleError("uncertainties need all data in memory.")
-        return lazy_result(self, what, as_data(X), as_data(weights), engine_of(X, self.engine, None))
+        return lazy_result(self, what, as_data(X), as_data(weights), engine_of(X, self.engine, self.device, None))
 
     def _describe_entries(self, X: Any, weights: Any = None) -> Description:
         """Return what the fit says of entries in memory."""

@@ -51,15 +51,24 @@ def _memory() -> int:
     return int(sysconf("SC_PAGE_SIZE") * sysconf("SC_PHYS_PAGES"))
 
 
-def engine_of(X: Any, engine: Any, checkpoint: Any) -> Any:
-    """Return the engine for such data."""
+def engine_of(X: Any, engine: Any, device: Any, checkpoint: Any) -> Any:
+    """Return the engine for such data; a `device` other than the CPU is that of each worker of a cluster."""
+    if isinstance(engine, DaskEngine) and device is not None:
+        raise ValueError("A DaskEngine knows its device: use DaskEngine(inside='torch', device=...) and device=None.")
+    streams = isinstance(engine, StreamingEngine) or engine == "stream" or (engine == "auto" and not is_dask(X))
+    if streams and device not in (None, "cpu"):
+        raise ValueError(
+            f"Data that is read block by block is worked on by the CPU; for device={device!r} use "
+            "engine='dask', or take the data into memory."
+        )
     if isinstance(engine, DaskEngine | StreamingEngine):
         return engine
-    if engine == "stream" or (engine == "auto" and not is_dask(X)):
+    if streams:
         return StreamingEngine()
     if engine not in ("auto", "dask"):
         raise ValueError(f"A Dask array is worked on by engine='dask' (or 'auto'), or 'stream'; got {engine!r}.")
-    return DaskEngine(folder=checkpoint)
+    inside = "numpy" if device in (None, "cpu") else "torch"
+    return DaskEngine(folder=checkpoint, inside=inside, device=device)
 
 
 def blocks_of(X: Any, engine: Any, like: Blocks | None = None) -> Blocks:

@@ -257,8 +257,8 @@ def report(
     survivors = [mutant for mutant, survived in tried if survived]
     known = [mutant for mutant in survivors if mutant.name in explained]
     lines += [
-        f"`{command}`: {len(tried)} of {n_all} mutants, {len(tried) - len(survivors)} killed, {len(survivors)} survive, "
-        f"of which {len(known)} are explained below; {seconds:.0f} s.",
+        f"`{command}`: {len(tried)} of {n_all} mutants, {len(tried) - len(survivors)} killed, {len(survivors)} "
+        f"survive, of which {len(known)} are explained below; {seconds:.0f} s.",
         "",
         "| module | mutants | killed | survivors |",
         "| --- | --- | --- | --- |",
