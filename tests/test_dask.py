@@ -572,6 +572,19 @@ class TestEstimator:
         found = model_of(array, WEIGHTS).transform(array, weights=da.from_array(WEIGHTS, chunks=(11, -1)))
         np.testing.assert_allclose(found.compute(), expected.transform(X, weights=WEIGHTS), atol=1e-6)
 
+    @pytest.mark.slow
+    def test_uncertainties_count_and_the_rank_is_found(self, client):
+        given = np.random.default_rng(3).uniform(0.01, 0.05, X.shape)
+        array, chunks = da.from_array(GAPS, chunks=(17, 10)), da.from_array(given, chunks=(20, -1))
+        model = RobustNMF("auto", random_state=0).fit(array, uncertainties=chunks)
+        expected = RobustNMF("auto", random_state=0).fit(GAPS, uncertainties=given)
+        np.testing.assert_allclose(model.components_, expected.components_, atol=1e-7)
+        np.testing.assert_allclose(model.weights_.compute(), expected.weights_, atol=1e-6)
+        codes = model.transform(array, uncertainties=chunks)
+        assert isinstance(codes, da.Array)
+        wanted = expected.transform(GAPS, uncertainties=given)
+        np.testing.assert_allclose(codes.compute(), wanted, atol=1e-6)
+
     def test_other_data_is_fitted_by_the_cluster_on_request(self, client, tmp_path):
         expected = model_of(GAPS)
         np.save(tmp_path / "X.npy", GAPS)

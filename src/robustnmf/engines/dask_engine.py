@@ -102,6 +102,11 @@ class DaskEngine:
         self._folder = None if folder is None else Path(folder)
         self._files: Files | None = None
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "DaskEngine":
+        """Return an engine with the same client and parameters: estimators that have one can be cloned."""
+        options: dict[str, Any] = {"inside": self.inside.kind, "device": self.inside.device, "folder": self._folder}
+        return DaskEngine(self._client, block_bytes=self.block_bytes, keep=self.keep, **options)
+
     @contextmanager
     def running(self) -> Iterator["DaskEngine"]:
         """Use the client that is given or active, or a local cluster; leave nothing behind."""
