@@ -15,9 +15,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
-from os import PathLike, fsync
+from os import PathLike
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from time import perf_counter
 from typing import Any
 
@@ -322,11 +321,8 @@ def _write(block: Array, path: str, *, xp: Namespace) -> Array:
     buffer = BytesIO()
     np.save(buffer, np.asarray(block), allow_pickle=False)
     data = buffer.getvalue()
-    with NamedTemporaryFile(dir=Path(path).parent, prefix=".", delete=False) as file:
-        file.write(data)
-        file.flush()
-        fsync(file.fileno())
-    Path(file.name).replace(path)
+    with write_atomically(Path(path)) as temporary:
+        temporary.write_bytes(data)
     return np.array([_checksum(data)])
 
 
