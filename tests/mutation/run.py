@@ -321,7 +321,7 @@ def main() -> None:
         survived = json.loads(VERDICTS.read_text())
     left = [mutant for mutant in found if survived.get(mutant.key, True)]
     Random(0).shuffle(left)
-    left.sort(key=lambda mutant: mutant.key in survived)  # those that survived before come last
+    left.sort(key=lambda mutant: mutant.key not in survived)  # first those that survived before: is the gap closed?
     for n_tried, (mutant, verdict) in enumerate(try_all(left, not options.quick, options.jobs, options.minutes), 1):
         survived[mutant.key] = verdict
         VERDICTS.write_text(json.dumps(survived, indent=0, sort_keys=True) + "\n")
