@@ -17,7 +17,7 @@ from robustnmf.engines.sources import ParquetRows, RowBlock, Rows, row_cuts, row
 from robustnmf.errors import IncompatibleError
 from robustnmf.fitting import data_unit
 from robustnmf.initializers import MedianStart, PublishedStart, RandomStart
-from robustnmf.outofcore import LazyMatrix
+from robustnmf.outofcore import LazyMatrix, even_rows
 from robustnmf.validation import Observations, check_uncertainties
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -274,12 +274,23 @@ def test_uncertainties_that_cannot_be_used_are_named_by_their_place(tmp_path):
         model.transform(stored, weights=WEIGHTS[1:])
 
 
+@pytest.mark.parametrize("n_rows", [7, 30, 120, 1000])
+def test_samples_for_a_rank_are_evenly_spread_whatever_the_blocks(n_rows, tmp_path):
+    stored, weights = mapped(tmp_path, GAPS), mapped(tmp_path, WEIGHTS, "M.npy")
+    found = even_rows((stored, weights, None), n_rows, StreamingEngine(block_bytes=3000))
+    every = max(1, len(GAPS) // n_rows)
+    np.testing.assert_array_equal(found[0], GAPS[::every])
+    np.testing.assert_array_equal(found[1], WEIGHTS[::every])
+    assert found[2] is None
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "extra",
     [
         pytest.param({}, id="data alone"),
-        pytest.param({"uncertainties": UNCERTAINTIES}, id="uncertainties", marks=pytest.mark.slow),
-        pytest.param({"weights": WEIGHTS}, id="weights", marks=pytest.mark.slow),
+        pytest.param({"uncertainties": UNCERTAINTIES}, id="uncertainties"),
+        pytest.param({"weights": WEIGHTS}, id="weights"),
     ],
 )
 def test_rank_of_streamed_data_is_found_with_some_samples(extra, tmp_path, monkeypatch):

@@ -158,9 +158,11 @@ BY_SUMS = [HALS(max_iter=5), Nesterov(max_iter=20), Multiplicative()]
 
 @pytest.mark.parametrize("penalty", [None, Penalty(np.array([0.1, 0.2, 0.0, 0.3]), 0.4)], ids=["plain", "penalised"])
 @pytest.mark.parametrize("weighted", [True, False], ids=["weighted", "one-gram"])
+@pytest.mark.parametrize("rank", [1, 4])
 @pytest.mark.parametrize("solver", BY_SUMS, **by_name)
-def test_normal_equations_are_all_that_a_solution_needs(solver, weighted, penalty):
-    problem, X0 = make_problem()
+def test_normal_equations_are_all_that_a_solution_needs(solver, rank, weighted, penalty):
+    problem, X0 = make_problem(r=rank)
+    penalty = None if penalty is None else penalty._replace(linear=penalty.linear[:rank])
     problem = replace(problem, Q=problem.Q if weighted else None, penalty=penalty)
     sums = replace(problem, penalty=None)
     known = Problem.normal(sums.gram, sums.correlation, problem.xp, penalty)

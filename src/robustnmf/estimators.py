@@ -53,7 +53,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     ----------
     n_components : int or "auto"
         Number of components, at most ``min(n_samples, n_features)``; "auto" finds it by cross-validation, which takes
-        many fits, see `robustnmf.selection.auto_rank`.
+        many fits, see `robustnmf.selection.auto_rank`; of data that is not in memory with some of the samples.
     method : str
         The model, one of `robustnmf.METHODS`.
     preset : {"default", "published"}

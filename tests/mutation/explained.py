@@ -95,6 +95,9 @@ EXPLAINED: dict[str, str] = {
     "solvers/shared_gram: Q = xp.ones_like(move[:, :1] * A[None, :, 0]) if Q is None else Q[:, judges] -> "
     "Q = xp.ones_like(move[:, :1] / A[None, :, 0]) if Q is None else Q[:, judges]": SAME_RESULT
     + " Only the shape of the product counts.",
+    "solvers/problem: return X @ gram[0] if gram.shape[0] == 1 else (gram @ X[:, :, None])[:, :, 0] -> "
+    "return X @ gram[0] if gram.shape[0] == 2 else (gram @ X[:, :, None])[:, :, 0]": SAME_RESULT
+    + " One matrix is taken for all.",
     "solvers/problem: return xp.reshape(xp.take(packed, places, axis=1), (-1, r, r)) -> "
     "return xp.reshape(xp.take(packed, places, axis=1), (-2, r, r))": SAME_RESULT + " NumPy takes any negative number.",
     "solvers/problem: return gram + self.penalty.ridge * self.xp.eye(gram.shape[1], dtype=gram.dtype, "
