@@ -9,9 +9,18 @@ from scipy.optimize import nnls
 from robustnmf.engines import NumPyEngine
 from robustnmf.engines.judging import judging_features
 from robustnmf.halfquadratic import half_step
-from robustnmf.losses import Cauchy, Huber, Squared
+from robustnmf.losses import Absolute, Cauchy, Huber, Squared
 from robustnmf.penalties import NO_PENALTIES, Penalty
-from robustnmf.solvers import HALS, Multiplicative, Nesterov, Problem, SharedGram, SparseError, WeightedMedian
+from robustnmf.solvers import (
+    HALS,
+    Multiplicative,
+    Nesterov,
+    Problem,
+    SharedGram,
+    Smoothing,
+    SparseError,
+    WeightedMedian,
+)
 from robustnmf.solvers.normal_equations import basis_by_sums
 from robustnmf.solvers.shared_gram import _bend
 from robustnmf.weighting import Weighting
@@ -237,6 +246,13 @@ def test_the_unit_of_the_data_does_not_change_a_bit(solver, engine, power):
     scaled = replace(problem, Y=problem.Y * factor)
     expected = solver.solve(problem, X0, engine) * factor
     np.testing.assert_array_equal(solver.solve(scaled, X0 * factor, engine), expected)
+
+
+def test_smoothing_leaves_codes_of_a_basis_of_zeros_as_they_are():
+    Y, X = np.ones((3, 5)), np.ones((3, 2))
+    with np.errstate(all="raise"):
+        found = Smoothing().improve(Y, None, X, np.zeros((5, 2)), Weighting(Absolute(), 1.0), ENGINES[0])
+    np.testing.assert_array_equal(found, X)
 
 
 def test_weighted_medians_do_not_look_at_features_that_a_coordinate_does_not_reach():

@@ -88,7 +88,9 @@ EXPLAINED: dict[str, str] = {
     "move that is zero where the judges see nothing.",
     "solvers/absolute: mu = xp.where(mean > 0, self.smoothing * mean, 1)[:, None] -> "
     "mu = xp.where(mean > 0, self.smoothing * mean, 2)[:, None]": "A perfect fit stays as it is, whatever the step.",
+    "solvers/shared_gram: s = xp.where(unseen, 1, s) -> s = xp.where(unseen, 2, s)": "Such a coordinate does not move.",
     # --- Other ways to the same numbers
+    "solvers/one_pass: some = engine.rows_at_a_time or len(W) -> some = engine.rows_at_a_time and len(W)": SAME_RESULT,
     "solvers/armijo: break -> pass": "No row is left to be tried: the loop goes on and changes nothing.",
     "solvers/shared_gram: Z = xp.asarray(X0 * s, copy=True) -> Z = xp.asarray(X0 * s, copy=False)": SAME_RESULT
     + " The product is a new array anyway.",
