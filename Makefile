@@ -72,7 +72,7 @@ fuzz: $(STAMP)
 # at random moments are left out, for they can strike inside coverage's own lock.
 coverage: $(STAMP)
 	rm -f .coverage .coverage.*
-	$(ONE_THREAD) $(BIN)/python -m coverage run -m pytest -n $(WORKERS) -q --doctest-modules -k "not interrupted_fit" src tests
+	$(ONE_THREAD) $(BIN)/python -m coverage run -m pytest -n $(WORKERS) -q --doctest-modules --doctest-ignore-import-errors -k "not interrupted_fit" src tests
 	NUMBA_DISABLE_JIT=1 $(ONE_THREAD) $(BIN)/python -m coverage run -m pytest -q $(KERNEL_TESTS)
 	$(BIN)/python -m coverage combine -q
 	$(BIN)/python -m coverage report --fail-under 94

@@ -47,6 +47,7 @@ ORDER = [
     "workers",
     "selection",
     "stability",
+    "fitting",
     "estimators",
     "ecosystem",
     "sparse_codes",

@@ -216,6 +216,7 @@ def test_median_rules_by_hand():
     distances = np.sort(np.abs(A.ravel() - 2.0))  # 0, 1, 1, 1.5, 2, 6
     assert float(SpreadRule()([A], None, 1.0, engine)) == pytest.approx(2.0 + 3.0 * 1.4826 * distances[2])
     assert float(SpreadRule(deviations=1.0)([A], None, 1.0, engine)) == pytest.approx(2.0 + 1.4826)
+    assert float(SpreadRule()([4.0 * A], None, 1.0, engine)) == pytest.approx(4.0 * (2.0 + 3.0 * 1.4826 * distances[2]))
     assert NoRejection()([A], None, 1.0, engine) is None
 
 

@@ -1,9 +1,11 @@
 """A real cluster of processes: agreement with one machine, faults, checkpoints, what is moved and what is kept."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Timer
 
@@ -13,7 +15,8 @@ import pytest
 from conftest import make_data
 from robustnmf import RobustNMF, schedules
 from robustnmf.checkpoint import Checkpoint, CheckpointError
-from robustnmf.engines import DaskEngine, NumPyEngine, StreamingEngine, dask_engine
+from robustnmf.engines import DaskEngine, NumPyEngine, StreamingEngine, dask_engine, dask_files
+from robustnmf.engines.dask_workers import device_of
 from robustnmf.engines.lazy import LazyBlock
 from robustnmf.engines.protocol import recomputed
 from robustnmf.engines.sources import rows_of
@@ -230,6 +233,85 @@ def test_solvers_that_need_whole_features_are_refused_with_those_that_do_not(tmp
         fit_there(StreamingEngine(block_bytes=1700), parts_of("mahnmf"), tmp_path)
 
 
+# --- Torch inside of workers ------------------------------------------------------------------------------------------
+
+
+def kind_of(x, *, by, xp):
+    return np.array([type(x).__name__, type(by).__name__])
+
+
+def test_blocks_and_what_they_share_are_tensors_inside_of_workers(client, tmp_path):
+    pytest.importorskip("torch")
+    for inside, kind in (("numpy", "ndarray"), ("torch", "Tensor")):
+        with DaskEngine(client, block_bytes=5000, keep=False, inside=inside).running() as engine:
+            found = engine.join(engine.map(kind_of, engine.read(on_disk(tmp_path, X)), by=np.ones(3)))
+            assert set(found) == {kind}
+
+
+QUICK = ("truncated-cauchy", "l21")
+
+
+@pytest.mark.parametrize("method", [pytest.param(m, marks=[] if m in QUICK else pytest.mark.slow) for m in PLAIN])
+def test_torch_inside_of_workers_gives_the_factors_of_numpy(method, client, tmp_path):
+    pytest.importorskip("torch")
+    parts = parts_of(method, "published")
+    engine = DaskEngine(client, block_bytes=5000, keep=False, inside="torch", device="cpu")
+    assert_agree(fit_there(engine, parts, tmp_path, weights=WEIGHTS), fit_here(parts, weights=WEIGHTS))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_an_estimator_is_fitted_by_torch_inside_of_workers(client):
+    pytest.importorskip("torch")
+    engine = DaskEngine(client, inside="torch")
+    model, expected = model_of(da.from_array(GAPS, chunks=(17, -1)), engine=engine), model_of(GAPS)
+    np.testing.assert_allclose(model.components_, expected.components_, atol=1e-8)
+    assert model.objective_ == pytest.approx(model_of(da.from_array(GAPS, chunks=(17, -1))).objective_, rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("device", "worker", "n_gpus", "first_is_its_own", "expected"),
+    [
+        (None, 0, 0, False, "cpu"),
+        ("cpu", 0, 4, False, "cpu"),
+        ("cuda:1", 3, 4, False, "cuda:1"),
+        ("cuda", 3, 4, False, "cuda:3"),
+        (None, "SLURMCluster-7-5", 4, False, "cuda:1"),
+        (None, "tcp://10.0.0.1:40002", 2, False, "cuda:0"),
+        ("cuda", 3, 4, True, "cuda:0"),
+    ],
+)
+def test_a_worker_finds_its_device(device, worker, n_gpus, first_is_its_own, expected):
+    assert device_of(device, worker, n_gpus, first_is_its_own) == expected
+
+
+def test_workers_of_a_machine_share_its_gpus_evenly():
+    found = [device_of("cuda", worker, 4, False) for worker in range(8)]
+    assert sorted(found) == sorted(2 * [f"cuda:{k}" for k in range(4)])
+    assert device_of("cuda", "a name", 4, False) == device_of("cuda", "a name", 4, False)
+
+
+def test_devices_that_are_not_there_are_refused(client):
+    with pytest.raises(ValueError, match="worker 3 sees none"):
+        device_of("cuda", 3, 0, False)
+    with pytest.raises(ValueError, match="inside must be"):
+        DaskEngine(inside="cupy")
+    with pytest.raises(ValueError, match="works on the CPU"):
+        DaskEngine(device="cuda")
+    array = da.from_array(X, chunks=(20, -1))
+    with pytest.raises(ValueError, match="knows its device"):
+        model_of(array, engine=DaskEngine(client), device="cuda")
+    with pytest.raises(ValueError, match="engine='dask'"):
+        model_of(X, engine="stream", device="cuda")
+
+
+def test_a_gpu_for_each_worker_is_asked_of_each(client):
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(ValueError, match=r"worker \d sees none"):
+        model_of(da.from_array(X, chunks=(20, -1)), device="cuda")
+
+
 # --- Arrays of Dask ---------------------------------------------------------------------------------------------------
 
 
@@ -337,6 +419,55 @@ def test_a_killed_client_is_resumed_from_its_checkpoint(parts, client, tmp_path)
     assert_agree(found, fit_here(parts_of(**parts), max_iter=30))
 
 
+@contextmanager
+def running(*command):
+    """Run a command of Dask in processes of their own, until the end or until they are killed."""
+    process = subprocess.Popen([sys.executable, "-m", *command], stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextmanager
+def own_cluster(folder, n_workers, *options):
+    """Run a cluster whose processes a test may kill; yield that of the scheduler, and a client."""
+    address = str(folder / "scheduler.json")
+    scheduler = ("distributed.cli.dask_scheduler", "--scheduler-file", address, "--port", "0", "--no-dashboard")
+    workers = ("distributed.cli.dask_worker", "--scheduler-file", address, "--nworkers", str(n_workers), *options)
+    with (
+        running(*scheduler) as process,
+        running(*workers, "--nthreads", "1", "--no-dashboard", "--death-timeout", "20"),
+        distributed.Client(scheduler_file=address, timeout=60, set_as_default=False) as client,
+    ):
+        client.wait_for_workers(n_workers, timeout=60)
+        yield process, client
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parts", [{"schedule": "plain", "scale": "mad"}, {}], ids=["plain", "staged"])
+def test_a_lost_scheduler_leaves_the_last_checkpoint_valid(parts, client, tmp_path):
+    """Workers and client live on; the fit ends with an error, and another cluster goes on from the checkpoint."""
+    folder = tmp_path / "state"
+    with own_cluster(tmp_path, 2) as (scheduler, other):
+
+        def kill(iteration):
+            if iteration.n_iter >= 7 and (folder / "checkpoint.json").exists():
+                scheduler.kill()
+
+        options = {"max_iter": 30, "checkpoint": Checkpoint(folder, {"data": "X"}, every=2), "callback": kill}
+        with pytest.raises(ConnectionError, match="same checkpoint folder"):
+            fit_there(DaskEngine(other, block_bytes=5000, keep=False), parts_of(**parts), tmp_path, **options)
+    told = []
+    checkpoint = Checkpoint(folder, {"data": "X"}, every=2)
+    options = {"max_iter": 30, "checkpoint": checkpoint, "callback": lambda i: told.append(i.n_iter)}
+    found = fit_there(DaskEngine(client, block_bytes=5000, keep=False), parts_of(**parts), tmp_path, **options)
+    assert told[0] > 2
+    assert_agree(found, fit_here(parts_of(**parts), max_iter=30))
+
+
 def exhaust(x, *, xp):
     kept = [np.ones(2**24) for _ in range(20)]
     return x + kept[0][0]
@@ -351,8 +482,38 @@ def test_running_out_of_memory_names_the_chunk_size_to_use(client, tmp_path):
     client.wait_for_workers(2)
 
 
+def ask_for_too_much(x, *, xp):
+    return np.ones((2**30, 2**20))
+
+
+def test_memory_that_is_not_there_names_the_chunk_size_too(client, tmp_path):
+    told = pytest.raises(
+        MemoryError, match=r"workers ran out of memory \(1.00 GiB each\). Use smaller chunks, of about"
+    )
+    with DaskEngine(client, keep=False).running() as engine, told:
+        engine.map(ask_for_too_much, engine.read(on_disk(tmp_path, X)))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_chunks_that_workers_have_no_memory_for_are_fitted_with_the_size_that_the_error_names(tmp_path):
+    def made_of(chunk_bytes):
+        return da.random.default_rng(0).random((120_000, 400), chunks=(chunk_bytes // (8 * 400), -1))
+
+    reason = r"killed several times .* \(0.59 GiB each\)"
+    with (
+        own_cluster(tmp_path, 1, "--memory-limit", "600MiB") as (_, small),
+        pytest.raises(MemoryError, match=reason) as told,
+    ):
+        model_of(made_of(2**27), engine=DaskEngine(small, keep=False), max_iter=3)
+    size = int(re.search(r"block_size_limit=(\d+)", str(told.value))[1])
+    (tmp_path / "again").mkdir()
+    with own_cluster(tmp_path / "again", 1, "--memory-limit", "600MiB") as (_, small):
+        assert model_of(made_of(size), engine=DaskEngine(small, keep=False), max_iter=3).n_samples_seen_ == 120_000
+
+
 def test_codes_go_through_the_client_where_no_folder_is_shared(client, tmp_path, monkeypatch):
-    monkeypatch.setattr(dask_engine, "_all_see", lambda client, folder: False)
+    monkeypatch.setattr(dask_files, "all_see", lambda client, folder: False)
     parts = parts_of(schedule="plain", scale="mad", outliers="none")
     checkpoint = Checkpoint(tmp_path / "state", {"data": "X"}, every=3)
     engine = DaskEngine(client, block_bytes=5000, keep=False)
@@ -410,6 +571,19 @@ class TestEstimator:
             np.testing.assert_allclose(model_of(array, weights).components_, expected.components_, atol=1e-8)
         found = model_of(array, WEIGHTS).transform(array, weights=da.from_array(WEIGHTS, chunks=(11, -1)))
         np.testing.assert_allclose(found.compute(), expected.transform(X, weights=WEIGHTS), atol=1e-6)
+
+    @pytest.mark.slow
+    def test_uncertainties_count_and_the_rank_is_found(self, client):
+        given = np.random.default_rng(3).uniform(0.01, 0.05, X.shape)
+        array, chunks = da.from_array(GAPS, chunks=(17, 10)), da.from_array(given, chunks=(20, -1))
+        model = RobustNMF("auto", random_state=0).fit(array, uncertainties=chunks)
+        expected = RobustNMF("auto", random_state=0).fit(GAPS, uncertainties=given)
+        np.testing.assert_allclose(model.components_, expected.components_, atol=1e-7)
+        np.testing.assert_allclose(model.weights_.compute(), expected.weights_, atol=1e-6)
+        codes = model.transform(array, uncertainties=chunks)
+        assert isinstance(codes, da.Array)
+        wanted = expected.transform(GAPS, uncertainties=given)
+        np.testing.assert_allclose(codes.compute(), wanted, atol=1e-6)
 
     def test_other_data_is_fitted_by_the_cluster_on_request(self, client, tmp_path):
         expected = model_of(GAPS)

@@ -22,9 +22,12 @@ from typer.testing import CliRunner
 
 from conftest import make_data
 from robustnmf import RobustNMF, load
+from robustnmf import checkpoint as checkpoint_module
+from robustnmf.checkpoint import Checkpoint
 from robustnmf.cli import folder as results
 from robustnmf.cli.app import app
-from robustnmf.engines import NumPyEngine
+from robustnmf.engines import NumPyEngine, StreamingEngine
+from robustnmf.engines.lazy import ReadBlock
 from robustnmf.experiments.results import Log, Record
 from robustnmf.experiments.task import Outcome, Task
 from robustnmf.files import write_atomically
@@ -146,6 +149,72 @@ def test_kill_while_experiments_run_loses_no_finished_one(tmp_path, n_faults):
     assert known
 
 
+N_BLOCKS = 4
+
+
+def put_version(folder, version, kind):
+    """Commit a checkpoint all of whose numbers are the version."""
+    checkpoint = Checkpoint(folder, {"data": "X"})
+    checkpoint.load()
+    name, engine = f"state-{version}", StreamingEngine(n_threads=1)
+    blocks = [np.full((50, 30), float(version)) for _ in range(N_BLOCKS)]
+    if kind == "blocks":  # not in memory, and so each in a file of its own
+        blocks = [ReadBlock(lambda block=block: block, None, block.shape, block.dtype) for block in blocks]
+    checkpoint.put(name, {"W": np.full((200, 5), float(version))}, blocks, engine)
+    checkpoint.commit({"name": name, "version": version}, [name])
+
+
+def version_in(folder):
+    """Return the version that a checkpoint holds, after a check that it is of one piece."""
+    checkpoint, engine = Checkpoint(folder, {"data": "X"}), NumPyEngine(n_threads=1)
+    state = checkpoint.load()
+    like = [np.empty((50, 30))] * N_BLOCKS
+    found = [checkpoint.arrays(state["name"])["W"], *checkpoint.blocks(state["name"], like, engine)]
+    assert all((array == state["version"]).all() for array in found)
+    return state["version"]
+
+
+@each_effort
+@pytest.mark.parametrize("kind", ["joined", "blocks"])
+def test_kill_while_a_checkpoint_is_written_leaves_the_old_or_the_new(tmp_path, kind, n_faults):
+    put_version(tmp_path, 0, kind)
+    last = 0
+
+    def work():
+        begin = version_in(tmp_path)
+        for version in range(begin + 1, begin + 6):
+            put_version(tmp_path, version, kind)
+
+    def check():
+        nonlocal last
+        version = version_in(tmp_path)
+        assert version >= last
+        last = version
+
+    kill_at_random(work, check, n_faults, 0.03)
+    assert last > 0
+
+
+@pytest.mark.slow
+def test_fit_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint_module, "SHARE", np.inf)
+    monkeypatch.setattr(Checkpoint.__init__, "__defaults__", (1,))
+    X = make_data(n=60, m=40).X
+    options = {"n_components": 3, "random_state": 0, "max_iter": 100, "tol": 1e-6}
+    expected = RobustNMF(**options).fit(X)
+    folder = tmp_path / "state"
+    first = []
+
+    def fit(callback=None):
+        return RobustNMF(**options, checkpoint=folder, callback=callback).fit(X)
+
+    kill_at_random(fit, lambda: None, 20, 0.2)
+    resumed = fit(lambda iteration: first.append(iteration.n_iter))
+    assert not first or first[0] > 0
+    np.testing.assert_array_equal(resumed.components_, expected.components_)
+    np.testing.assert_array_equal(resumed.weights_, expected.weights_)
+
+
 def spectra(path, seed=0):
     """Write data whose fit takes a moment."""
     np.save(path, make_data(n=60, m=40, seed=seed).X)
@@ -209,6 +278,69 @@ def test_full_disk_keeps_the_old_model(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old"]
 
 
+FULL_DISK_OF_A_CHECKPOINT = """
+import resource, signal, sys
+import numpy as np
+from robustnmf import RobustNMF, checkpoint
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then writing fails like on a full disk, with OSError
+checkpoint.SHARE = np.inf
+checkpoint.Checkpoint.__init__.__defaults__ = (1,)
+X = np.load(sys.argv[1])
+options = dict(n_components=2, random_state=0, max_iter=40, tol=1e-6, schedule=sys.argv[3])
+expected = RobustNMF(**options).fit(X)
+def fill(iteration):
+    if iteration.n_iter == 7:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+model = RobustNMF(**options, checkpoint=sys.argv[2], callback=fill)
+try:
+    model.fit(X)
+except OSError as error:
+    print("refused", error.errno, hasattr(model, "components_"))
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+told = []
+model.set_params(callback=lambda iteration: told.append(iteration.n_iter)).fit(X)
+print(told[0], bool((model.components_ == expected.components_).all()))
+"""
+
+
+@pytest.mark.parametrize("schedule", [pytest.param("plain", marks=pytest.mark.slow), "staged"])
+def test_full_disk_keeps_the_last_checkpoint(schedule, tmp_path):
+    spectra(tmp_path / "x.npy")
+    done = python(FULL_DISK_OF_A_CHECKPOINT, tmp_path / "x.npy", tmp_path / "state", schedule)
+    assert done.stdout.splitlines() == ["refused 27 False", "7 True"], done.stderr
+    assert all(path.suffix in (".json", ".npz") for path in (tmp_path / "state").iterdir())
+
+
+FULL_DISK_OF_A_LOG = """
+import resource, signal, sys
+from pathlib import Path
+import numpy as np
+from robustnmf.experiments.results import Log
+from robustnmf.experiments.task import Outcome, Task
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+log = Log(Path(sys.argv[1]))
+def add(trial):
+    log.add(Task("e", "s", 0.0, "l2", trial, {}), "1", 0.1, Outcome({"error": 1.0}, {"A": np.ones(500)}), None)
+for trial in range(3):
+    add(trial)
+for room in (0, 100, log.path.stat().st_size + 3):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+    try:
+        add(3)
+    except OSError:
+        print("refused")
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+log = Log(Path(sys.argv[1]))
+add(3)
+print(*sorted(record.task.trial for record in Log(Path(sys.argv[1])).results().records))
+"""
+
+
+def test_full_disk_keeps_the_results_of_experiments(tmp_path):
+    done = python(FULL_DISK_OF_A_LOG, tmp_path)
+    assert done.stdout.splitlines() == ["refused"] * 3 + ["0 1 2 3"], done.stderr
+
+
 SMALL_DISK = """
 mount -t tmpfs -o size=64k tmpfs "$1" || exit 77
 cp "$2" "$1/x.npy" && cd "$1" || exit 78
@@ -246,7 +378,10 @@ import numpy as np
 from robustnmf import load
 from robustnmf.cli import folder  # all that is needed, before the rights are given up
 from robustnmf.experiments.results import Log
+from robustnmf import checkpoint
+checkpoint.Checkpoint.__init__.__defaults__ = (1,)
 model = load(sys.argv[1])
+model.fit(np.ones((9, 9)))  # compiled
 if os.getuid() == 0:
     os.setgid(65534), os.setuid(65534)  # the administrator may write anywhere
 place = Path(sys.argv[2])
@@ -259,6 +394,8 @@ writes = [
     lambda: folder.write_json(place / "a.json", {}),
     to_folder,
     lambda: Log(place / "log"),
+    lambda: model.set_params(checkpoint=place / "new").fit(np.ones((9, 9))),
+    lambda: model.set_params(checkpoint=place / "state").fit(np.ones((9, 9))),
 ]
 for write in writes:
     try:
@@ -274,15 +411,18 @@ def test_folder_that_cannot_be_written_keeps_what_it_holds():
         RobustNMF(1, method="l2", random_state=0, max_iter=2).fit(make_data().X).save(place / "m")
         for folder in (place, place.parent):
             folder.chmod(folder.stat().st_mode | stat.S_IXOTH | stat.S_IROTH)
+        (place / "state").mkdir()
         before = (place / "m").read_bytes()
-        place.chmod(0o555)
+        for folder in (place / "state", place):
+            folder.chmod(0o555)
         try:
             done = python(READ_ONLY, place / "m", place)
         finally:
             place.chmod(0o755)
-        assert done.stdout.split() == ["refused"] * 5, done.stderr
+        assert done.stdout.split() == ["refused"] * 7, done.stderr
         assert (place / "m").read_bytes() == before
-        assert [path.name for path in place.iterdir()] == ["m"]
+        assert sorted(path.name for path in place.iterdir()) == ["m", "state"]
+        assert not list((place / "state").iterdir())
 
 
 def test_new_files_have_the_permissions_of_new_files(tmp_path):

@@ -135,6 +135,19 @@ def test_hidden_entries_have_no_influence_at_all(engine):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("engine", [NumPyEngine(), ReferenceEngine()], ids=["kernels", "reference"])
+@pytest.mark.parametrize("n", [40, 3 * MOST_JUDGES])
+def test_unit_of_the_weights_does_not_change_a_bit(engine, n):
+    """However light all entries are: the judges of a step are compared with the samples that they stand for."""
+    weighting, rng = Weighting(Cauchy(), 0.5), np.random.default_rng(1)
+    states = State(n=n, missing=True), State(n=n, missing=True)
+    # So uneven that some steps would go too far, and are shortened.
+    states[0].M = rng.random(states[0].X.shape) ** 10 * (rng.random(states[0].X.shape) < 0.3)
+    states[1].M = states[0].M * 2.0**-30
+    for a, b in zip(*(state.sweep(weighting, engine) for state in states), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.parametrize("missing", [False, True], ids=["complete", "weighted"])
 @pytest.mark.parametrize("n", [40, 3 * MOST_JUDGES])
 @each_loss

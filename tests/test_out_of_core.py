@@ -7,17 +7,18 @@ import sys
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from conftest import make_data
-from robustnmf import RobustNMF, blockwise, checkpoint, load, schedules
+from robustnmf import RobustNMF, blockwise, checkpoint, fitting, load, schedules
 from robustnmf.checkpoint import Checkpoint, CheckpointError, data_fingerprint
-from robustnmf.engines import NumPyEngine, StreamingEngine, numpy_engine
+from robustnmf.engines import DaskEngine, NumPyEngine, StreamingEngine, numpy_engine
 from robustnmf.engines.sources import ParquetRows, RowBlock, Rows, row_cuts, rows_of
 from robustnmf.errors import IncompatibleError
-from robustnmf.estimators import data_unit
+from robustnmf.fitting import data_unit
 from robustnmf.initializers import MedianStart, PublishedStart, RandomStart
-from robustnmf.outofcore import LazyMatrix
-from robustnmf.validation import Observations
+from robustnmf.outofcore import LazyMatrix, even_rows
+from robustnmf.validation import Observations, check_uncertainties
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -175,7 +176,6 @@ def test_entries_without_weight_may_hold_anything(tmp_path):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"n_components": "auto"}, "part of X that is in memory"),
         ({"method": "near-separable"}, "needs all data in memory"),
         ({"method": "hypersurface"}, "solver='hals'"),
         ({"init": lambda V, M, rank, rng: None}, "init='median'"),
@@ -228,11 +228,92 @@ def test_weights_of_entries_count_in_streamed_fits(tmp_path):
         np.testing.assert_allclose(found, expected.transform(GAPS, weights=WEIGHTS), atol=1e-6)
 
 
+UNCERTAINTIES = np.random.default_rng(3).uniform(0.01, 0.05, X.shape) * np.linspace(0.5, 2, X.shape[1])
+
+
+@pytest.mark.filterwarnings("ignore:.*1 feature:UserWarning")
+@pytest.mark.parametrize("weights", [None, WEIGHTS * (np.arange(X.shape[1]) != 7)], ids=["", "weighted"])
+def test_uncertainties_count_in_streamed_fits_as_in_memory(weights, tmp_path):
+    stored = mapped(tmp_path, GAPS)
+    expected = RobustNMF(3, random_state=0, max_iter=60).fit(GAPS, weights=weights, uncertainties=UNCERTAINTIES)
+    for given in (UNCERTAINTIES, mapped(tmp_path, UNCERTAINTIES, "S.npy")):
+        model = RobustNMF(3, random_state=0, max_iter=60, **STREAM).fit(stored, weights=weights, uncertainties=given)
+        np.testing.assert_allclose(model.components_, expected.components_, atol=1e-8)
+        np.testing.assert_allclose(model.thresholds_, expected.thresholds_, rtol=1e-8)
+        np.testing.assert_allclose(np.asarray(model.weights_), expected.weights_, atol=1e-6)
+        options = {"weights": weights, "uncertainties": given}
+        found = model.transform(stored, **options)
+        wanted = expected.transform(GAPS, weights=weights, uncertainties=UNCERTAINTIES)
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+        np.testing.assert_array_equal(np.asarray(model.outlier_mask(stored, **options)), expected.outliers_)
+
+
+def test_typical_uncertainties_are_medians_to_the_last_bit(tmp_path):
+    engine, given = StreamingEngine(block_bytes=3000), UNCERTAINTIES.copy()
+    given[np.isnan(GAPS)] = np.nan
+    raw, blocks = (engine.read(rows_of(mapped(tmp_path, a, f"{i}.npy"))) for i, a in enumerate((GAPS, given)))
+    assert len(raw) > 3
+    expected = check_uncertainties(given, GAPS, None)
+    noise, weights = blockwise.noise_of(raw, None, blocks, engine)
+    np.testing.assert_array_equal(noise, expected[0])
+    np.testing.assert_array_equal(engine.join(weights), expected[1])
+
+
+def test_uncertainties_that_cannot_be_used_are_named_by_their_place(tmp_path):
+    given = UNCERTAINTIES.copy()
+    given[77, 5] = given[90, 1] = 0
+    stored, options = mapped(tmp_path, X), {"engine": StreamingEngine(block_bytes=3000)}
+    with pytest.raises(ValueError, match=r"got 0.0 at sample 77, feature 5"):
+        RobustNMF(3, **options).fit(stored, uncertainties=given)
+    with pytest.raises(ValueError, match=r"uncertainties must have the shape of X, \(120, 40\)"):
+        RobustNMF(3, **options).fit(stored, uncertainties=given[1:])
+    model = fitted(stored, **options)
+    with pytest.raises(ValueError, match="fitted without uncertainties"):
+        model.transform(stored, uncertainties=UNCERTAINTIES)
+    with pytest.raises(ValueError, match=r"weights must have the shape of X"):
+        model.transform(stored, weights=WEIGHTS[1:])
+
+
+@pytest.mark.parametrize("n_rows", [7, 30, 120, 1000])
+def test_samples_for_a_rank_are_evenly_spread_whatever_the_blocks(n_rows, tmp_path):
+    stored, weights = mapped(tmp_path, GAPS), mapped(tmp_path, WEIGHTS, "M.npy")
+    found = even_rows((stored, weights, None), n_rows, StreamingEngine(block_bytes=3000))
+    every = max(1, len(GAPS) // n_rows)
+    np.testing.assert_array_equal(found[0], GAPS[::every])
+    np.testing.assert_array_equal(found[1], WEIGHTS[::every])
+    assert found[2] is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "extra",
+    [
+        pytest.param({}, id="data alone"),
+        pytest.param({"uncertainties": UNCERTAINTIES}, id="uncertainties"),
+        pytest.param({"weights": WEIGHTS}, id="weights"),
+    ],
+)
+def test_rank_of_streamed_data_is_found_with_some_samples(extra, tmp_path, monkeypatch):
+    monkeypatch.setattr(fitting, "RANK_ENTRIES", X.size // 2)
+    stored = mapped(tmp_path, GAPS)
+    model = RobustNMF("auto", random_state=0, **STREAM).fit(stored, **extra)
+    some = RobustNMF("auto", random_state=0).fit(GAPS[::2], **{name: a[::2] for name, a in extra.items()})
+    assert model.n_components_ == some.n_components_ == 3
+
+
 def test_known_components_and_penalties_are_kept_in_streamed_fits(tmp_path):
     options = {"alpha_W": 1e-4, "l1_ratio": 0.5, "fixed_components": np.ones((1, 40)), "schedule": "plain"}
     model, expected = fitted(mapped(tmp_path, X), **STREAM, **options), fitted(X, **options)
     np.testing.assert_array_equal(model.components_[0], 1.0)
     np.testing.assert_allclose(model.components_, expected.components_, atol=1e-6)
+
+
+def test_estimators_with_an_engine_can_be_cloned():
+    for engine in (StreamingEngine(3, 1234), DaskEngine(block_bytes=1234, keep=True, inside="torch", device="cpu")):
+        copy = clone(RobustNMF(3, engine=engine)).engine
+        assert copy is not engine
+        assert (type(copy), copy.block_bytes) == (type(engine), 1234)
+        assert getattr(copy, "inside", None) == getattr(engine, "inside", None)
 
 
 def test_lazy_results_are_read_by_rows(tmp_path):

@@ -19,14 +19,14 @@ import sklearn
 from sklearn.exceptions import NotFittedError
 
 from conftest import make_data
-from robustnmf import METHODS, RobustNMF, TruncatedCauchyNMF, persistence
+from robustnmf import METHODS, RobustNMF, TruncatedCauchyNMF
 from robustnmf.halfquadratic import run
 from robustnmf.initializers import MedianStart
 from robustnmf.losses import Cauchy, Huber, Truncated
 from robustnmf.methods import INITIALIZERS, OUTLIERS, SCALES, SCHEDULES, SOLVERS
 from robustnmf.metrics import relative_error
 from robustnmf.outliers import MADRule
-from robustnmf.persistence import ModelFileError, load, save
+from robustnmf.persistence import ModelFileError, load, reading, save, writing
 from robustnmf.scales import MAD, FirstScale, FixedScale
 from robustnmf.schedules import Opening, Staged
 from robustnmf.solvers import HALS
@@ -328,7 +328,8 @@ def test_missing_attributes_are_named(name, model, tmp_path):
 
 
 def test_more_feature_names_than_can_be_read_are_not_written(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(persistence, "LONGEST_TEXT", 1000)
+    for module in (reading, writing):
+        monkeypatch.setattr(module, "LONGEST_TEXT", 1000)
     with pytest.raises(ModelFileError, match="feature names"):
         save(model, tmp_path / "m")
 
@@ -683,7 +684,7 @@ def test_no_change_of_the_text_leads_to_another_error(file):
 
 def test_old_file_stays_when_writing_fails(file, model, tmp_path, monkeypatch):
     before, n_arrays, calls = file.read_bytes(), len(sections(file)[1]), []
-    whole = persistence._bytes_of
+    whole = writing.bytes_of
 
     def fail_half_way(array):
         calls.append(array)
@@ -691,7 +692,7 @@ def test_old_file_stays_when_writing_fails(file, model, tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
         return whole(array)
 
-    monkeypatch.setattr(persistence, "_bytes_of", fail_half_way)
+    monkeypatch.setattr(writing, "bytes_of", fail_half_way)
     with pytest.raises(OSError, match="No space left"):
         save(fitted(n_components=1), file, overwrite=True)
     assert file.read_bytes() == before

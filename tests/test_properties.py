@@ -5,6 +5,7 @@ covered as soon as it is a row of `METHODS`, a new engine when it is added to `E
 """
 
 from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -15,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from robustnmf import METHODS, RobustNMF, load
-from robustnmf.engines import NumPyEngine, numpy_engine
+from robustnmf.engines import DaskEngine, NumPyEngine, StreamingEngine, numpy_engine
 from robustnmf.halfquadratic import take_start
 from robustnmf.scales import FixedScale, MixtureScale
 from robustnmf.solvers import LossSolver, SharedGram, Smoothing
@@ -48,8 +49,22 @@ def reference():
         yield
 
 
-# What a fit can run on: a context, and what turns an array of NumPy into one of the engine's.
-ENGINES = {"numpy": (nullcontext, np.asarray), "reference": (reference, np.asarray)}
+# What a fit can run on: a context, and the parameters of the estimator.
+ENGINES = {"numpy": (nullcontext, {}), "reference": (reference, {})}
+if find_spec("torch"):
+    ENGINES["torch"] = (nullcontext, {"engine": "torch", "device": "cpu"})
+each_engine = st.sampled_from(sorted(ENGINES))
+
+
+def blocks_of(block_entries, engine):
+    """Cut data in memory into blocks of so many entries."""
+    if engine == "torch":
+        from robustnmf.engines import torch_engine
+
+        return patch.dict(torch_engine.BLOCK_ENTRIES, cpu=block_entries)
+    return patch.object(numpy_engine, "BLOCK_ENTRIES", block_entries)
+
+
 # Those that serve every loss.
 SOLVERS = ["auto", "hals", "shared-gram", "nesterov", "multiplicative"]
 
@@ -169,6 +184,23 @@ def reconstruction(outcome):
 # --- Any data ---------------------------------------------------------------------------------------------------------
 
 
+def assert_sound(case, dtype, model, codes):
+    """Results are finite, non-negative, of the right shape and dtype, and say nothing of what is missing."""
+    n, m = case.X.shape
+    shapes = {"components_": (case.rank, m), "weights_": (n, m), "codes": (n, case.rank), "outliers_": (n, m)}
+    found = numbers_of(model, codes)
+    for name, shape in shapes.items():
+        assert found[name].shape == shape, name
+        assert found[name].dtype == (bool if name == "outliers_" else dtype), name
+    for name, values in found.items():
+        assert np.isfinite(values).all(), name
+        assert name == "objective_" or (values >= 0).all(), name
+    assert found["components_"].max() <= 1
+    assert found["weights_"].max() <= 1
+    assert not found["outliers_"][~case.observed].any()
+    assert not found["weights_"][~case.observed].any()
+
+
 @each_effort
 @each_method
 def test_results_are_finite_non_negative_and_keep_shape_and_dtype(method, effort):
@@ -177,31 +209,58 @@ def test_results_are_finite_non_negative_and_keep_shape_and_dtype(method, effort
         case=cases_for(method),
         dtype=st.sampled_from([np.float64, np.float32]),
         layout=st.sampled_from(sorted(LAYOUTS)),
-        engine=st.sampled_from(sorted(ENGINES)),
+        engine=each_engine,
         solver=st.sampled_from(SOLVERS),
         preset=st.sampled_from(["default", "published"]),
     )
     def holds(case, dtype, layout, engine, solver, preset):
-        context, put = ENGINES[engine]
+        context, options = ENGINES[engine]
         X = LAYOUTS[layout](case.X.astype(dtype))
         solver = "auto" if method not in ALTERNATING else solver
         with context():
-            model, codes = fit(method, case.given(X=X if layout == "list" else put(X)), solver=solver, preset=preset)
+            model, codes = fit(method, case.given(X=X), solver=solver, preset=preset, **options)
             again = np.asarray(model.transform(X, weights=case.weights))
-        n, m = case.X.shape
-        shapes = {"components_": (case.rank, m), "weights_": (n, m), "codes": (n, case.rank), "outliers_": (n, m)}
-        found = numbers_of(model, codes)
-        for name, shape in shapes.items():
-            assert found[name].shape == shape, name
-            assert found[name].dtype == (bool if name == "outliers_" else dtype), name
-        for name, values in found.items():
-            assert np.isfinite(values).all(), name
-            assert name == "objective_" or (values >= 0).all(), name
-        assert found["components_"].max() <= 1
-        assert found["weights_"].max() <= 1
-        assert not found["outliers_"][~case.observed].any()
-        assert not found["weights_"][~case.observed].any()
+        assert_sound(case, dtype, model, codes)
         np.testing.assert_array_equal(again, codes)
+
+    holds()
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Workers of Dask that are threads of this process."""
+    distributed = pytest.importorskip("distributed")
+    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False, "dashboard_address": None}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Sending large graph", "ignore::ResourceWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("kind", ["stream", "dask"])
+@each_alternating
+def test_engines_for_large_data_give_sound_results_that_are_those_of_numpy(method, kind, cluster):
+    """From the same start, to 1e-6; and what they hold of a sample is what they say of it when asked again."""
+    serves_all = isinstance(METHODS[method].default.solver, LossSolver) and method != "rnmf-l1"
+
+    @settings(max_examples=40 if kind == "stream" else 4, **common)
+    @given(
+        case=cases_for(method, well_posed=True),
+        dtype=st.sampled_from([np.float64, np.float32]),
+        block_bytes=st.sampled_from([100, 1000]),
+        solver=st.sampled_from(["hals", "nesterov", "multiplicative"] if serves_all else SOLVERS),
+    )
+    def holds(case, dtype, block_bytes, solver):
+        case = case.given(X=case.X.astype(dtype))
+        engine = StreamingEngine(block_bytes=block_bytes) if kind == "stream" else DaskEngine(block_bytes=block_bytes)
+        options = {"schedule": "plain", "init": "random", "solver": solver, "max_iter": 3}
+        model, codes = fit(method, case, engine=engine, **options)
+        assert_sound(case, dtype, model, codes)
+        again = np.asarray(model.transform(case.X, weights=case.weights))
+        np.testing.assert_array_equal(again, np.asarray(codes))
+        expected = fit(method, case, **options)
+        if dtype == np.float64:
+            assert_close(reconstruction((model, codes)), reconstruction(expected), 1e-6)
 
     holds()
 
@@ -230,14 +289,16 @@ def test_unit_of_the_data_does_not_matter(method, effort):
     """A power of two rounds nothing, so the answer is the same bit by bit, in that unit."""
 
     @effort
-    @given(case=cases_for(method), power=st.sampled_from([-200, -3, 1, 40, 300]))
-    def holds(case, power):
+    @given(case=cases_for(method), power=st.sampled_from([-200, -3, 1, 40, 300]), engine=each_engine)
+    def holds(case, power, engine):
+        context, options = ENGINES[engine]
         factor = 2.0**power
         # The hypersurface cost, as published, has a scale of one unit of the data.
         has_unit = isinstance(METHODS[method].default.scale, FixedScale)
-        one, codes = fit(method, case, **({"scale": 1.0} if has_unit else {}))
         other = case.given(X=case.X * factor)
-        two, scaled = fit(method, other, **({"scale": factor} if has_unit else {}))
+        with context():
+            one, codes = fit(method, case, **options, **({"scale": 1.0} if has_unit else {}))
+            two, scaled = fit(method, other, **options, **({"scale": factor} if has_unit else {}))
         np.testing.assert_array_equal(two.components_, one.components_)
         np.testing.assert_array_equal(two.outliers_, one.outliers_)
         np.testing.assert_array_equal(scaled, codes * factor)
@@ -249,10 +310,13 @@ def test_unit_of_the_data_does_not_matter(method, effort):
 @each_alternating
 def test_unit_of_the_weights_does_not_matter(method, effort):
     @effort
-    @given(case=cases_for(method), power=st.sampled_from([-300, -1, 5, 300]))
-    def holds(case, power):
+    @given(case=cases_for(method), power=st.sampled_from([-300, -1, 5, 300]), engine=each_engine)
+    def holds(case, power, engine):
+        context, options = ENGINES[engine]
         if case.weights is not None:
-            assert_bitwise(fit(method, case), fit(method, case.given(weights=case.weights * 2.0**power)))
+            with context():
+                other = case.given(weights=case.weights * 2.0**power)
+                assert_bitwise(fit(method, case, **options), fit(method, other, **options))
 
     holds()
 
@@ -283,12 +347,15 @@ def test_cut_into_blocks_does_not_matter(method, effort):
         case=cases_for(method, well_posed=True),
         block_entries=st.sampled_from([1, 7, 40]),
         solver=st.sampled_from(SOLVERS),
+        engine=each_engine,
     )
-    def holds(case, block_entries, solver):
-        options = plain(method) | ({"solver": solver} if method in ALTERNATING else {})
-        whole = fit(method, case, **options, max_iter=3)
-        with patch.object(numpy_engine, "BLOCK_ENTRIES", block_entries):
-            cut = fit(method, case, **options, max_iter=3)
+    def holds(case, block_entries, solver, engine):
+        context, options = ENGINES[engine]
+        options = options | plain(method) | ({"solver": solver} if method in ALTERNATING else {})
+        with context():
+            whole = fit(method, case, **options, max_iter=3)
+            with blocks_of(block_entries, engine):
+                cut = fit(method, case, **options, max_iter=3)
         assert_close(reconstruction(cut), reconstruction(whole), 1e-6)
 
     holds()
@@ -319,16 +386,22 @@ def test_entry_of_weight_zero_has_no_influence(method, effort):
 
     @effort
     @given(
-        case=cases_for(method), held=values, seed=st.integers(0, 99), preset=st.sampled_from(["default", "published"])
+        case=cases_for(method),
+        held=values,
+        seed=st.integers(0, 99),
+        preset=st.sampled_from(["default", "published"]),
+        engine=each_engine,
     )
-    def holds(case, held, seed, preset):
+    def holds(case, held, seed, preset, engine):
+        context, options = ENGINES[engine]
         nowhere = np.random.default_rng(seed).random(case.X.shape) < 0.3
         nowhere &= np.arange(nowhere.size).reshape(nowhere.shape) != np.argmax(case.observed)  # one entry must stay
         weights = (np.ones_like(case.X) if case.weights is None else case.weights) * ~nowhere
-        one, two = (
-            fit(method, case.given(X=np.where(nowhere, value, case.X), weights=weights), preset=preset)
-            for value in (1.0, held)
-        )
+        with context():
+            one, two = (
+                fit(method, case.given(X=np.where(nowhere, value, case.X), weights=weights), preset=preset, **options)
+                for value in (1.0, held)
+            )
         assert_bitwise(one, two)
 
     holds()

@@ -5,7 +5,8 @@ anything else that ``array_api_compat`` understands; static typing cannot say mo
 Shapes are given in docstrings, in the letters of the paper.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeAlias
 
 import array_api_compat
@@ -41,6 +42,29 @@ def is_uniform(a: Array) -> bool:
     """Return whether a vector of NumPy or Torch is one number in memory, made longer by broadcasting."""
     steps = a.strides if isinstance(a, np.ndarray) else a.stride()
     return not any(steps)
+
+
+def moved(value: Any, move: Callable[[Any], Any]) -> Any:
+    """Return arrays elsewhere, and with them tuples, lists, dicts and dataclasses that hold some.
+
+    Examples
+    --------
+    >>> moved(({"W": np.zeros(2)}, "text"), lambda array: array + 1)
+    ({'W': array([1., 1.])}, 'text')
+    """
+    if isinstance(value, np.ndarray) or is_foreign(value):
+        return move(value)
+    if isinstance(value, dict):
+        return {name: moved(part, move) for name, part in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_make"):
+        return type(value)._make(moved(part, move) for part in value)
+    if isinstance(value, list | tuple):
+        return type(value)(moved(part, move) for part in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+        changed = {name: new for name, part in parts.items() if (new := moved(part, move)) is not part}
+        return replace(value, **changed) if changed else value
+    return value
 
 
 def is_foreign(X: Any) -> bool:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from robustnmf.arrays import Array, Blocks, Namespace
 from robustnmf.engines.lazy import ReadBlock
 from robustnmf.engines.protocol import Engine, recomputed
-from robustnmf.errors import IncompatibleError
+from robustnmf.errors import SMALLEST_UNCERTAINTY, IncompatibleError, uncertainty_error
 from robustnmf.initializers import (
     Initializer,
     MedianStart,
@@ -29,6 +29,7 @@ from robustnmf.initializers import (
 
 Matrix = NDArray[Any]
 
+FOR_HOST = True
 # Entries from which the unit of the data is taken.
 UNIT_ENTRIES = 2**18
 # Entries that are gathered at a time: 32 MiB.
@@ -109,7 +110,7 @@ def _missing(Y: Array, weights: Array | None) -> Array:
 
 
 def unit_of(raw: Blocks, weights: Blocks | None, engine: Engine) -> float:
-    """Return the largest power of two not above the median of positive entries, as `robustnmf.estimators.data_unit`."""
+    """Return the largest power of two not above the median of positive entries, as `robustnmf.fitting.data_unit`."""
     n_features = raw[0].shape[1]
     sizes = [len(block) * n_features for block in raw]
     every = max(1, sum(sizes) // UNIT_ENTRIES)
@@ -139,12 +140,84 @@ def _is_positive(Y: Array, weights: Array | None, *, xp: Namespace) -> Array:
     return (~_missing(Y, weights) & (Y > 0)).astype(Y.dtype if Y.dtype.kind == "f" else np.float64)
 
 
+def noise_of(raw: Blocks, weights: Blocks | None, given: Blocks, engine: Engine) -> tuple[Matrix, Blocks]:
+    """Return the typical uncertainty of each feature, (m,), and weights that say how each entry differs.
+
+    As `robustnmf.validation.check_uncertainties`, for the uncertainties `given` of each entry.
+    """
+    found = engine.join(engine.map(_look_at_uncertainties, raw, weights, given))
+    if found[:, 0].any():
+        block = int(np.flatnonzero(found[:, 0])[0])
+        row, column = divmod(int(found[block, 1]), raw[0].shape[1])
+        raise uncertainty_error(found[block, 2], row + sum(len(b) for b in raw[:block]), column)
+    doubles = np.dtype(np.float64)
+    observed = engine.map(_as_observed, raw, weights, dtype=doubles)
+    # Of an even number of entries the median is between the two in the middle: the lower of them in both directions.
+    ways = (engine.map(_times_as, given, factor=factor, dtype=doubles) for factor in (1.0, -1.0))
+    lower, upper = (engine.quantile(way, observed, 0.5, axis="feature") for way in ways)
+    typical = 0.5 * (lower - upper)
+    typical[typical == 0] = 1.0  # nothing of the feature is observed
+    return typical, engine.map(_precise, raw, weights, given, typical=typical, dtype=doubles)
+
+
+def _look_at_uncertainties(Y: Array, weights: Array | None, given: Array, *, xp: Namespace) -> Matrix:
+    """Return the number of uncertainties that cannot be used, and place and value of the first."""
+    usable = (given > SMALLEST_UNCERTAINTY) & (given < 1 / SMALLEST_UNCERTAINTY)
+    wrong = ~_missing(Y, weights) & ~usable
+    first = int(wrong.argmax()) if wrong.any() else 0
+    return np.array([[float(np.count_nonzero(wrong)), first, float(given.flat[first]) if given.size else 0.0]])
+
+
+@recomputed
+def _as_observed(Y: Array, weights: Array | None, *, dtype: Any, xp: Namespace) -> Array:
+    """Return 1 where an entry is observed, else 0."""
+    return (~_missing(Y, weights)).astype(dtype)
+
+
+@recomputed
+def _times_as(Y: Array, *, factor: float, dtype: Any, xp: Namespace) -> Array:
+    return factor * Y.astype(dtype, copy=False)
+
+
+@recomputed
+def _precise(Y: Array, weights: Array | None, given: Array, *, typical: Array, dtype: Any, xp: Namespace) -> Array:
+    """Return weights of entries by their uncertainties and the weights that they have, 0 where missing."""
+    observed = ~_missing(Y, weights)
+    precision = (typical / np.where(observed, given, 1.0).astype(dtype)) ** 2
+    return np.where(observed, precision if weights is None else precision * weights, 0.0)
+
+
+@recomputed
+def divided(Y: Array, *, by: Array, dtype: Any, xp: Namespace) -> Array:
+    """Return entries divided by a number for each feature, in a floating type."""
+    return Y.astype(dtype, copy=False) / by.astype(dtype)
+
+
+def even_rows(blocks: Blocks, n_rows: int, engine: Engine) -> Matrix:
+    """Return about so many rows, evenly spread over all blocks."""
+    lengths = [len(block) for block in blocks]
+    every = max(1, sum(lengths) // n_rows)
+    firsts = np.cumsum([0, *lengths[:-1]])
+    chosen = [np.arange(-first % every, length, every) for first, length in zip(firsts, lengths, strict=True)]
+    return np.asarray(engine.join(engine.map(_rows, blocks, chosen)))
+
+
+def _rows(Y: Array, chosen: Array, *, xp: Namespace) -> Array:
+    return Y[chosen]
+
+
 def prepared(
-    raw: Blocks, weights: Blocks | None, about: Survey, unit: float, dtype: Any, engine: Engine
+    raw: Blocks,
+    weights: Blocks | None,
+    about: Survey,
+    unit: float,
+    dtype: Any,
+    engine: Engine,
+    noise: Matrix | None = None,
 ) -> tuple[Blocks, Blocks | None]:
     """Return data in its unit and the weights of its entries, None if all are 1; see `Observations.in_unit`."""
     dtype = np.dtype(dtype)
-    parts = {"unit": unit, "dtype": dtype, "limit": 2.0 ** (np.finfo(dtype).maxexp // 4)}
+    parts = {"unit": unit, "noise": noise, "dtype": dtype, "limit": 2.0 ** (np.finfo(dtype).maxexp // 4)}
     if weights is None and not about.has_gaps:
         return engine.map(_in_unit, raw, **parts), None
     V, M = engine.map(_in_unit_with_weights, raw, weights, largest=about.largest_weight, **parts)
@@ -152,24 +225,25 @@ def prepared(
 
 
 @recomputed
-def _in_unit(Y: Array, *, unit: float, dtype: Any, limit: float, xp: Namespace) -> Array:
-    """Return entries in their unit, limited to a magnitude whose square does not overflow."""
+def _in_unit(Y: Array, *, unit: float, noise: Array | None, dtype: Any, limit: float, xp: Namespace) -> Array:
+    """Return entries in their unit, and that of the noise, limited to a magnitude whose square does not overflow."""
     V = Y.astype(np.result_type(Y, dtype), copy=False)
     with np.errstate(over="ignore"):
         V = V / V.dtype.type(unit)
+        V = V if noise is None else V / noise.astype(V.dtype)
     return np.minimum(V, limit).astype(dtype, copy=False)
 
 
 @recomputed(parts=2)
 def _in_unit_with_weights(
-    Y: Array, weights: Array | None, *, unit: float, dtype: Any, limit: float, largest: float, xp: Namespace
+    Y: Array, weights: Array | None, *, dtype: Any, largest: float, xp: Namespace, **unit: Any
 ) -> tuple[Array, Array]:
     """Return entries in their unit, 0 where missing, and their weights, at most 1."""
     missing = _missing(Y, weights)
     M = (~missing).astype(dtype)
     if weights is not None:
         M *= (np.asarray(weights, dtype=np.float64) / largest).astype(dtype)
-    return _in_unit(np.where(missing, 0, Y), unit=unit, dtype=dtype, limit=limit, xp=xp), M
+    return _in_unit(np.where(missing, 0, Y), dtype=dtype, xp=xp, **unit), M
 
 
 # --- Where it starts --------------------------------------------------------------------------------------------------

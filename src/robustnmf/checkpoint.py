@@ -15,9 +15,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
-from os import PathLike, fsync
+from os import PathLike
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from time import perf_counter
 from typing import Any
 
@@ -29,6 +28,7 @@ from robustnmf.engines.protocol import Engine
 from robustnmf.files import write_atomically
 from robustnmf.heldout import Point
 
+FOR_HOST = True
 FORMAT = 1
 TEXT = "checkpoint.json"
 # Iterations after which the state is saved, unless that would take more than this share of the time;
@@ -321,11 +321,8 @@ def _write(block: Array, path: str, *, xp: Namespace) -> Array:
     buffer = BytesIO()
     np.save(buffer, np.asarray(block), allow_pickle=False)
     data = buffer.getvalue()
-    with NamedTemporaryFile(dir=Path(path).parent, prefix=".", delete=False) as file:
-        file.write(data)
-        file.flush()
-        fsync(file.fileno())
-    Path(file.name).replace(path)
+    with write_atomically(Path(path)) as temporary:
+        temporary.write_bytes(data)
     return np.array([_checksum(data)])
 
 

@@ -1,5 +1,8 @@
 """Errors with a meaning of their own."""
 
+SMALLEST_UNCERTAINTY = 1e-150
+"""Squares of uncertainties, and the data in units of them, are to be numbers too."""
+
 
 class IncompatibleError(ValueError):
     """Two parts that cannot work together."""
@@ -14,3 +17,12 @@ class MissingExtraError(ImportError):
 
     def __init__(self, module: str, extra: str) -> None:
         super().__init__(f'This needs {module}, which is not installed. Run: pip install "robustnmf[{extra}]"')
+
+
+def uncertainty_error(value: float, row: int, column: int) -> ValueError:
+    """Return the error for an uncertainty that cannot be used."""
+    return ValueError(
+        f"uncertainties must be positive and finite where X is observed, between {SMALLEST_UNCERTAINTY:g} and "
+        f"{1 / SMALLEST_UNCERTAINTY:g}; got {value} at sample {row}, feature {column}. Set entries of unknown "
+        "uncertainty to NaN in X, or give them a large one."
+    )

@@ -5,51 +5,42 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
-from math import frexp, inf, ldexp, log, sqrt
+from math import inf, log
 from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_array
 from sklearn.utils.validation import check_is_fitted
-from tqdm.auto import tqdm
 
-from robustnmf import blockwise
-from robustnmf.arrays import Array, Blocks, Namespace, device, is_on_host, same_kind, size, to_host
-from robustnmf.checkpoint import Checkpoint
-from robustnmf.encoding import Basis, Description, basis_of, typical_code
+from robustnmf.arrays import Array, Namespace, is_on_host, same_kind, to_host
+from robustnmf.encoding import Description, basis_of
 from robustnmf.engines import Engine, NumPyEngine, engine_for
 from robustnmf.errors import DataQualityWarning, IncompatibleError
-from robustnmf.halfquadratic import Callback, Iteration, Result, State, comparable, penalty_value, take_start
-from robustnmf.initializers import draw_start
+from robustnmf.fitting import (
+    Fitted,
+    check_can_be_blocks,
+    choose_rank,
+    describe,
+    encoding_limits,
+    fit_blocks,
+    fit_in_memory,
+    is_penalised,
+    thresholds,
+)
+from robustnmf.halfquadratic import Callback, Result, take_start
 from robustnmf.methods import Parts, resolve
-from robustnmf.outofcore import Data, as_data, engine_of, fingerprint, is_out_of_core, row_totals, totals
+from robustnmf.outofcore import as_data, engine_of, is_out_of_core
 from robustnmf.outofcore import result as lazy_result
-from robustnmf.penalties import ElasticNet, Penalties
-from robustnmf.scales import FixedScale
 from robustnmf.solvers import LossSolver, SharedGram, SparseError
 from robustnmf.solvers.sparse_error import sparse_error
 from robustnmf.streaming import Stream, clean_samples
-from robustnmf.trials import generator, where_data_is
-from robustnmf.validation import (
-    Observations,
-    check_components,
-    check_observations,
-    check_rank,
-    check_start,
-    check_uncertainties,
-    put_known,
-)
+from robustnmf.validation import Observations, check_observations, check_rank, check_uncertainties
 
 Matrix = NDArray[Any]
-
-# Results with a value for each entry of X.
-_OF_ENTRIES = ("weights", "outliers")
-# Entries from which the unit of the data is taken.
-UNIT_ENTRIES = 2**18
 
 
 class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -62,7 +53,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     ----------
     n_components : int or "auto"
         Number of components, at most ``min(n_samples, n_features)``; "auto" finds it by cross-validation, which takes
-        many fits, see `robustnmf.selection.auto_rank`.
+        many fits, see `robustnmf.selection.auto_rank`; of data that is not in memory with some of the samples.
     method : str
         The model, one of `robustnmf.METHODS`.
     preset : {"default", "published"}
@@ -114,7 +105,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         (`numpy.memmap`, HDF5, Zarr) that is larger than a quarter of the memory. Or a `DaskEngine` or `StreamingEngine`
         of `robustnmf.engines`.
     device : str or None
-        Where the work is done: "cpu", "cuda", "cuda:1", "mps". None is where X is.
+        Where the work is done: "cpu", "cuda", "cuda:1", "mps". None is where X is. With Dask, "cuda" is the GPU of
+        each worker.
     checkpoint : path or None
         Folder in which the state of the fit is saved every few iterations or minutes; `fit` with the same data and
         parameters goes on from there. See `robustnmf.checkpoint`.
@@ -264,121 +256,65 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Learn the components of X; return its codes, if they are in memory, and what the run came to."""
         parts = self._check_parameters()
         if is_out_of_core(X, self.engine):
-            result = self._fit_blocks(X, weights, uncertainties, parts)
-            return None, result
+            return None, self._fit_blocks(X, weights, uncertainties, parts)
         noise, entry_weights = None, weights
         if uncertainties is not None:
             noise, entry_weights = check_uncertainties(uncertainties, X, weights)
         with _unchanged_on_failure(self), engine_for(X, self.engine, self.device).running() as engine:
             data = check_observations(self, X, entry_weights, engine, reset=True)
             rank = self._choose_rank(data, weights, uncertainties)
-            known = check_components(self.fixed_components, data.X, rank)
-            unit = data_unit(data.X, noise, engine)
-            parts = replace(parts, penalties=self._penalties(parts, data.X.shape, unit))
-            given, data = data, data.in_unit(unit, data.X.dtype, engine, noise)
-            result = self._run(data, rank, parts, known if noise is None else known / noise, unit, engine)
-            kept = rank if self._is_penalised else len(known)
-            components, code = _normalise(result.state, _importance(data, result.state, engine), kept, noise, engine)
-            components[: len(known)] = known
-            weighting = result.state.weighting
-            basis = Basis(basis_of(components, noise), code, weighting, parts.penalties, result.code_sweeps)
-            basis = basis.placed(engine.place)
-            Ht, about = self._describe(data, basis, engine, may_overwrite=data.X is not given.X)
-            basis = basis.placed(to_host)
-            if is_on_host(X):
-                about = about.on_host()
-            # All that can fail or be interrupted is done: an estimator is fitted in whole or not at all.
-            self.parts_ = parts
-            self.components_ = components
-            self.n_components_ = rank
-            self._basis, self._unit, self._noise = basis, unit, noise
-            self.scale_ = min(weighting.scale * unit, float(np.finfo(np.float64).max))
-            self.thresholds_ = self._in_units_of_X(_thresholds(basis))
-            self.weights_ = about.weights
-            self.outliers_ = about.outliers
-            self.objective_ = _objective(basis, to_host(Ht), about, result.state.first_scale)
-            self.reconstruction_err_ = sqrt(float(about.inlier_squares.sum())) * unit
-            self.history_ = _table(result.history)
-            self.n_iter_ = len(result.history) - 1
-            self.converged_ = result.converged
-            self.n_samples_seen_ = len(given.X)
-            self._stream: Stream | None = None
-            codes = Ht * unit
+            fitted, Ht, about = fit_in_memory(self, data, noise, rank, parts, engine)
+            about = about.on_host() if is_on_host(X) else about
+            codes = Ht * fitted.unit
+            self._take(fitted)
+            self.weights_, self.outliers_ = about.weights, about.outliers
             if isinstance(parts.solver, SparseError):
-                self.sparse_errors_ = self._sparse_errors(given, to_host(codes))
-            elif hasattr(self, "sparse_errors_"):  # of an earlier fit with another method
-                del self.sparse_errors_
-        return codes, result
+                self.sparse_errors_ = self._sparse_errors(data, to_host(codes))
+        return codes, fitted.result
 
     def _fit_blocks(self, X: Any, weights: Any, uncertainties: Any, parts: Parts) -> Result:
         """Learn the components of data that is not in memory; return what the run came to."""
-        name = type(self).__name__
-        self._check_out_of_core(parts, uncertainties)
-        X, weights = as_data(X), as_data(weights)
-        runner = engine_of(X, self.engine, self.checkpoint)
+        check_can_be_blocks(self, parts)
+        X, weights, uncertainties = map(as_data, (X, weights, uncertainties))
+        runner = engine_of(X, self.engine, self.device, self.checkpoint)
         with _unchanged_on_failure(self), runner.running() as engine:
-            data = Data.of(X, weights, engine, name)
-            _warn_of_empty_blocks(data, name)
-            rank = check_rank(self.n_components, data, name)
-            known = check_components(self.fixed_components, data, rank)
-            parts = replace(parts, penalties=self._penalties(parts, data.shape, data.unit))
-            W, Ht = blockwise.start(parts.init, data.V, data.M, rank, generator(self.random_state), engine)
-            W, Ht = blockwise.unseen_to_zero(W, Ht, data.M, data.seen, engine)
-            W, Ht = blockwise.with_known(W, Ht, known, engine)
-            result = self._alternate(data.V, data.M, W, Ht, parts, len(known), data.unit, engine)
-            state = result.state
-            importance = None if data.M is None else engine.map(row_totals, data.M)
-            components, code = _normalise(state, importance, rank if self._is_penalised else len(known), None, engine)
-            components[: len(known)] = known
-            losses, total, squares = engine.sum(totals, data.V, data.M, state.Ht, W=state.W, weighting=state.weighting)
-            scale = float(state.weighting.scale)
-            objective = comparable(losses, total, parts.loss, scale / state.first_scale)
-            objective += penalty_value(parts.penalties, state.W, state.Ht, scale, engine)
-            basis = Basis(components.T, code, state.weighting, parts.penalties, result.code_sweeps)
-            self.parts_, self.components_, self.n_components_ = parts, components, rank
-            self._basis, self._unit, self._noise = basis, data.unit, None
-            self.n_features_in_ = data.shape[1]
-            self.scale_ = scale * data.unit
-            self.thresholds_ = self._in_units_of_X(_thresholds(basis))
-            self.objective_ = objective
-            self.reconstruction_err_ = sqrt(squares) * data.unit
-            self.history_ = _table(result.history)
-            self.n_iter_, self.converged_ = len(result.history) - 1, result.converged
-            self.n_samples_seen_ = data.shape[0]
-            self._stream = None
-            for attribute in ("sparse_errors_", "feature_names_in_"):  # of an earlier fit
-                if hasattr(self, attribute):
-                    delattr(self, attribute)
-            self.weights_, self.outliers_ = (lazy_result(self, what, X, weights, engine) for what in _OF_ENTRIES)
-        return result._replace(state=state._replace(Ht=[]))  # blocks of an engine that is gone
+            fitted = fit_blocks(self, X, weights, uncertainties, parts, engine)
+            self._take(fitted)
+            self.n_features_in_ = self.components_.shape[1]
+            self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
+            self.weights_, self.outliers_ = (
+                lazy_result(self, what, X, weights, uncertainties, engine) for what in ("weights", "outliers")
+            )
+        return fitted.result
 
-    def _check_out_of_core(self, parts: Parts, uncertainties: Any) -> None:
-        """Refuse what needs all data in one memory."""
-        if uncertainties is not None:
-            raise IncompatibleError(
-                "uncertainties need all data in memory. For data that is not, pass weights=1 / uncertainties**2."
-            )
-        if isinstance(self.n_components, str):
-            raise IncompatibleError("n_components='auto' takes many fits: choose it on a part of X that is in memory.")
-        if parts.algorithm is take_start:
-            raise IncompatibleError(f"Method {self.method!r} needs all data in memory; 'truncated-cauchy' does not.")
-        if isinstance(parts.solver, LossSolver) and not isinstance(parts.solver, SparseError):
-            raise IncompatibleError(
-                f"solver {parts.solver} needs all samples of a feature at once, and this data is not in memory. Use "
-                "solver='hals', 'nesterov' or 'multiplicative'."
-            )
+    def _take(self, fitted: Fitted) -> None:
+        """Set the attributes of every fit, once all that can fail is done: it is fitted in whole or not at all."""
+        self.parts_ = fitted.parts
+        self.components_ = fitted.components
+        self.n_components_ = len(fitted.components)
+        self._basis, self._unit, self._noise = fitted.basis, fitted.unit, fitted.noise
+        self.scale_ = fitted.scale
+        self.thresholds_ = thresholds(fitted.basis, fitted.unit, fitted.noise)
+        self.objective_ = fitted.objective
+        self.reconstruction_err_ = fitted.reconstruction_error
+        self.history_ = fitted.history
+        self.n_iter_ = len(fitted.result.history) - 1
+        self.converged_ = fitted.result.converged
+        self.n_samples_seen_ = fitted.n_samples
+        self._stream: Stream | None = None
+        self.__dict__.pop("sparse_errors_", None)  # of an earlier fit with another method
 
     def _lazily(self, what: str, X: Any, weights: Any, uncertainties: Any) -> Any:
         """Return a result for data that is not in memory."""
         check_is_fitted(self)
-        if uncertainties is not None:
-            raise IncompatibleError("uncertainties need all data in memory.")
-        return lazy_result(self, what, as_data(X), as_data(weights), engine_of(X, self.engine, None))
+        self._check_has_noise(uncertainties)
+        X, weights, uncertainties = map(as_data, (X, weights, uncertainties))
+        return lazy_result(self, what, X, weights, uncertainties, engine_of(X, self.engine, self.device, None))
 
-    def _describe_entries(self, X: Any, weights: Any = None) -> Description:
+    def _describe_entries(self, X: Any, weights: Any = None, uncertainties: Any = None) -> Description:
         """Return what the fit says of entries in memory."""
         with self._engine_for(X) as engine:
-            return self._encode_and_describe(self._check_new(X, weights, None, engine), engine)[1].on_host()
+            return self._encode_and_describe(self._check_new(X, weights, uncertainties, engine), engine)[1].on_host()
 
     def partial_fit(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Self:
         """Learn from one batch of a stream.
@@ -436,7 +372,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             self.components_ = np.ascontiguousarray(W.T if self._noise is None else W.T * self._noise.astype(W.dtype))
             self._basis = replace(self._stream.basis, W=basis_of(self.components_, self._noise))
             self.scale_ = self._basis.weighting.scale * self._unit
-            self.thresholds_ = self._in_units_of_X(_thresholds(self._basis))
+            self.thresholds_ = thresholds(self._basis, self._unit, self._noise)
         self.weights_, self.outliers_ = about.weights, about.outliers
         self.n_samples_seen_ = len(codes) + (0 if first else self.n_samples_seen_)
         return np.asarray(~clean)
@@ -453,7 +389,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             data = self._check_new(X, weights, uncertainties, engine)
             basis = self._basis.placed(engine.place)
             V, M = data.in_unit(self._unit, basis.W.dtype, engine, self._noise).blocks(engine)
-            Ht = basis.encode(V, M, engine, **self._encoding_limits())
+            Ht = basis.encode(V, M, engine, **encoding_limits(self))
             return same_kind(X, engine.join(Ht) * self._unit)
 
     def inverse_transform(self, X: Any) -> Any:
@@ -577,80 +513,9 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             solver=self.solver,
             schedule=self.schedule,
             image_shape=self.image_shape,
-            penalised=self._is_penalised,
+            penalised=is_penalised(self),
             fixed=self.fixed_components is not None,
         )
-
-    @property
-    def _alphas(self) -> tuple[float, float]:
-        """Weights of the penalties on the codes and on the components."""
-        return float(self.alpha_W), float(self.alpha_W if self.alpha_H == "same" else self.alpha_H)
-
-    @property
-    def _is_penalised(self) -> bool:
-        return any(self._alphas)
-
-    def _penalties(self, parts: Parts, shape: tuple[int, ...], unit: float) -> Penalties:
-        """Return the penalties for data that is divided by its unit, and codes with it."""
-        (n_samples, n_features), (on_codes, on_components) = shape, self._alphas
-        on_codes, on_components = on_codes * n_features, on_components * n_samples
-        lasso, ridge = float(self.l1_ratio), 1 - float(self.l1_ratio)
-        # The loss is divided by unit**2, and so must be what is added to it.
-        codes = ElasticNet(on_codes * lasso / unit, on_codes * ridge)
-        components = ElasticNet(on_components * lasso / unit / unit, on_components * ridge / unit / unit)
-        return replace(parts.penalties, codes=codes, basis=components)
-
-    def _run(self, data: Observations, rank: int, parts: Parts, known: Matrix, unit: float, engine: Engine) -> Result:
-        """Draw the start and run Algorithm 2."""
-        V, M = data.blocks(engine)
-        start = draw_start(parts.init, data.X, data.M, rank, generator(self.random_state))
-        W, H = check_start(start, data, rank, engine)
-        put_known(W, H, known)
-        Ht = engine.split(engine.place(np.ascontiguousarray(H.T)), like=V)
-        return self._alternate(V, M, W, Ht, parts, len(known), unit, engine)
-
-    def _alternate(
-        self, V: Blocks, M: Blocks | None, W: Matrix, Ht: Blocks, parts: Parts, fixed: int, unit: float, engine: Any
-    ) -> Result:
-        """Run Algorithm 2; what the user sees of it is in the units of X."""
-
-        def in_units_of_X(iteration: Iteration) -> Iteration:
-            return iteration._replace(scale=iteration.scale * unit)
-
-        method = replace(parts.method, fixed=fixed)
-        if isinstance(method.scale, FixedScale):
-            # In units of the data it may overflow or vanish; so far out the weights are all 1, or the floor counts.
-            number = np.finfo(W.dtype)
-            scale = min(max(method.scale.value / unit, float(number.tiny)), float(number.max) ** 0.5)
-            method = replace(method, scale=FixedScale(scale))
-        options: dict[str, Any] = {}
-        if self.checkpoint is not None:
-            options["checkpoint"] = Checkpoint(self.checkpoint, fingerprint(self, V, M, engine))
-        with tqdm(total=self.max_iter, disable=not self.verbose, desc=type(self).__name__) as bar:
-
-            def watch(iteration: Iteration) -> bool:
-                iteration = in_units_of_X(iteration)
-                bar.update(iteration.n_iter - bar.n)
-                bar.set_postfix_str(
-                    f"objective {iteration.objective:.6g}, scale {iteration.scale:.3g}, "
-                    f"outliers {iteration.outlier_share:.1%}"
-                )
-                return self.callback is not None and bool(self.callback(iteration))
-
-            result = parts.algorithm(
-                V,
-                M,
-                engine.place(W),
-                Ht,
-                method,
-                engine,
-                max_iter=self.max_iter,
-                tol=self.tol,
-                scale_floor=float(np.finfo(W.dtype).eps),
-                callback=watch,
-                **options,
-            )
-        return result._replace(history=[in_units_of_X(iteration) for iteration in result.history])
 
     def _sparse_errors(self, data: Observations, codes: Matrix) -> Matrix:
         """Return the error matrix S of RNMF-L1 in units of X, zero where the data is missing."""
@@ -658,10 +523,6 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         X, M = to_host(data.X), to_host(data.M)
         S = noise * sparse_error((X - _product(codes, self.components_, np)) / noise, self.scale_, np)
         return np.asarray(S if M is None else np.where(M > 0, S, 0))
-
-    def _encoding_limits(self) -> dict[str, Any]:
-        # Codes are compared coordinate by coordinate, which is stricter than the objective: ten times its tolerance.
-        return {"max_iter": self.max_iter, "tol": 10 * self.tol}
 
     @contextmanager
     def _engine_for(self, X: Any) -> Iterator[Engine]:
@@ -672,55 +533,30 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _check_new(self, X: Any, weights: Any, uncertainties: Any, engine: Engine) -> Observations:
         check_is_fitted(self)
+        self._check_has_noise(uncertainties)
         if uncertainties is not None:
-            if self._noise is None:
-                raise ValueError("This model was fitted without uncertainties: fit it with them, or leave them out.")
             _, weights = check_uncertainties(uncertainties, X, weights, self._noise)
         return check_observations(self, X, weights, engine, reset=False)
 
-    def _in_units_of_X(self, residuals: Matrix) -> Matrix:
-        """Return magnitudes (n_features,) that count in the unit of the data, and its noise."""
-        with np.errstate(over="ignore"):  # a threshold beyond the largest number cuts nothing
-            in_units = residuals * self._unit
-        return in_units if self._noise is None else in_units * self._noise.astype(in_units.dtype)
+    def _check_has_noise(self, uncertainties: Any) -> None:
+        if uncertainties is not None and self._noise is None:
+            raise ValueError("This model was fitted without uncertainties: fit it with them, or leave them out.")
 
     def _choose_rank(self, data: Observations, weights: Any, uncertainties: Any) -> int:
         """Return the number of components, by cross-validation if it is to be found."""
-        if not isinstance(self.n_components, str) or self.n_components != "auto":
+        if not isinstance(self.n_components, str):
             return check_rank(self.n_components, data.X, type(self).__name__)
-        from robustnmf.selection import auto_rank
-
         X, M = to_host(data.X), to_host(data.M)
         X = X if M is None else np.where(M > 0, X, np.nan)
         # With uncertainties, the weights of the data hold those too; the search makes its own of what the user gave.
-        weights = M if uncertainties is None else weights
-        seed = self.random_state if isinstance(self.random_state, Integral) else 0
-        estimator = where_data_is(clone(self), data.X)
-        estimator.set_params(n_components=1, verbose=0, callback=None, checkpoint=None)
-        options: dict[str, Any] = {"weights": weights, "uncertainties": uncertainties}
-        return int(auto_rank(X, estimator=estimator, random_state=seed, **options).chosen)
+        return choose_rank(self, data.X, X, M if uncertainties is None else weights, uncertainties)
 
     def _encode_and_describe(self, data: Observations, engine: Engine) -> tuple[Array, Description]:
         """Return the codes of new samples, and what the fit says of their entries."""
         basis = self._basis.placed(engine.place)
         scaled = data.in_unit(self._unit, basis.W.dtype, engine, self._noise)
-        Ht, about = self._describe(scaled, basis, engine, may_overwrite=scaled.X is not data.X)
+        Ht, about = describe(scaled, basis, encoding_limits(self), engine, may_overwrite=scaled.X is not data.X)
         return Ht * self._unit, about
-
-    def _describe(
-        self, data: Observations, basis: Basis, engine: Engine, *, may_overwrite: bool
-    ) -> tuple[Array, Description]:
-        """Return codes of data in its unit, (n, r), and what the basis says of the entries.
-
-        If the data `may_overwrite` itself, the weights take its place: it can be as large as memory allows.
-        """
-        xp = engine.xp
-        V, M = data.blocks(engine)
-        Ht = basis.encode(V, M, engine, **self._encoding_limits())
-        weights = data.X if may_overwrite else xp.empty_like(data.X)
-        outliers = xp.empty_like(data.X, dtype=xp.bool)
-        sums = basis.describe(V, M, Ht, engine.split(weights, like=V), engine.split(outliers, like=V), engine)
-        return engine.join(Ht), Description(weights, outliers, *(engine.join(blocks) for blocks in sums))
 
     def _warn(self, result: Result, stacklevel: int) -> None:
         """Tell the user, at the line of their call, what is doubtful about a fit."""
@@ -819,23 +655,6 @@ def _unchanged_on_failure(estimator: Any) -> Iterator[None]:
         raise
 
 
-def data_unit(X: Array, noise: Matrix | None, engine: Engine) -> float:
-    """Return the largest power of two that is not above the median of the positive entries, in units of the noise.
-
-    Data is divided by it so that squares neither overflow nor vanish, whatever the unit of X. A power of two divides
-    without rounding; a median is not moved by a minority of outliers, however large. Of many entries some will do.
-    """
-    xp = engine.xp
-    X = X if noise is None else X / xp.asarray(noise, dtype=X.dtype, device=device(X))
-    some = xp.reshape(X, (-1,))[:: max(1, size(X) // UNIT_ENTRIES)]
-    positive = some[some > 0]
-    if not size(positive):
-        positive = X[X > 0]
-    if not size(positive):
-        return 1.0
-    return ldexp(1.0, frexp(float(engine.quantile([positive[:, None]], None, 0.5)))[1] - 1)
-
-
 def _check_number(name: str, value: Any, most: float, or_else: str = "") -> None:
     """Refuse what is not a finite number from 0 to `most`."""
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) <= most or value == inf:
@@ -848,71 +667,11 @@ def _cleaned(replaced: Array, codes: Array, X: Array, *, components: Array, xp: 
     return (xp.where(replaced, _product(codes, components, xp), X),)
 
 
-def _objective(basis: Basis, Ht: Matrix, about: Description, first_scale: float) -> float:
-    """Return the objective of encoded training data, as the history has it."""
-    weighting = basis.weighting
-    fit = comparable(
-        float(about.losses.sum()), float(about.totals.sum()), weighting.loss, weighting.scale / first_scale
-    )
-    return fit + penalty_value(basis.penalties, basis.W, [Ht], float(weighting.scale), NumPyEngine(n_threads=1))
-
-
-def _thresholds(basis: Basis) -> Matrix:
-    """Return the magnitude beyond which an entry of each feature has weight zero, by the rule or by the loss."""
-    by_loss = basis.weighting.scale * sqrt(getattr(basis.weighting.loss, "cap", inf))
-    by_rule = inf if basis.weighting.cut is None else basis.weighting.cut
-    return np.broadcast_to(np.minimum(by_rule, by_loss), basis.W.shape[:1]).astype(basis.W.dtype)
-
-
-def _warn_of_empty_blocks(data: Data, name: str) -> None:
-    """Warn of samples and features that hold nothing: their codes and components will be zero."""
-    empty = int(np.count_nonzero(data.seen == 0))
-    for count, what, result in ((data.n_empty, "sample", "codes"), (empty, "feature", "components")):
-        if count:
-            warnings.warn(
-                f"{name}: {count} {what}(s) have no observed entry; their {result} are set to zero. Drop them to "
-                "silence this warning.",
-                UserWarning,
-                stacklevel=5,
-            )
-
-
-def _importance(data: Observations, state: State, engine: Engine) -> Blocks | None:
-    """Return the total weight of each sample, in blocks as the codes; None if all are the same."""
-    if data.M is None:
-        return None
-    total = engine.xp.sum(data.M, axis=1, dtype=engine.xp.float64)
-    return engine.split(engine.place(total), like=state.Ht)
-
-
-def _normalise(
-    state: State, importance: Blocks | None, kept: int, noise: Matrix | None, engine: Any
-) -> tuple[Matrix, Array]:
-    """Return the components, W' in units of X with maximum 1 in each row but the first `kept`, and their typical code.
-
-    `noise` is what the features were divided by, (n_features,). A sample counts by its `importance`, (n,) in all.
-    """
-    W = to_host(state.W)
-    in_units = W if noise is None else W * noise[:, None].astype(W.dtype)
-    largest = in_units.max(axis=0)
-    largest[largest == 0] = 1
-    largest[:kept] = 1
-    components = np.ascontiguousarray((in_units / largest).T)
-    code = typical_code(state.W, state.Ht, importance, engine)
-    return components, code * engine.place(largest, state.W.dtype)
-
-
 def _product(codes: Array, components: Array, xp: Namespace) -> Array:
     """Return codes @ components; of data at the end of the range of numbers it is limited to that range."""
     with np.errstate(over="ignore"):
         product = codes @ components
     return xp.clip(product, max=float(xp.finfo(product.dtype).max))
-
-
-def _table(history: list[Iteration]) -> dict[str, Matrix]:
-    """Return the history as one array per column."""
-    columns = ("objective", "scale", "outlier_share", "seconds", "relative_change")
-    return {name: np.array([getattr(iteration, name) for iteration in history]) for name in columns}
 
 
 def like(X: Any, values: Array) -> Any:

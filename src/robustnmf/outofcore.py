@@ -5,7 +5,7 @@ and on the fitted model alone, so it is left to whoever asks: for data on a clus
 streamed a `LazyMatrix`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from hashlib import sha256
 from types import MappingProxyType
@@ -51,15 +51,24 @@ def _memory() -> int:
     return int(sysconf("SC_PAGE_SIZE") * sysconf("SC_PHYS_PAGES"))
 
 
-def engine_of(X: Any, engine: Any, checkpoint: Any) -> Any:
-    """Return the engine for such data."""
+def engine_of(X: Any, engine: Any, device: Any, checkpoint: Any) -> Any:
+    """Return the engine for such data; a `device` other than the CPU is that of each worker of a cluster."""
+    if isinstance(engine, DaskEngine) and device is not None:
+        raise ValueError("A DaskEngine knows its device: use DaskEngine(inside='torch', device=...) and device=None.")
+    streams = isinstance(engine, StreamingEngine) or engine == "stream" or (engine == "auto" and not is_dask(X))
+    if streams and device not in (None, "cpu"):
+        raise ValueError(
+            f"Data that is read block by block is worked on by the CPU; for device={device!r} use "
+            "engine='dask', or take the data into memory."
+        )
     if isinstance(engine, DaskEngine | StreamingEngine):
         return engine
-    if engine == "stream" or (engine == "auto" and not is_dask(X)):
+    if streams:
         return StreamingEngine()
     if engine not in ("auto", "dask"):
         raise ValueError(f"A Dask array is worked on by engine='dask' (or 'auto'), or 'stream'; got {engine!r}.")
-    return DaskEngine(folder=checkpoint)
+    inside = "numpy" if device in (None, "cpu") else "torch"
+    return DaskEngine(folder=checkpoint, inside=inside, device=device)
 
 
 def blocks_of(X: Any, engine: Any, like: Blocks | None = None) -> Blocks:
@@ -138,20 +147,39 @@ class Data(NamedTuple):
     """Observed entries of each feature, (m,)."""
     n_empty: int
     """Samples of which nothing is observed."""
+    noise: Matrix | None
+    """Typical uncertainty of each feature, (m,), in units of which the data is."""
 
     @classmethod
-    def of(cls, X: Any, weights: Any, engine: Any, name: str) -> "Data":
+    def of(cls, X: Any, weights: Any, uncertainties: Any, engine: Any, name: str) -> "Data":
         """Look at all entries once, and prepare them; `name` is that of the estimator."""
         raw = blocks_of(X, engine)
         shape = sum(len(block) for block in raw), raw[0].shape[1]
-        if weights is not None and tuple(weights.shape) != shape:
-            raise ValueError(f"weights must have the shape of X, {shape}; got {tuple(weights.shape)}.")
+        for what, values in (("weights", weights), ("uncertainties", uncertainties)):
+            if values is not None and tuple(values.shape) != shape:
+                raise ValueError(f"{what} must have the shape of X, {shape}; got {tuple(values.shape)}.")
         its_weights = None if weights is None else blocks_of(weights, engine, like=raw)
-        about = blockwise.survey(raw, its_weights, engine, name)
         dtype = np.dtype(np.float32 if raw[0].dtype == np.float32 else np.float64)
-        unit = blockwise.unit_of(raw, its_weights, engine)
-        V, M = blockwise.prepared(raw, its_weights, about, unit, dtype, engine)
-        return cls(V, M, shape, dtype, unit, about.seen, about.n_empty)
+        noise, in_noise = None, raw
+        if uncertainties is not None:
+            given = blocks_of(uncertainties, engine, like=raw)
+            noise, its_weights = blockwise.noise_of(raw, its_weights, given, engine)
+            in_noise = engine.map(blockwise.divided, raw, by=noise, dtype=dtype)
+        about = blockwise.survey(raw, its_weights, engine, name)
+        unit = blockwise.unit_of(in_noise, its_weights, engine)
+        V, M = blockwise.prepared(raw, its_weights, about, unit, dtype, engine, noise)
+        return cls(V, M, shape, dtype, unit, about.seen, about.n_empty, noise)
+
+
+def even_rows(matrices: Sequence[Any], n_rows: int, engine: Any) -> list[Matrix | None]:
+    """Return about so many rows of matrices that have the same number of them, evenly spread, in memory."""
+    like: Blocks | None = None
+    found: list[Matrix | None] = []
+    for matrix in matrices:
+        blocks = None if matrix is None else blocks_of(matrix, engine, like)
+        like = blocks if like is None else like
+        found.append(None if blocks is None else blockwise.even_rows(blocks, n_rows, engine))
+    return found
 
 
 def fingerprint(estimator: Any, V: Blocks, M: Blocks | None, engine: Any) -> dict[str, str]:
@@ -236,7 +264,7 @@ RESULTS: Mapping[str, _Kind] = MappingProxyType(
 )
 
 
-def result(model: Any, what: str, X: Any, weights: Any, engine: Any) -> Any:
+def result(model: Any, what: str, X: Any, weights: Any, uncertainties: Any, engine: Any) -> Any:
     """Return a result for data that is not in memory, one of `RESULTS`, to be computed when it is asked for."""
     fitted = _without_training(model)
     n_features = X.shape[1]
@@ -245,12 +273,15 @@ def result(model: Any, what: str, X: Any, weights: Any, engine: Any) -> Any:
             f"X has {n_features} features, but {type(model).__name__} is expecting {model.n_features_in_} features as "
             "input."
         )
-    if weights is not None and tuple(weights.shape) != tuple(X.shape):
-        raise ValueError(f"weights must have the shape of X, {tuple(X.shape)}; got {tuple(weights.shape)}.")
+    of_entries = {"weights": weights, "uncertainties": uncertainties}
+    of_entries = {name: values for name, values in of_entries.items() if values is not None}
+    for name, values in of_entries.items():
+        if tuple(values.shape) != tuple(X.shape):
+            raise ValueError(f"{name} must have the shape of X, {tuple(X.shape)}; got {tuple(values.shape)}.")
     if isinstance(engine, StreamingEngine):
-        lazy = LazyMatrix(fitted, what, X, weights, engine)
+        lazy = LazyMatrix(fitted, what, X, of_entries, engine)
         return lazy if what in ("clean", "weights", "outliers") else np.asarray(lazy)
-    return _dask_result(fitted, what, X, weights)
+    return _dask_result(fitted, what, X, of_entries)
 
 
 def _without_training(model: Any) -> Any:
@@ -266,9 +297,9 @@ def _dtype(model: Any, what: str, X: Any) -> Any:
     return RESULTS[what].dtype or np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
 
 
-def _dask_result(model: Any, what: str, X: Any, weights: Any) -> Any:
+def _dask_result(model: Any, what: str, X: Any, of_entries: dict[str, Any]) -> Any:
     X = as_dask(X).rechunk({1: -1})
-    others = [] if weights is None else [as_dask(weights).rechunk(X.chunks)]
+    others = [as_dask(values).rechunk(X.chunks) for values in of_entries.values()]
     columns = RESULTS[what].columns
     shape: dict[str, Any] = {"chunks": (X.chunks[0], (model.n_components_,))} if columns == "components" else {}
     if columns is None:
@@ -276,6 +307,7 @@ def _dask_result(model: Any, what: str, X: Any, weights: Any) -> Any:
     return X.map_blocks(
         _of_chunk,
         *others,
+        names=tuple(of_entries),
         model=optional("dask", "dask").delayed(model),
         what=what,
         name=None,
@@ -286,9 +318,9 @@ def _dask_result(model: Any, what: str, X: Any, weights: Any) -> Any:
     )
 
 
-def _of_chunk(X: Matrix, weights: Matrix | None = None, *, model: Any, what: str) -> Matrix:
-    """Return the result for one chunk."""
-    options = {} if weights is None else {"weights": weights}
+def _of_chunk(X: Matrix, *of_entries: Matrix, names: tuple[str, ...], model: Any, what: str) -> Matrix:
+    """Return the result for one chunk, and what its entries have: weights, uncertainties."""
+    options = dict(zip(names, of_entries, strict=True))
     if not len(X):
         columns = {"entries": X.shape[1], "components": model.n_components_, None: None}[RESULTS[what].columns]
         return np.empty((0,) if columns is None else (0, columns), dtype=_dtype(model, what, X))
@@ -307,16 +339,18 @@ class LazyMatrix:
         A fitted model.
     what : str
         One of `RESULTS`.
-    X, weights : array-like (n_samples, n_features)
-        The data, and the weights of its entries or None.
+    X : array-like (n_samples, n_features)
+        The data.
+    of_entries : dict of array-like (n_samples, n_features)
+        Weights and uncertainties of the entries, if they have any.
     """
 
     ndim = 2
 
-    def __init__(self, model: Any, what: str, X: Any, weights: Any, engine: StreamingEngine) -> None:
+    def __init__(self, model: Any, what: str, X: Any, of_entries: dict[str, Any], engine: StreamingEngine) -> None:
         self._model, self._what, self._engine = model, what, engine
         self._blocks = blocks_of(X, engine)
-        self._weights = None if weights is None else blocks_of(weights, engine, like=self._blocks)
+        self._of_entries = {name: blocks_of(values, engine, self._blocks) for name, values in of_entries.items()}
         n_samples = sum(len(block) for block in self._blocks)
         columns = {"entries": X.shape[1], "components": model.n_components_, None: None}[RESULTS[what].columns]
         self.shape: Any = (n_samples,) if columns is None else (n_samples, columns)
@@ -352,8 +386,8 @@ class LazyMatrix:
             start = int(end)
 
     def _block(self, i: int) -> Matrix:
-        X, weights = (None if b is None else self._engine.join([b[i]]) for b in (self._blocks, self._weights))
-        return _of_chunk(X, weights, model=self._model, what=self._what)  # type: ignore[arg-type]
+        blocks = (self._engine.join([blocks[i]]) for blocks in (self._blocks, *self._of_entries.values()))
+        return _of_chunk(*blocks, names=tuple(self._of_entries), model=self._model, what=self._what)
 
     def read(self, start: int, stop: int) -> Matrix:
         """Return some rows, as an array."""

@@ -12,10 +12,9 @@ from sklearn.utils.validation import validate_data
 
 from robustnmf.arrays import Array, Blocks, Namespace, device, is_foreign, size, to_host
 from robustnmf.engines import Engine, NumPyEngine
+from robustnmf.errors import SMALLEST_UNCERTAINTY, uncertainty_error
 
 Matrix = NDArray[Any]
-
-SMALLEST_UNCERTAINTY = 1e-150
 
 
 class Observations(NamedTuple):
@@ -123,15 +122,10 @@ def check_uncertainties(
         if weights.shape != values.shape:
             raise ValueError(f"weights must have the shape of X, {values.shape}; got {weights.shape}.")
         observed &= weights > 0
-    # Their squares, and the data in units of them, are to be numbers too.
     wrong = observed & ~((given > SMALLEST_UNCERTAINTY) & (given < 1 / SMALLEST_UNCERTAINTY))
     if wrong.any():
-        row, column = np.argwhere(wrong)[0]
-        raise ValueError(
-            f"uncertainties must be positive and finite where X is observed, between {SMALLEST_UNCERTAINTY:g} and "
-            f"{1 / SMALLEST_UNCERTAINTY:g}; got {given[row, column]} at sample {row}, feature {column}. Set entries of "
-            "unknown uncertainty to NaN in X, or give them a large one."
-        )
+        row, column = (int(place) for place in np.argwhere(wrong)[0])
+        raise uncertainty_error(given[row, column], row, column)
     if typical is None:
         seen = observed.any(axis=0)
         typical = np.ones(values.shape[1])

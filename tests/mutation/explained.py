@@ -3,6 +3,8 @@
 SAME_THERE = "Both branches have the same value where they meet."
 TIE = "They differ only where two rounded numbers are exactly equal."
 NOT_USED = "The value is not used where the condition does not hold."
+NO_KERNEL = "The engine for NumPy has no such kernel, so that the condition is false either way."
+ZERO = "Zero is divided."
 SAME_RESULT = "Another way to the same numbers, which costs other time or memory."
 
 EXPLAINED: dict[str, str] = {
@@ -29,7 +31,7 @@ EXPLAINED: dict[str, str] = {
     "bend, seen = (sum(terms) for terms in zip(*judged, strict=False))": "All of them are pairs.",
     "solvers/absolute: mean = start / Y.shape[1] if M is None else start / xp.where(start > 0, xp.sum(M, axis=1), 1) "
     "-> "
-    "mean = start / Y.shape[1] if M is None else start / xp.where(start > 0, xp.sum(M, axis=1), 2)": "Zero is divided.",
+    "mean = start / Y.shape[1] if M is None else start / xp.where(start > 0, xp.sum(M, axis=1), 2)": ZERO,
     "solvers/shared_gram: steepness = xp.where(diagonal > 0, diagonal, 1) -> "
     "steepness = xp.where(diagonal > 0, diagonal, 2)": NOT_USED,
     "solvers/one_pass: if rule is not None and kernel is not None: -> "
@@ -39,4 +41,80 @@ EXPLAINED: dict[str, str] = {
     "solvers/armijo: alpha = xp.where(curvature > 0, 2 * slope / xp.where(curvature > 0, curvature, 1), 0) -> "
     "alpha = xp.where(curvature > 0, 2 * slope / xp.where(curvature > 0, curvature, 1), 1)": "Where nothing bends "
     "nothing slopes: the step is zero, whatever its length.",
+    # --- Where both sides are the same
+    "losses: return 1 / xp.sqrt(xp.where(s <= 1, 1, s)) -> return 1 / xp.sqrt(xp.where(s < 1, 1, s))": SAME_THERE,
+    "losses: ratio = xp.where(A < largest, A, largest) / scale -> "
+    "ratio = xp.where(A <= largest, A, largest) / scale": SAME_THERE,
+    "solvers/sparse_error: return xp.sign(R) * xp.where(excess > 0, excess, 0) -> "
+    "return xp.sign(R) * xp.where(excess >= 0, excess, 0)": SAME_THERE,
+    "solvers/sparse_error: update = xp.where(numerator > 0, numerator, 0) / xp.where(positive, denominator, 1) -> "
+    "update = xp.where(numerator >= 0, numerator, 0) / xp.where(positive, denominator, 1)": SAME_THERE,
+    "solvers/nesterov: gradient = xp.where((X > 0) | (gradient < 0), gradient, 0) -> "
+    "gradient = xp.where((X > 0) | (gradient <= 0), gradient, 0)": SAME_THERE,
+    "solvers/shared_gram: new = xp.where(unseen[:, k], Z[:, k], xp.where(new > 0, new, 0)) -> "
+    "new = xp.where(unseen[:, k], Z[:, k], xp.where(new >= 0, new, 0))": SAME_THERE,
+    "solvers/hals: X[:, k] = xp.where(moves, xp.where(new > 0, new, 0), X[:, k]) -> "
+    "X[:, k] = xp.where(moves, xp.where(new >= 0, new, 0), X[:, k])": SAME_THERE,
+    "solvers/armijo: trial = xp.where(trial > 0, trial, 0) -> trial = xp.where(trial >= 0, trial, 0)": SAME_THERE,
+    # --- Ties
+    "scales: if abs(scale - last) <= self.tol * scale or scale < vanishing: -> "
+    "if abs(scale - last) <= self.tol * scale or scale <= vanishing:": TIE,
+    "solvers/absolute: fell = _row_norms(Y - h @ A.T, M, xp) < start -> "
+    "fell = _row_norms(Y - h @ A.T, M, xp) <= start": TIE + " Then one is as good as the other.",
+    "solvers/armijo: enough = decrease >= -self.sufficient * xp.sum(gradient * (trial - X), axis=1) -> "
+    "enough = decrease > -self.sufficient * xp.sum(gradient * (trial - X), axis=1)": TIE,
+    # --- Values that are not used
+    "solvers/armijo: alpha = xp.where(curvature > 0, 2 * slope / xp.where(curvature > 0, curvature, 1), 0) -> "
+    "alpha = xp.where(curvature > 0, 2 * slope / xp.where(curvature > 0, curvature, 2), 0)": NOT_USED,
+    "solvers/armijo: alpha = xp.where(curvature > 0, 2 * slope / xp.where(curvature > 0, curvature, 1), 0) -> "
+    "alpha = xp.where(curvature > 0, 2 * slope / xp.where(curvature >= 0, curvature, 1), 0)": NOT_USED,
+    "solvers/armijo: alpha = xp.where(curvature > 0, 2 * slope / xp.where(curvature > 0, curvature, 1), 0) -> "
+    "alpha = xp.where(curvature >= 0, 2 * slope / xp.where(curvature > 0, curvature, 1), 0)": "Where nothing bends "
+    "nothing slopes: the step is zero, whatever its length.",
+    "solvers/armijo: direction = direction / xp.where(steepest > 0, steepest, 1) -> "
+    "direction = direction / xp.where(steepest > 0, steepest, 2)": NOT_USED + " The direction is zero.",
+    "solvers/armijo: direction = direction / xp.where(steepest > 0, steepest, 1) -> "
+    "direction = direction / xp.where(steepest > 1, steepest, 1)": "The length of the direction cancels; it must only "
+    "not overflow, and a short one does not.",
+    "solvers/sparse_error: update = xp.where(numerator > 0, numerator, 0) / xp.where(positive, denominator, 1) -> "
+    "update = xp.where(numerator > 0, numerator, 0) / xp.where(positive, denominator, 2)": NOT_USED,
+    "solvers/shared_gram: return xp.sum(Q * along * along, axis=1) * xp.sum(curvature, axis=1) / "
+    "xp.where(seen > 0, seen, 1) -> "
+    "return xp.sum(Q * along * along, axis=1) * xp.sum(curvature, axis=1) / xp.where(seen > 0, seen, 2)": ZERO,
+    "solvers/shared_gram: length = slope / xp.where(bend > 0, bend, 1) -> "
+    "length = slope / xp.where(bend >= 0, bend, 1)": NOT_USED,
+    "solvers/one_pass: unseen_too = xp.sum(curvature, axis=1) / xp.where(seen > 0, seen, 1) -> "
+    "unseen_too = xp.sum(curvature, axis=1) / xp.where(seen > 0, seen, 2)": "It is multiplied by a curvature along the "
+    "move that is zero where the judges see nothing.",
+    "solvers/absolute: mu = xp.where(mean > 0, self.smoothing * mean, 1)[:, None] -> "
+    "mu = xp.where(mean > 0, self.smoothing * mean, 2)[:, None]": "A perfect fit stays as it is, whatever the step.",
+    "solvers/shared_gram: s = xp.where(unseen, 1, s) -> s = xp.where(unseen, 2, s)": "Such a coordinate does not move.",
+    # --- Other ways to the same numbers
+    "solvers/one_pass: some = engine.rows_at_a_time or len(W) -> some = engine.rows_at_a_time and len(W)": SAME_RESULT,
+    "solvers/armijo: break -> pass": "No row is left to be tried: the loop goes on and changes nothing.",
+    "solvers/shared_gram: Z = xp.asarray(X0 * s, copy=True) -> Z = xp.asarray(X0 * s, copy=False)": SAME_RESULT
+    + " The product is a new array anyway.",
+    "solvers/shared_gram: Q = xp.ones_like(move[:, :1] * A[None, :, 0]) if Q is None else Q[:, judges] -> "
+    "Q = xp.ones_like(move[:, :1] / A[None, :, 0]) if Q is None else Q[:, judges]": SAME_RESULT
+    + " Only the shape of the product counts.",
+    "solvers/problem: return X @ gram[0] if gram.shape[0] == 1 else (gram @ X[:, :, None])[:, :, 0] -> "
+    "return X @ gram[0] if gram.shape[0] == 2 else (gram @ X[:, :, None])[:, :, 0]": SAME_RESULT
+    + " One matrix is taken for all.",
+    "solvers/problem: return xp.reshape(xp.take(packed, places, axis=1), (-1, r, r)) -> "
+    "return xp.reshape(xp.take(packed, places, axis=1), (-2, r, r))": SAME_RESULT + " NumPy takes any negative number.",
+    "solvers/problem: return gram + self.penalty.ridge * self.xp.eye(gram.shape[1], dtype=gram.dtype, "
+    "device=device(gram)) -> "
+    "return gram + self.penalty.ridge * self.xp.eye(gram.shape[2], dtype=gram.dtype, device=device(gram))": "A Gram "
+    "matrix is square.",
+    "solvers/nesterov: rows = xp.nonzero((step > 0) & (target > 0))[0] -> "
+    "rows = xp.nonzero((step > 0) & (target >= 0))[0]": SAME_RESULT + " What is solved already stays where it is.",
+    "solvers/nesterov: usable = L > xp.finfo(L.dtype).tiny / xp.finfo(L.dtype).eps -> "
+    "usable = L > xp.finfo(L.dtype).tiny * xp.finfo(L.dtype).eps": "Steps of problems so small are no numbers, and "
+    "`_better` keeps the start.",
+    "scales: if mean_kernel >= 1.0: -> if mean_kernel > 1.0:": SAME_RESULT + " The next line makes the scale zero.",
+    "scales: if mean_kernel >= 1.0: -> if mean_kernel >= 2.0:": SAME_RESULT + " The next line makes the scale zero.",
+    "solvers/one_pass: if kernel is not None and rule is not None and (not penalties.product): -> "
+    "if kernel is not None and rule is not None and penalties.product:": NO_KERNEL,
+    "solvers/one_pass: if kernel is not None and rule is not None and (not penalties.product): -> "
+    "if kernel is not None and rule is None and (not penalties.product):": NO_KERNEL,
 }

@@ -4,7 +4,8 @@ Every mutant is the source of one module with one small change: another comparis
 tests below are run against it in a forked process, the quick ones first; a mutant is killed if one of them fails, or
 takes far longer than it should. Survivors are listed; those of which it is known why no test can tell them from the
 original stand in `EXPLAINED`, all others are gaps in the tests. The result is written to
-``benchmarks/results/mutants.md``.
+``benchmarks/results/mutants.md``, and which were killed to ``mutants.json``: a run goes on where the last ended, for
+tests are added more often than taken away. ``--anew`` forgets what was before.
 """
 
 import argparse
@@ -13,17 +14,23 @@ import contextlib
 import importlib.abc
 import importlib.machinery
 import io
+import json
 import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
+from hashlib import sha256
+from math import inf
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "robustnmf"
 RESULTS = ROOT / "benchmarks" / "results" / "mutants.md"
+VERDICTS = RESULTS.with_suffix(".json")
 CORE = ["losses", "scales", "outliers", "weighting"]
 SOLVERS = [
     "problem",
@@ -77,24 +84,34 @@ class Mutant(NamedTuple):
     before: str
     after: str
     tree: ast.Module
+    number: int = 0
+    """Which of those of the same name."""
 
     @property
     def name(self) -> str:
         """What tells it from others, whatever the line."""
         return f"{self.module}: {self.before} -> {self.after}"
 
+    @property
+    def key(self) -> str:
+        """What it is known by in the file of verdicts."""
+        return sha256(f"{self.name} {self.number}".encode()).hexdigest()[:16]
+
 
 def mutants(module: str) -> Iterator[Mutant]:
     """Yield all mutants of a module."""
     source = (SOURCE / f"{module}.py").read_text(encoding="utf-8")
     n_places = sum(1 for _ in _places(ast.parse(source)))
+    seen: Counter[str] = Counter()
     for k in range(n_places):
         tree = ast.parse(source)
         node, change = list(_places(tree))[k]
         statement = _statement_of(tree, node)
         before = _text(statement)
         change()
-        yield Mutant(module, statement.lineno, before, _text(statement), ast.fix_missing_locations(tree))
+        mutant = Mutant(module, statement.lineno, before, _text(statement), ast.fix_missing_locations(tree))
+        yield mutant._replace(number=seen[mutant.name])
+        seen[mutant.name] += 1
 
 
 def _text(statement: ast.stmt) -> str:
@@ -224,9 +241,12 @@ def survives(mutant: Mutant, thorough: bool) -> bool:
     return passes(mutant, QUICK) and (not thorough or passes(mutant, THOROUGH))
 
 
-def try_all(found: list[Mutant], thorough: bool, jobs: int) -> Iterator[tuple[Mutant, bool]]:
-    """Yield every mutant and whether it survives, from some processes at a time."""
+def try_all(found: list[Mutant], thorough: bool, jobs: int, minutes: float) -> Iterator[tuple[Mutant, bool]]:
+    """Yield every mutant and whether it survives, from some processes at a time, until the minutes are over."""
+    end = time.monotonic() + 60 * minutes
     for part in range(0, len(found), jobs):
+        if time.monotonic() > end:
+            return
         pipes = []
         for mutant in found[part : part + jobs]:
             reading, writing = os.pipe()
@@ -243,14 +263,15 @@ def try_all(found: list[Mutant], thorough: bool, jobs: int) -> Iterator[tuple[Mu
             yield mutant, verdict == b"1"
 
 
-def report(tried: list[tuple[Mutant, bool]], explained: dict[str, str], command: str, seconds: float) -> str:
-    """Return the result as Markdown."""
+def report(tried: list[tuple[Mutant, bool]], n_all: int, explained: dict[str, str], command: str) -> str:
+    """Return the result as Markdown; `n_all` is the number of mutants that could have been tried."""
     lines = ["# Mutants of the mathematical core", ""]
+    tried = sorted(tried, key=lambda one: (MODULES.index(one[0].module), one[0].line))
     survivors = [mutant for mutant, survived in tried if survived]
     known = [mutant for mutant in survivors if mutant.name in explained]
     lines += [
-        f"`{command}`: {len(tried)} mutants, {len(tried) - len(survivors)} killed, {len(survivors)} survive, of "
-        f"which {len(known)} are explained below; {seconds:.0f} s.",
+        f"`{command}`, the last of some runs: {len(tried)} of {n_all} mutants tried, {len(tried) - len(survivors)} "
+        f"killed, {len(survivors)} survive, of which {len(known)} are explained below.",
         "",
         "| module | mutants | killed | survivors |",
         "| --- | --- | --- | --- |",
@@ -270,11 +291,14 @@ def main() -> None:
     parser.add_argument("modules", nargs="*", default=MODULES, help="such as losses or solvers/hals")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="run the quick tests only")
-    parser.add_argument("--every", type=int, default=1, help="take one mutant of so many, evenly spread")
+    parser.add_argument(
+        "--minutes", type=float, default=inf, help="begin no mutant later than this; their order is mixed"
+    )
+    parser.add_argument("--anew", action="store_true", help="try those again that were killed before")
     parser.add_argument("--list", action="store_true", help="print the mutants and run nothing")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    found = [mutant for module in options.modules for mutant in mutants(module)][:: options.every]
+    found = [mutant for module in options.modules for mutant in mutants(module)]
     if options.list:
         for mutant in found:
             print(f"{mutant.module}:{mutant.line}: {mutant.before}  ->  {mutant.after}")
@@ -292,18 +316,25 @@ def main() -> None:
 
     if not passes(None, QUICK if options.quick else [*QUICK, *THOROUGH]):
         sys.exit("The tests fail without any change: repair them first.")
-    begin, tried = time.monotonic(), []
-    for mutant, survived in try_all(found, not options.quick, options.jobs):
-        tried.append((mutant, survived))
-        if survived:
+    survived: dict[str, bool] = {}
+    if VERDICTS.exists() and not options.anew:
+        survived = json.loads(VERDICTS.read_text())
+    left = [mutant for mutant in found if survived.get(mutant.key, True)]
+    Random(0).shuffle(left)
+    left.sort(key=lambda mutant: mutant.key not in survived)  # first those that survived before: is the gap closed?
+    for n_tried, (mutant, verdict) in enumerate(try_all(left, not options.quick, options.jobs, options.minutes), 1):
+        survived[mutant.key] = verdict
+        VERDICTS.write_text(json.dumps(survived, indent=0, sort_keys=True) + "\n")
+        if verdict:
             print(f"{mutant.module}:{mutant.line}: {mutant.before}  ->  {mutant.after}", flush=True)
-        if len(tried) % 20 == 0:
-            print(f"{len(tried)} of {len(found)}", flush=True)
+        if n_tried % 20 == 0:
+            print(f"{n_tried} of {len(left)}", flush=True)
+    tried = [(mutant, survived[mutant.key]) for mutant in found if mutant.key in survived]
     command = " ".join(["python", "tests/mutation/run.py", *sys.argv[1:]])
-    text = report(tried, EXPLAINED, command, time.monotonic() - begin)
+    text = report(tried, len(found), EXPLAINED, command)
     print(text)
     options.out.write_text(text, encoding="utf-8")
-    if any(survived and mutant.name not in EXPLAINED for mutant, survived in tried):
+    if any(verdict and mutant.name not in EXPLAINED for mutant, verdict in tried):
         sys.exit(1)
 
 

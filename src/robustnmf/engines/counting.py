@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from robustnmf.arrays import Array, Blocks, Namespace
 
+FOR_HOST = True
 # Bits that a pass decides about: 2**16 bins.
 BITS = 16
 # Bins of a pass that looks at every feature by itself, in all: 32 MiB.

@@ -11,13 +11,10 @@ workers see the same folder, else it takes them through the client) and lets Das
 """
 
 import os
-import shutil
-import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
@@ -26,22 +23,23 @@ from uuid import uuid4
 
 import numpy as np
 
-from robustnmf.arrays import Array, Blocks, Namespace, add, zip_blocks
-from robustnmf.engines import counting
+from robustnmf.arrays import Array, Blocks, Namespace, zip_blocks
+from robustnmf.engines import counting, dask_files, dask_tasks
+from robustnmf.engines.dask_files import Files, SavedBlock, Shaped
+from robustnmf.engines.dask_tasks import Compiler, HeldBlock, Parcel, Task, add_up, history, size_of
+from robustnmf.engines.dask_workers import Inside
 from robustnmf.engines.lazy import (
     ComputedBlock,
     Here,
     LazyBlock,
     ReadBlock,
     Shared,
-    Slot,
     computed_blocks,
     is_lazy,
     read_blocks,
-    resolve,
     same,
 )
-from robustnmf.engines.numpy_engine import NumPyEngine, _single_threaded_blas
+from robustnmf.engines.numpy_engine import NumPyEngine
 from robustnmf.engines.sources import BLOCK_BYTES, FileRows, Rows, cuts_like, optional, sources
 from robustnmf.engines.streaming_engine import check_gathered
 
@@ -58,26 +56,6 @@ ROOM = 5
 IN_GRAPH_BYTES = 2**22
 # Arrays up to this size, in all blocks together, travel in the graph.
 SMALL_BYTES = 2**20
-# Results of a task up to this size, and shared arguments, travel with what is said about them: it saves a round trip.
-TINY_BYTES = 2**14
-
-
-@dataclass(frozen=True, eq=False)
-class HeldBlock(LazyBlock):
-    """A block of results that workers hold."""
-
-    future: Any
-    """A list with the results of a group, or if there is no index the block itself."""
-    index: int | None
-    part: int | None
-    shape: tuple[int, ...]
-    dtype: Any
-    depth: int = 0
-    """Length of the chain of results that it was made of, since the last anchor."""
-    keepers: frozenset[Any] = frozenset()
-    """Keep the files that it can be made from again."""
-    value: Any = None
-    """A copy on the client, if it is tiny."""
 
 
 class DaskEngine:
@@ -94,6 +72,11 @@ class DaskEngine:
     folder : path or None
         Where codes are written to that could be lost with a worker: a folder that all workers see, such as that of the
         checkpoint. None takes a temporary one.
+    inside : {"numpy", "torch"}
+        What works on a block: NumPy and Numba on the processor of the worker, or Torch.
+    device : str or None
+        Where Torch does so: "cuda" is the GPU of each worker, which must have one; None is the same where there is one,
+        else the processor; "cpu" and "cuda:1" are the same for all.
     """
 
     gathers_features = False
@@ -105,22 +88,32 @@ class DaskEngine:
         block_bytes: int = BLOCK_BYTES,
         keep: bool | None = None,
         folder: str | os.PathLike[str] | None = None,
+        inside: Any = "numpy",
+        device: str | None = None,
     ) -> None:
+        self.inside = Inside(inside, device)
         self.local = NumPyEngine()
         self.xp: Namespace = self.local.xp
         self.block_bytes = block_bytes
         self.keep = keep
         self.n_groups = 1
+        self._memory_limit = 0
         self._client = client
         self._folder = None if folder is None else Path(folder)
-        self._files: _Files | None = None
+        self._files: Files | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "DaskEngine":
+        """Return an engine with the same client and parameters: estimators that have one can be cloned."""
+        options: dict[str, Any] = {"inside": self.inside.kind, "device": self.inside.device, "folder": self._folder}
+        return DaskEngine(self._client, block_bytes=self.block_bytes, keep=self.keep, **options)
 
     @contextmanager
     def running(self) -> Iterator["DaskEngine"]:
         """Use the client that is given or active, or a local cluster; leave nothing behind."""
         with self._connected(), self.local.running():
             self.n_groups = n_groups(self.n_threads)
-            self._files = _Files(self.client, self._folder)
+            self._memory_limit = min((limit for limit in self._limits if limit), default=0)
+            self._files = Files(self.client, self._folder)
             try:
                 yield self
             finally:
@@ -187,9 +180,14 @@ class DaskEngine:
     @property
     def memory(self) -> int:
         """Bytes that all workers may use."""
-        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
-        limits = [worker["memory_limit"] for worker in workers]
+        limits = self._limits
         return sum(limits) if all(limits) else int(optional("psutil", "dask").virtual_memory().total)
+
+    @property
+    def _limits(self) -> list[int]:
+        """Bytes that each worker may use, 0 if it has no limit."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        return [int(worker["memory_limit"] or 0) for worker in workers]
 
     def place(self, values: Any, dtype: Any = None) -> Array:
         """Return a number or an array as one of the client: what is small is sent where it is needed."""
@@ -225,7 +223,7 @@ class DaskEngine:
             mapped = np.load(path, mmap_mode="r")
             rows = FileRows(str(path), flat.shape, X.dtype, mapped.offset, (flat.shape[1] * X.itemsize, X.itemsize))
             return [
-                ReadBlock(_Shaped(source, shape[1:], keeper), None, (b - a, *shape[1:]), X.dtype)
+                ReadBlock(Shaped(source, shape[1:], keeper), None, (b - a, *shape[1:]), X.dtype)
                 for source, (a, b) in zip(sources(rows, cuts), cuts, strict=True)
             ]
         futures = self.client.scatter([np.ascontiguousarray(X[a:b]) for a, b in cuts], hash=False)
@@ -241,7 +239,7 @@ class DaskEngine:
         """Return arrays of the client."""
         values = [getattr(block, "value", None) for block in blocks]
         if any(value is None for value in values):
-            results = self._submit("join", _arrays, [blocks], {}, same)
+            results = self._submit("join", dask_tasks.arrays, [blocks], {}, same)
             values = [block for group in self._gather(results) for block in group]
         return values
 
@@ -255,29 +253,31 @@ class DaskEngine:
         for start in range(0, total, n_rows):
             stop = min(start + n_rows, total)
             first, last = int(np.searchsorted(ends, start, side="right")), int(np.searchsorted(ends, stop))
-            compiler = _Compiler(self._share)
+            compiler = Compiler(self._share)
             parts = [compiler.reduce(block) for block in blocks[first : last + 1]]
             skip = start - int(ends[first] - len(blocks[first]))
             key = (name, start)
-            future = self.client.submit(_concatenate, parts, compiler.held, skip, stop - start, key=key, pure=False)
-            depth, keepers = _history(blocks[first : last + 1])
+            future = self.client.submit(
+                dask_tasks.concatenate, parts, compiler.held, skip, stop - start, key=key, pure=False
+            )
+            depth, keepers = history(blocks[first : last + 1])
             shape = (stop - start, *blocks[0].shape[1:])
             made.append(HeldBlock(future, None, None, shape, blocks[0].dtype, depth + 1, keepers))
         return made
 
     def anchor(self, blocks: Blocks) -> Blocks:
         """Return the blocks; now and then, such that Dask need not remember what they were made of."""
-        if not is_lazy(blocks) or _history(blocks)[0] < REMEMBERED:
+        if not is_lazy(blocks) or history(blocks)[0] < REMEMBERED:
             return blocks
         files = self._open_files
         if not files.are_shared:
             return self._relay(blocks)
         path, keeper = files.new("codes")
         path.mkdir()
-        self._gather(self._submit("write", _write_blocks, [blocks], {}, same, path=str(path)))
+        self._gather(self._submit("write", dask_tasks.write_blocks, [blocks], {}, same, path=str(path)))
         read = [
             ReadBlock(
-                _Shaped(_SavedBlock(str(path / f"{i}.npy")), block.shape[1:], keeper), None, block.shape, block.dtype
+                Shaped(SavedBlock(str(path / f"{i}.npy")), block.shape[1:], keeper), None, block.shape, block.dtype
             )
             for i, block in enumerate(blocks)
         ]
@@ -291,7 +291,7 @@ class DaskEngine:
 
     def reaches(self, folder: Path) -> bool:
         """Return whether all workers see a folder of the client."""
-        return _all_see(self.client, folder)
+        return dask_files.all_see(self.client, folder)
 
     def _relay(self, blocks: Blocks) -> Blocks:
         """Return copies of the blocks that came through the client, a group at a time, each on two workers."""
@@ -299,7 +299,7 @@ class DaskEngine:
         n_copies = min(2, len(self.client.nthreads()))
         for start, stop in self._groups(len(blocks)):
             arrays = self._fetch(blocks[start:stop])
-            future = self.client.scatter(_Parcel(arrays), hash=False)
+            future = self.client.scatter(Parcel(arrays), hash=False)
             if n_copies > 1:
                 self.client.replicate([future], n=n_copies)
             relayed += [HeldBlock(future, i, None, a.shape, a.dtype) for i, a in enumerate(arrays)]
@@ -313,7 +313,7 @@ class DaskEngine:
             return self.local.map(function, *blocks, **self._with_local(shared))
         if getattr(function, "is_recomputed", False) and not self._all_held(blocks):
             return computed_blocks(function, blocks, self._with_here(shared))
-        made = self._submit(_name(function), _map_over_blocks, blocks, shared, function)
+        made = self._submit(_name(function), dask_tasks.map_over_blocks, blocks, shared, function)
         return self._kept(_name(function), made, blocks)[0]
 
     def map_features(
@@ -330,14 +330,14 @@ class DaskEngine:
         if not any(map(is_lazy, blocks)):
             return self.local.sum(function, *blocks, **self._with_local(shared))
         name = _name(function)
-        return self._added_up(name, self._submit(name, _sum_over_blocks, blocks, shared, function))
+        return self._added_up(name, self._submit(name, dask_tasks.sum_over_blocks, blocks, shared, function))
 
     def map_and_sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> tuple[Any, Any]:
         """Apply the function to every block, keep the first of its results and add up the second."""
         if not any(map(is_lazy, blocks)):
             return self.local.map_and_sum(function, *blocks, **self._with_local(shared))
         name = _name(function)
-        made = self._submit(name, _map_and_sum_over_blocks, blocks, shared, function)
+        made = self._submit(name, dask_tasks.map_and_sum_over_blocks, blocks, shared, function)
         return self._kept(name, made, blocks, with_sums=True)
 
     def quantile(self, A: Blocks, M: Blocks | None, q: float, *, axis: Literal["feature"] | None = None) -> Array:
@@ -371,10 +371,10 @@ class DaskEngine:
         common = Shared(self._with_here(shared))
         tasks, held = [], []
         for start, stop in self._groups(len(arguments)):
-            compiler = _Compiler(self._share)
+            compiler = Compiler(self._share)
             given = compiler.shared(common)
             reduced = [tuple(compiler.reduce(block) for block in row) for row in arguments[start:stop]]
-            tasks.append(_Task(function, reduced, given, start, options))
+            tasks.append(Task(function, reduced, given, start, self.inside, options))
             held.append(compiler.held)
         return self._each(name, work, tasks, held)
 
@@ -389,8 +389,8 @@ class DaskEngine:
         """Return the sum of what futures hold, by a tree of tasks."""
         while len(sums) > FAN_IN:
             groups = [sums[i : i + FAN_IN] for i in range(0, len(sums), FAN_IN)]
-            sums = self._each(f"{name}-total", _add_up, groups, None)
-        return _add_up(self._gather(sums))
+            sums = self._each(f"{name}-total", add_up, groups, None)
+        return add_up(self._gather(sums))
 
     def _kept(
         self, name: str, made: list[Any], blocks: Sequence[Blocks | None], *, with_sums: bool = False
@@ -399,10 +399,12 @@ class DaskEngine:
 
         This waits for them, so that an error shows where it was made.
         """
-        kept, reports = (self._each(f"{name}-{what}", _take, made, i) for i, what in enumerate(("kept", "report")))
-        sums = self._each(f"{name}-sum", _take, made, 2) if with_sums else []
+        kept, reports = (
+            self._each(f"{name}-{what}", dask_tasks.take, made, i) for i, what in enumerate(("kept", "report"))
+        )
+        sums = self._each(f"{name}-sum", dask_tasks.take, made, 2) if with_sums else []
         del made  # what is not kept is free as soon as it has been taken apart
-        depth, keepers = _history(block for b in blocks if b is not None for block in b)
+        depth, keepers = history(block for b in blocks if b is not None for block in b)
         found: list[tuple[HeldBlock, ...]] = []
         is_tuple = False
         for future, report in zip(kept, self._gather(reports), strict=True):
@@ -419,7 +421,9 @@ class DaskEngine:
         try:
             results: list[Any] = self.client.gather(futures)
         except distributed.KilledWorker as error:
-            raise MemoryError(self._advice()) from error
+            raise MemoryError(self._advice("were killed several times in a task, most likely because they ")) from error
+        except MemoryError as error:
+            raise MemoryError(self._advice("")) from error
         except (distributed.client.FutureCancelledError, distributed.comm.core.CommClosedError, OSError) as error:
             if isinstance(error, OSError) and self.client.status == "running":
                 raise
@@ -429,15 +433,15 @@ class DaskEngine:
             ) from error
         return results
 
-    def _advice(self) -> str:
-        limits = [info["memory_limit"] for info in self.client.scheduler_info(n_workers=-1)["workers"].values()]
-        limit = min((size for size in limits if size), default=0)
-        advice = max(2**20, min(self.block_bytes // 4, limit // 40 if limit else self.block_bytes))
+    def _advice(self, killed: str) -> str:
+        limit = self._memory_limit
+        size = max(2**20, min(self.block_bytes // 4, limit // 40 if limit else self.block_bytes))
+        each = f" ({limit / 2**30:.2f} GiB each)" if limit else ""
         return (
-            "Dask's workers were killed several times in the same task, most likely because they ran out of memory "
-            f"({limit / 2**30:.2f} GiB each). Use smaller chunks, of about {advice / 2**20:.0f} MiB: "
-            f"X.rechunk({{0: 'auto', 1: -1}}, block_size_limit={advice}) for a Dask array, "
-            f"DaskEngine(block_bytes={advice}) for other data; or fewer threads for each worker."
+            f"Dask's workers {killed}ran out of memory{each}. Use smaller chunks, of about {size / 2**20:.0f} MiB: "
+            f"X.rechunk({{0: 'auto', 1: -1}}, block_size_limit={size}) for a Dask array, or better where it is made or "
+            f"stored, for to cut a large chunk it has to be held; DaskEngine(block_bytes={size}) for other data; or "
+            "fewer threads for each worker."
         )
 
     def _share(self, shared: Shared) -> Any:
@@ -445,11 +449,11 @@ class DaskEngine:
         known = getattr(shared, "future", None)
         if known is not None and known[0]() is self.client:
             return known[1]
-        key, size = f"shared-{uuid4().hex}", _size(shared.values)
+        key, size = f"shared-{uuid4().hex}", size_of(shared.values)
         if size <= IN_GRAPH_BYTES:
-            future = self.client.submit(_unwrap, _Parcel(shared), key=key, pure=False)
+            future = self.client.submit(dask_tasks.unwrap, Parcel(shared), key=key, pure=False)
         else:
-            future = self.client.scatter(_Parcel(shared), hash=False, broadcast=True)
+            future = self.client.scatter(Parcel(shared), hash=False, broadcast=True)
         shared.future = (weakref.ref(self.client), future)  # type: ignore[attr-defined]
         return future
 
@@ -464,7 +468,7 @@ class DaskEngine:
         return not any(isinstance(block, ReadBlock | ComputedBlock) for b in blocks if b is not None for block in b)
 
     @property
-    def _open_files(self) -> "_Files":
+    def _open_files(self) -> Files:
         if self._files is None:
             raise RuntimeError("A DaskEngine works within `with engine.running()`.")
         return self._files
@@ -473,247 +477,6 @@ class DaskEngine:
 def n_groups(n_threads: int) -> int:
     """Return how many tasks a function's work on all blocks is cut into."""
     return max(n_threads, min(TASKS_PER_THREAD * n_threads, ENOUGH_TASKS))
-
-
-class _Files:
-    """A folder for arrays that workers can read again when they are lost."""
-
-    def __init__(self, client: Any, folder: Path | None) -> None:
-        parent = folder or optional("dask", "dask").config.get("temporary-directory", None)
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            for left in folder.glob("robustnmf-*"):  # by a fit that was killed
-                shutil.rmtree(left, ignore_errors=True)
-        self.folder = Path(tempfile.mkdtemp(prefix="robustnmf-", dir=parent))
-        self.are_shared = _all_see(client, self.folder)
-
-    def new(self, name: str) -> tuple[Path, "_Keeper"]:
-        """Return a path, and what keeps it: when nothing refers to the latter, the file goes."""
-        path = self.folder / f"{name}-{uuid4().hex}.npy"
-        return path, _Keeper(path)
-
-    def close(self) -> None:
-        """Remove the folder."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _all_see(client: Any, folder: Path) -> bool:
-    """Return whether a file that is made in a folder here is there for every worker."""
-    mark = folder / f".seen-{uuid4().hex}"
-    mark.touch()
-    seen = client.run(os.path.exists, str(mark))
-    mark.unlink()
-    return bool(seen) and all(seen.values())
-
-
-class _Keeper:
-    """Removes a file or folder when nobody needs it any more; of copies in other processes, none does."""
-
-    def __init__(self, path: Path) -> None:
-        weakref.finalize(self, _remove, path)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(None), ()
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
-
-
-@dataclass(frozen=True)
-class _SavedBlock:
-    path: str
-
-    def __call__(self) -> Array:
-        return np.load(self.path, allow_pickle=False)
-
-
-@dataclass(frozen=True)
-class _Shaped:
-    """Reads rows and gives them the shape that they had."""
-
-    source: Callable[[], Array]
-    shape: tuple[int, ...]
-    keeper: Any = None
-
-    def __call__(self) -> Array:
-        rows = self.source()
-        return rows.reshape(len(rows), *self.shape)
-
-
-class _Parcel:
-    """Keeps Dask from looking for tasks inside of an argument."""
-
-    def __init__(self, content: Any) -> None:
-        self.content = content
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.content[index]
-
-
-class _Compiler:
-    """Turns blocks into what a worker can resolve, and collects the futures that it needs for that."""
-
-    def __init__(self, share: Callable[[Shared], Any]) -> None:
-        self.held: list[Any] = []
-        self._share = share
-        self._slots: dict[Any, int] = {}
-        self._calls: dict[int, Any] = {}
-
-    def slot(self, future: Any) -> Slot:
-        """Return what stands for a future."""
-        if future.key not in self._slots:
-            self._slots[future.key] = len(self.held)
-            self.held.append(future)
-        return Slot(self._slots[future.key])
-
-    def shared(self, shared: Shared) -> Any:
-        """Return shared arguments, or what stands for them unless they are tiny."""
-        return Shared(shared.values) if _size(shared.values) <= TINY_BYTES else self.slot(self._share(shared))
-
-    def reduce(self, block: Any) -> Any:
-        """Return the block with slots in place of futures."""
-        if isinstance(block, HeldBlock):
-            return replace(self.slot(block.future), index=block.index, part=block.part)
-        if isinstance(block, ComputedBlock):
-            if id(block.call) not in self._calls:
-                arguments = tuple(self.reduce(argument) for argument in block.call.arguments)
-                shared = self.shared(block.call.shared)
-                self._calls[id(block.call)] = replace(block.call, arguments=arguments, shared=shared)
-            return replace(block, call=self._calls[id(block.call)])
-        return block
-
-
-# --- On the worker ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Task:
-    """A function and the blocks of a group that it is to be called on."""
-
-    function: Callable[..., Any]
-    arguments: list[tuple[Any, ...]]
-    shared: Any
-    """`Shared`, or the slot that stands for it."""
-    start: int
-    options: dict[str, Any]
-
-    def results(self, held: Sequence[Any]) -> Iterator[Any]:
-        """Yield what the function returns for each block."""
-        engine = _worker_engine()
-        held = [_opened(value) for value in held]
-        shared = (self.shared.of(held) if isinstance(self.shared, Slot) else self.shared).at(engine)
-        with _single_threaded_blas:
-            for row in self.arguments:
-                loaded: dict[int, Any] = {}
-                yield self.function(*(resolve(a, loaded, engine, held) for a in row), **shared.values, xp=engine.xp)
-
-
-@cache
-def _worker_engine() -> NumPyEngine:
-    return NumPyEngine(n_threads=1)
-
-
-def _opened(value: Any) -> Any:
-    """Return shared arguments out of their parcel; anything else as it is."""
-    return value.content if isinstance(value, _Parcel) and isinstance(value.content, Shared) else value
-
-
-def _arrays(task: _Task, held: list[Any]) -> list[Any]:
-    return list(task.results(held))
-
-
-def _map_over_blocks(task: _Task, held: list[Any]) -> tuple[list[Any], list[Any]]:
-    kept = list(task.results(held))
-    return kept, _report(kept)
-
-
-def _sum_over_blocks(task: _Task, held: list[Any]) -> Any:
-    return _add_up(task.results(held))
-
-
-def _map_and_sum_over_blocks(task: _Task, held: list[Any]) -> tuple[list[Any], list[Any], Any]:
-    kept, total = [], None
-    for result, part in task.results(held):
-        kept.append(result)
-        total = part if total is None else add(total, part)
-    return kept, _report(kept), total
-
-
-def _write_blocks(task: _Task, held: list[Any]) -> int:
-    """Write each block to a file of its own; one that is there already is the same."""
-    written = 0
-    for i, block in enumerate(task.results(held)):
-        path = Path(task.options["path"]) / f"{task.start + i}.npy"
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            np.save(file, block, allow_pickle=False)
-        os.replace(file.name, path)
-        written += block.nbytes
-    return written
-
-
-def _concatenate(parts: list[Any], held: list[Any], skip: int, n_rows: int) -> Array:
-    engine = _worker_engine()
-    held = [_opened(value) for value in held]
-    rows = np.concatenate([resolve(part, {}, engine, held) for part in parts])
-    return np.ascontiguousarray(rows[skip : skip + n_rows])
-
-
-def _add_up(parts: Any, _: Any = None) -> Any:
-    """Return the sum of numbers, arrays, or tuples of them, in their order."""
-    total = None
-    for part in parts:
-        total = part if total is None else add(total, part)
-    return total
-
-
-def _take(made: tuple[Any, ...], which: int) -> Any:
-    return made[which]
-
-
-def _report(results: list[Any]) -> list[Any]:
-    """Return shape and dtype of each result, or of each part of it, and those themselves that are tiny together."""
-    n_parts = len(results[0]) if isinstance(results[0], tuple) else None
-    if n_parts is None:
-        return _about(results)
-    return [list(about) for about in zip(*(_about([r[i] for r in results]) for i in range(n_parts)), strict=True)]
-
-
-def _about(results: list[Any]) -> list[tuple[tuple[int, ...], Any, Any]]:
-    is_tiny = sum(np.asarray(result).nbytes for result in results) <= TINY_BYTES
-    return [(np.shape(r), np.asarray(r).dtype, r if is_tiny else None) for r in results]
-
-
-def _unwrap(parcel: _Parcel) -> Any:
-    return parcel.content
-
-
-def _history(blocks: Iterable[Any]) -> tuple[int, frozenset[Any]]:
-    """Return the longest chain of results behind some blocks, and what keeps the files that it begins with."""
-    depth, keepers = 0, frozenset[Any]()
-    for block in blocks:
-        if isinstance(block, HeldBlock):
-            depth, keepers = max(depth, block.depth), keepers | block.keepers
-        elif isinstance(block, ReadBlock) and isinstance(block.source, _Shaped):
-            keepers |= {block.source.keeper}
-        elif isinstance(block, ComputedBlock):
-            behind, its_keepers = _history(block.call.arguments)
-            depth, keepers = max(depth, behind), keepers | its_keepers
-    return depth, keepers
-
-
-def _size(value: Any) -> int:
-    """Return the bytes of the arrays in shared arguments, roughly."""
-    if isinstance(value, np.ndarray):
-        return value.nbytes
-    if isinstance(value, dict):
-        return sum(map(_size, value.values()))
-    if isinstance(value, list | tuple):
-        return sum(map(_size, value))
-    return sum(_size(getattr(value, name)) for name in getattr(value, "__dataclass_fields__", ()))
 
 
 def _name(function: Callable[..., Any]) -> str:

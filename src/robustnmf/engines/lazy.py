@@ -14,9 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import array_api_compat.numpy as numpy_xp
 import numpy as np
 
-from robustnmf.arrays import Array, Blocks, zip_blocks
+from robustnmf.arrays import Array, Blocks, moved, to_host, zip_blocks
+from robustnmf.engines.protocol import is_for_host
+
+FOR_HOST = True  # `same`
 
 Source: TypeAlias = Callable[[], Any]
 """Returns the arrays of a block; can be pickled, and returns the same whenever and wherever it is called."""
@@ -138,10 +142,19 @@ def resolve(block: Any, loaded: dict[int, Any], engine: Any, held: Sequence[Any]
             function, shared = block.call.function, block.call.shared
             arguments = [resolve(argument, loaded, engine, held) for argument in block.call.arguments]
             shared = (shared.of(held) if isinstance(shared, Slot) else shared).at(engine)
-            loaded[id(block.call)] = function(*arguments, **shared.values, xp=engine.xp)
+            loaded[id(block.call)] = call(function, arguments, shared.values, engine)
         value = loaded[id(block.call)]
         return value if block.part is None else value[block.part]
     return block
+
+
+def call(function: Callable[..., Any], arguments: Sequence[Any], shared: dict[str, Any], engine: Any) -> Any:
+    """Call a function of blocks with arrays where the engine works, or on the host if it is written for NumPy."""
+    if engine.xp is numpy_xp:
+        return function(*arguments, **shared, xp=numpy_xp)
+    if is_for_host(function):
+        return function(*moved(arguments, to_host), **moved(shared, to_host), xp=numpy_xp)
+    return function(*moved(arguments, engine.place), **moved(shared, engine.place), xp=engine.xp)
 
 
 def is_lazy(blocks: Blocks | None) -> bool:

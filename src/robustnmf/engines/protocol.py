@@ -6,6 +6,7 @@ is the special case. Functions given to an engine are plain functions of arrays 
 as keyword `xp`; they must not depend on how the data was cut.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -31,6 +32,11 @@ def recomputed(function: Callable[..., Any] | None = None, *, parts: int | None 
     function.is_recomputed = True  # type: ignore[attr-defined]
     function.n_parts = parts  # type: ignore[attr-defined]
     return function
+
+
+def is_for_host(function: Callable[..., Any]) -> bool:
+    """Return whether a function is written for arrays of NumPy: those of modules that set ``FOR_HOST`` are."""
+    return bool(getattr(sys.modules[function.__module__], "FOR_HOST", False))
 
 
 class Engine(Protocol):

@@ -35,6 +35,10 @@ class StreamingEngine(NumPyEngine):
         super().__init__(n_threads)
         self.block_bytes = block_bytes
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "StreamingEngine":
+        """Return an engine with the same parameters: estimators that have one can be cloned."""
+        return StreamingEngine(self.n_threads, self.block_bytes)
+
     def read(self, rows: Rows, like: Blocks | None = None) -> Blocks:
         """Return the blocks of data on disk, cut as the blocks `like` if there are any."""
         cuts = rows.cuts(self.block_bytes) if like is None else cuts_like(like)

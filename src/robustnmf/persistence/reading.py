@@ -1,0 +1,306 @@
+"""From a file to a fitted model, of which nothing is believed before it has been checked."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from io import BufferedReader
+from math import inf, prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustnmf import methods
+from robustnmf.encoding import Basis, basis_of
+from robustnmf.persistence.contents import (
+    AXES,
+    BASIS,
+    DTYPES,
+    FORMAT,
+    FUNCTIONS,
+    HISTORY,
+    LONGEST_TEXT,
+    NEEDED,
+    NUMBERS,
+    PARTS,
+    SCALARS,
+    ModelFileError,
+    bytes_of,
+    checksum,
+    classes,
+    field_names,
+    fits,
+    version,
+)
+from robustnmf.weighting import Weighting
+
+if TYPE_CHECKING:
+    from robustnmf import RobustNMF
+
+Matrix = NDArray[Any]
+
+
+def load(path: str | os.PathLike[str]) -> "RobustNMF":
+    """Return the model in a file that `save` has written.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file; ``~`` stands for the home folder.
+
+    Returns
+    -------
+    RobustNMF or TruncatedCauchyNMF
+        The fitted model; see `save` for what it lacks.
+
+    Raises
+    ------
+    ModelFileError
+        If the file is not a model, is damaged or incomplete, or was written by a later version. Nothing in it is run.
+    """
+    path = Path(path).expanduser()
+    if not path.exists():
+        raise FileNotFoundError(f"There is no file {path}. Check the path.")
+    if path.is_dir():
+        raise IsADirectoryError(f"path must name a model file; {path} is a folder.")
+    try:
+        if not path.is_file():  # a device or a pipe may have no end
+            raise ModelFileError("it is not a regular file.")
+        with path.open("rb") as file:
+            return _read(file)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise ModelFileError(f"{path} cannot be read as a model: {error}") from error
+
+
+# --- From a file to text and arrays -----------------------------------------------------------------------------------
+
+
+class _Entry(NamedTuple):
+    """What the text says of an array."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    sha256: str
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+        return prod(self.shape) * self.dtype.itemsize
+
+
+def _read(file: BufferedReader) -> "RobustNMF":
+    """Return the model of an open file; its errors say what is wrong with the file, and not which it is."""
+    length, sha256 = _read_head(file)
+    size = os.fstat(file.fileno()).st_size
+    if length > min(LONGEST_TEXT, size):
+        raise ModelFileError(f"its text should have {length} bytes; the file has {size}, and {LONGEST_TEXT} are read.")
+    text = file.read(length)
+    if checksum(text) != sha256:
+        raise ModelFileError("it is damaged: its text does not have the checksum that it should.")
+    document = parse(text)
+    entries = array_entries(document)
+    expected = file.tell() + sum(entry.size for entry in entries)
+    if size != expected:
+        raise ModelFileError(f"it should have {expected} bytes and has {size}: it is incomplete, or has been changed.")
+    return restored(document, {entry.name: _read_array(file, entry) for entry in entries})
+
+
+def _read_head(file: BufferedReader) -> tuple[int, str]:
+    """Return length and checksum of the text."""
+    line = file.readline(128)
+    head = re.match(rb"robustnmf-model ([1-9][0-9]{0,8})[ \n]", line)
+    if head is None:
+        raise ModelFileError("it does not begin like one. Model files are written by robustnmf.")
+    if int(head[1]) > FORMAT:
+        raise ModelFileError(
+            f"it has format {int(head[1])}, and robustnmf {version()} reads formats up to {FORMAT}. Install a later "
+            "robustnmf."
+        )
+    rest = re.fullmatch(rb"([0-9]{1,10}) ([0-9a-f]{64})\n", line[head.end() :])
+    if rest is None:
+        raise ModelFileError("its first line is damaged.")
+    return int(rest[1]), rest[2].decode()
+
+
+def parse(text: bytes) -> dict[str, Any]:
+    """Return the text as an object."""
+    document = json.loads(text.decode(), object_pairs_hook=_without_repetition, parse_constant=_refuse_constant)
+    if not isinstance(document, dict):
+        raise ModelFileError("its text is not a JSON object.")
+    return document
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) < len(pairs):
+        raise ModelFileError("its text has two entries of the same name.")
+    return entries
+
+
+def _refuse_constant(name: str) -> None:
+    raise ModelFileError(f"its text has a number that JSON does not know: {name}.")
+
+
+def array_entries(document: Mapping[str, Any]) -> list[_Entry]:
+    """Return what the text says of the arrays."""
+    entries = [_array_entry(fields) for fields in _entry(document, "arrays", list)]
+    if len({entry.name for entry in entries}) < len(entries):
+        raise ModelFileError("it has two arrays of the same name.")
+    return entries
+
+
+def _array_entry(given: Any) -> _Entry:
+    if not isinstance(given, dict):
+        raise ModelFileError("an array has no description.")
+    name, dtype, shape = _entry(given, "name", str), _entry(given, "dtype", str), _entry(given, "shape", list)
+    column = name.removeprefix(HISTORY)
+    if name not in AXES and not (name.startswith(HISTORY) and column.isidentifier()):
+        raise ModelFileError(f"it has an array of unknown name, {name[:80]!r}.")
+    if dtype not in DTYPES or (dtype == "bool") != (name == "outliers_"):
+        raise ModelFileError(f"{name} must not have the dtype {dtype[:80]!r}.")
+    if len(shape) != len(_axes(name)) or not all(fits(size, int) and size > 0 for size in shape):
+        raise ModelFileError(f"{name} must have the axes {_axes(name)}; its shape is {str(shape)[:80]}.")
+    return _Entry(name, DTYPES[dtype], tuple(shape), _entry(given, "sha256", str))
+
+
+def _read_array(file: BufferedReader, entry: _Entry) -> Matrix:
+    """Return the next array of a file that is known to be large enough."""
+    flat = np.empty(prod(entry.shape), entry.dtype)
+    if file.readinto(bytes_of(flat)) != entry.size or checksum(bytes_of(flat)) != entry.sha256:
+        raise ModelFileError(f"it is damaged: {entry.name} does not have the checksum that it should.")
+    if entry.dtype == bool and flat.view(np.uint8).max() > 1:
+        raise ModelFileError(f"{entry.name} must hold 0 and 1 only.")
+    return flat.reshape(entry.shape).astype(entry.dtype.newbyteorder("="), copy=False)
+
+
+# --- From text and arrays to a model ----------------------------------------------------------------------------------
+
+
+def restored(document: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> "RobustNMF":
+    """Return the model, every part of it checked."""
+    attributes = {name: _value(_entry(document, "attributes", dict), name, hint) for name, hint in SCALARS.items()}
+    attributes["parts_"] = _value(document["attributes"], "parts_", methods.Parts)
+    scalars = {name: _value(_entry(document, "basis", dict), name, hint) for name, hint in BASIS.items()}
+    _check_shapes(arrays, attributes)
+    _check_values(arrays, attributes, scalars)
+    model = _unfitted(document)
+    model.fixed_components = arrays.get("fixed_components")
+    weighting = Weighting(scalars["loss"], scalars["scale"], arrays.get("cut"), scalars["rule"])
+    W, code = basis_of(arrays["components_"], arrays.get("noise")), arrays["typical_code"]
+    attributes["_basis"] = Basis(W, code, weighting, scalars["penalties"], scalars["sweeps"])
+    attributes |= {"_stream": None, "_noise": arrays.get("noise")}
+    attributes |= {name: array for name, array in arrays.items() if name.endswith("_")}
+    columns = [name for name in arrays if name.startswith(HISTORY)]
+    attributes["history_"] = {name.removeprefix(HISTORY): arrays[name] for name in columns}
+    names = _entry(document, "feature_names_in_", list | None)
+    if names is not None:
+        attributes["feature_names_in_"] = _feature_names(names, attributes["n_features_in_"])
+    for name, value in attributes.items():
+        setattr(model, name, value)
+    return model
+
+
+def _unfitted(document: Mapping[str, Any]) -> "RobustNMF":
+    """Return an estimator with the parameters of the model."""
+    cls = classes().get(_entry(document, "class", str))
+    if cls is None:
+        raise ModelFileError(f"its class must be one of {', '.join(classes())}; it is {document['class'][:80]!r}.")
+    given = _entry(document, "parameters", dict)
+    unknown = set(given) - set(cls().get_params()) | {"callback", "fixed_components"} & set(given)
+    if unknown:
+        raise ModelFileError(f"{cls.__name__} has no parameters {sorted(unknown)} that could be stored.")
+    model = cls(**{name: _decoded(value) for name, value in given.items()})
+    # The only ones that a fitted model still uses; fit checks all.
+    if not (fits(model.max_iter, int) and model.max_iter > 0 and fits(model.tol, float) and 0 <= model.tol < inf):
+        raise ModelFileError("max_iter must be a positive integer and tol a finite, non-negative number.")
+    output = _entry(document, "set_output", Literal["default", "pandas", "polars", None])
+    return model if output is None else model.set_output(transform=output)
+
+
+def _decoded(value: Any) -> Any:
+    """Return what `_encoded` was given."""
+    if isinstance(value, list):
+        return [_decoded(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    match list(value), list(value.values()):
+        case ["tuple"], [list(items)]:
+            return tuple(_decoded(item) for item in items)
+        case ["number", "value"], [str(kind), bool() | int() | float() | str() as number] if kind in NUMBERS:
+            return NUMBERS[kind](number)
+        case ["function"], [str(name)] if name in FUNCTIONS:
+            return FUNCTIONS[name]
+        case ["part", "fields"], [str(name), dict(of_part)] if name in PARTS:
+            return _part(PARTS[name], {field: _decoded(item) for field, item in of_part.items()})
+    raise ModelFileError(f"it has an entry of unknown meaning, {str(value)[:80]}. It may need a later robustnmf.")
+
+
+def _part(part: type, of_part: Mapping[str, Any]) -> Any:
+    """Return a part with these fields; those that are not given have their default."""
+    names, hints = field_names(part), get_type_hints(part)
+    for field, value in of_part.items():
+        if field not in names or not fits(value, hints[field]):
+            raise ModelFileError(f"{part.__name__} does not take {field[:80]!r} = {repr(value)[:80]}.")
+    return part(**of_part)
+
+
+def _entry(mapping: Mapping[str, Any], name: str, hint: Any) -> Any:
+    """Return an entry of the text as it is."""
+    if name not in mapping or not fits(mapping[name], hint):
+        raise ModelFileError(f"its text lacks the entry {name!r}, or has one of another type.")
+    return mapping[name]
+
+
+def _value(mapping: Mapping[str, Any], name: str, hint: Any) -> Any:
+    """Return the value that an entry of the text stands for."""
+    value = _decoded(mapping.get(name))
+    if name not in mapping or not fits(value, hint):
+        raise ModelFileError(f"its text lacks the entry {name!r}, or has one of another type.")
+    return value
+
+
+def _feature_names(names: list[Any], n_features: int) -> Matrix:
+    if len(names) != n_features or not all(isinstance(name, str) for name in names):
+        raise ModelFileError(f"feature_names_in_ must be {n_features} texts.")
+    return np.array(names, dtype=object)
+
+
+def _axes(name: str) -> tuple[str, ...]:
+    return ("n_iterations",) if name.startswith(HISTORY) else AXES[name]
+
+
+def _check_shapes(arrays: Mapping[str, Matrix], attributes: Mapping[str, Any]) -> None:
+    """Raise ModelFileError unless the arrays are complete and fit together."""
+    missing = [name for name in NEEDED if name not in arrays]
+    if missing:
+        raise ModelFileError(f"it lacks the arrays {', '.join(missing)}.")
+    sizes = dict(attributes)
+    for name, array in arrays.items():
+        axes = _axes(name)
+        # An axis that the attributes do not know gets its size from the first array that has it.
+        if array.ndim != len(axes) or any(
+            sizes.setdefault(axis, n) != n for axis, n in zip(axes, array.shape, strict=True)
+        ):
+            known = ", ".join(f"{axis} = {sizes[axis]}" for axis in axes)
+            raise ModelFileError(f"{name} must have the axes {axes}, with {known}; its shape is {array.shape}.")
+    if sizes.get("n_cuts", 1) not in (1, sizes["n_features_in_"]):
+        raise ModelFileError(f"cut must have one entry, or one per feature; it has {sizes['n_cuts']}.")
+
+
+def _check_values(arrays: Mapping[str, Matrix], attributes: Mapping[str, Any], basis: Mapping[str, Any]) -> None:
+    """Raise ModelFileError for numbers that no fit can have found."""
+    numbers = {**attributes, **basis}
+    # The smallest of numbers with NaN among them is NaN, which compares as False.
+    wrong = [name for name in (*NEEDED, "cut", "weights_") if name in arrays and not arrays[name].min() >= 0]
+    finite = ("components_", "typical_code", "weights_")
+    wrong += [name for name in finite if name in arrays and arrays[name].max() == inf]
+    wrong += ["noise"] if "noise" in arrays and not (0 < arrays["noise"].min() <= arrays["noise"].max() < inf) else []
+    nets = (basis["penalties"].codes, basis["penalties"].basis, (basis["penalties"].product,))
+    numbers["penalties"] = min(weight for net in nets for weight in net)
+    wrong += [name for name in ("scale_", "penalties", "n_iter_", "sweeps") if not (numbers[name] or 0) >= 0]
+    wrong += [name for name in ("scale", "_unit") if not 0 < numbers[name] < inf]
+    if wrong:
+        raise ModelFileError(f"these are negative, or not finite, or not a number: {', '.join(wrong)}.")

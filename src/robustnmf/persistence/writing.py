@@ -1,0 +1,222 @@
+"""From a fitted model to a file."""
+
+import json
+import os
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from robustnmf.encoding import basis_of
+from robustnmf.files import write_atomically
+from robustnmf.outofcore import is_lazy_result
+from robustnmf.persistence.contents import (
+    DTYPES,
+    FORMAT,
+    FUNCTIONS,
+    HISTORY,
+    LONGEST_TEXT,
+    NEEDED_ATTRIBUTES,
+    NUMBERS,
+    OF_TRAINING,
+    OPTIONAL_ATTRIBUTES,
+    PARTS,
+    SCALARS,
+    ModelFileError,
+    bytes_of,
+    checksum,
+    classes,
+    field_names,
+    type_name,
+    version,
+)
+from robustnmf.persistence.reading import array_entries, parse, restored
+
+if TYPE_CHECKING:
+    from robustnmf import RobustNMF
+
+Matrix = NDArray[Any]
+
+
+def save(model: "RobustNMF", path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Write a fitted model to a file.
+
+    The file is there in full or not at all: whatever happens meanwhile, an older one stays as it was until the new one
+    takes its place.
+
+    Parameters
+    ----------
+    model : RobustNMF or TruncatedCauchyNMF
+        A fitted model.
+    path : str or path-like
+        The file, such as "faces.robustnmf"; ``~`` stands for the home folder.
+    overwrite : bool
+        Whether a file of that name may be replaced.
+
+    Raises
+    ------
+    ModelFileError
+        If the model has something that a file cannot hold, such as a part of the user's own; nothing is written.
+    FileExistsError
+        If there is such a file and it may not be replaced.
+
+    Notes
+    -----
+    What is not stored: `callback`, and a `random_state` that is a generator, are None in the loaded model, since the
+    former is code and the latter has moved on during the fit; `checkpoint`, and an `engine` that is an object, belong
+    to one machine; results that are computed when asked for, to data that is not in the file; requests for metadata
+    routing; and the samples that `partial_fit` remembers, so that a loaded model begins a new stream from its
+    components.
+
+    The largest attributes describe the training data and are not needed to encode new samples. For a smaller file
+    delete them first: ``del model.weights_, model.outliers_``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from robustnmf import RobustNMF, load
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.random((30, 2)) @ rng.random((2, 20))
+    >>> model = RobustNMF(n_components=2, random_state=0).fit(X)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(model, f"{folder}/two.robustnmf")
+    ...     same = load(f"{folder}/two.robustnmf")
+    >>> np.array_equal(same.transform(X), model.transform(X))
+    True
+    """
+    if type(model) not in classes().values():
+        raise TypeError(f"model must be a {' or a '.join(classes())}; got {type_name(model)}.")
+    check_is_fitted(model, msg="This %(name)s is not fitted, so there is nothing to save: call fit first.")
+    path = Path(path).expanduser()
+    _check_target(path, overwrite)
+    try:
+        text, arrays = _written(model)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise ModelFileError(f"This {type(model).__name__} cannot be saved: {error}") from error
+    try:
+        with write_atomically(path) as temporary, temporary.open("wb") as file:
+            file.write(f"robustnmf-model {FORMAT} {len(text)} {checksum(text)}\n".encode())
+            file.write(text)
+            for array in arrays.values():
+                file.write(bytes_of(array))
+    except PermissionError as error:
+        raise PermissionError(f"Writing {path} is not permitted. Choose another folder.") from error
+
+
+def _check_target(path: Path, overwrite: bool) -> None:
+    """Raise OSError unless a file may be written there."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} to. Make it first.")
+    if path.is_dir():
+        raise IsADirectoryError(f"path must name a file; {path} is a folder.")
+    if os.path.lexists(path) and not overwrite:
+        raise FileExistsError(f"{path} exists. Pass overwrite=True to replace it, or choose another name.")
+
+
+def _written(model: "RobustNMF") -> tuple[bytes, dict[str, Matrix]]:
+    """Return text and arrays of a model, after a check that they can be read."""
+    document, arrays = _document_of(model), _arrays_of(model)
+    document["arrays"] = [
+        {"name": name, "dtype": array.dtype.name, "shape": array.shape, "sha256": checksum(bytes_of(array))}
+        for name, array in arrays.items()
+    ]
+    text = json.dumps(document, allow_nan=False).encode() + b"\n"
+    if len(text) > LONGEST_TEXT:
+        raise ModelFileError(f"its text takes {len(text)} bytes of at most {LONGEST_TEXT}. Use shorter feature names.")
+    # What cannot be read must not be written.
+    document = parse(text)
+    array_entries(document)
+    restored(document, arrays)
+    return text, arrays
+
+
+def _document_of(model: "RobustNMF") -> dict[str, Any]:
+    """Return all of a model but its arrays, in a form that JSON can hold."""
+    parameters = model.get_params(deep=False)
+    attributes = vars(model)
+    _check_attributes(set(attributes) - set(parameters))
+    del parameters["callback"], parameters["fixed_components"]  # the latter is an array
+    if isinstance(parameters["random_state"], np.random.Generator | np.random.RandomState):
+        parameters["random_state"] = None
+    parameters["checkpoint"] = None
+    if not isinstance(parameters["engine"], str):
+        parameters["engine"] = "auto"
+    weighting = model._basis.weighting
+    basis = {"loss": weighting.loss, "scale": weighting.scale, "rule": weighting.rule}
+    basis |= {"penalties": model._basis.penalties, "sweeps": model._basis.sweeps}
+    names = attributes.get("feature_names_in_")
+    return {
+        "robustnmf": version(),
+        "class": type(model).__name__,
+        "parameters": {name: _encoded(value, f"the parameter {name}") for name, value in parameters.items()},
+        "attributes": {name: _encoded(getattr(model, name), name) for name in (*SCALARS, "parts_")},
+        "basis": {name: _encoded(value, name) for name, value in basis.items()},
+        "feature_names_in_": None if names is None else [str(name) for name in names],
+        "set_output": attributes.get("_sklearn_output_config", {}).get("transform"),
+    }
+
+
+def _check_attributes(present: set[str]) -> None:
+    """Raise ModelFileError if a fit has left something else than a file holds: nothing may get lost in silence."""
+    missing = {*SCALARS, *NEEDED_ATTRIBUTES} - present
+    if missing:
+        raise ModelFileError(f"the attributes {sorted(missing)} are missing. Fit again.")
+    unknown = present - {*SCALARS, *NEEDED_ATTRIBUTES, *OPTIONAL_ATTRIBUTES}
+    if unknown:
+        raise ModelFileError(f"a model file has no place for the attributes {sorted(unknown)}. Delete them first.")
+
+
+def _arrays_of(model: "RobustNMF") -> dict[str, Matrix]:
+    """Return the arrays of a model by the names they have in a file."""
+    basis = model._basis
+    if not np.array_equal(basis.W, basis_of(model.components_, model._noise)):
+        raise ModelFileError("components_ was changed after the fit and is not what transform uses. Fit again.")
+    arrays = {"components_": model.components_, "thresholds_": model.thresholds_, "typical_code": basis.code}
+    if basis.weighting.cut is not None:
+        arrays["cut"] = basis.weighting.cut
+    of_training = {name: getattr(model, name) for name in OF_TRAINING if hasattr(model, name)}
+    # Results that are computed when asked for belong to data that the file does not hold.
+    arrays |= {name: value for name, value in of_training.items() if not is_lazy_result(value)}
+    if model._noise is not None:
+        arrays["noise"] = model._noise
+    if model.fixed_components is not None:
+        arrays["fixed_components"] = np.asarray(model.fixed_components, dtype=np.float64)
+    arrays |= {f"{HISTORY}{name}": column for name, column in model.history_.items()}
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray) or array.dtype.name not in DTYPES:
+            raise ModelFileError(f"{name} must be an array of {' or '.join(DTYPES)}.")
+    return {name: np.ascontiguousarray(array, DTYPES[array.dtype.name]) for name, array in arrays.items()}
+
+
+def _encoded(value: Any, what: str) -> Any:
+    """Return a value in a form that JSON can hold; `what` it is, for the error if there is none."""
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, np.generic) and value.dtype.name in NUMBERS:
+        return {"number": value.dtype.name, "value": _finite_or_text(value.item())}
+    if isinstance(value, float):
+        return value if isfinite(value) else {"number": "float", "value": _finite_or_text(value)}
+    if value is None or isinstance(value, int):
+        return value
+    if type(value) in (list, tuple):
+        items = [_encoded(item, what) for item in value]
+        return items if isinstance(value, list) else {"tuple": items}
+    for name, part in PARTS.items():
+        if type(value) is part:
+            of_part = {field: _encoded(getattr(value, field), f"{what}.{field}") for field in field_names(part)}
+            return {"part": name, "fields": of_part}
+    for name, function in FUNCTIONS.items():
+        if value is function:
+            return {"function": name}
+    raise ModelFileError(
+        f"a model file holds text, numbers and parts of robustnmf; {what} is of the type {type_name(value)}. Fit with "
+        "one of those, or use joblib.dump, whose files can hold, and run, any code."
+    )
+
+
+def _finite_or_text(number: Any) -> Any:
+    return repr(number) if isinstance(number, float) and not isfinite(number) else number
