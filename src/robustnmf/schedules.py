@@ -359,12 +359,15 @@ class _Walk:
         """
         if weighting.cut is None or weighting.is_spatial or self.method.fixed or self.method.loss.group == "sample":
             return point
-        engine = self.engine
-        counts = engine.sum(_cut_and_all, self.V, self.M, point.Ht, W=point.W, weighting=weighting)
+        lost = self.journal.values(lambda: {"lost": self._lost(point, weighting)})["lost"]
+        return self.journal.point(lambda: self._encode_lost(point, lost, weighting)) if lost.size else point
+
+    def _lost(self, point: Point, weighting: Weighting) -> NDArray[np.intp]:
+        """Return the features that are cut far more than others, by their numbers."""
+        counts = self.engine.sum(_cut_and_all, self.V, self.M, point.Ht, W=point.W, weighting=weighting)
         cut, observed = (to_host(count) for count in counts)
         share = cut / np.where(observed > 0, observed, 1)
-        lost = np.flatnonzero(share > max(LOST, 2 * np.median(share)))
-        return self.journal.point(lambda: self._encode_lost(point, lost, weighting)) if lost.size else point
+        return np.flatnonzero(share > max(LOST, 2 * np.median(share)))
 
     def _encode_lost(self, point: Point, lost: NDArray[np.intp], weighting: Weighting) -> Point:
         """Return the point with some features encoded anew, where the codes explain them."""
