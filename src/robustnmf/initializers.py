@@ -190,8 +190,9 @@ def credible(levels: Array) -> Array:
     xp, middle = array_namespace(levels), middle_level(levels)
     if middle == 0:
         return levels
-    distances = xp.abs(xp.log(levels[levels > 0] / middle))
-    far = levels > middle * xp.exp(3 * _DEVIATION * _median(distances[None, :])[0])
+    positive = levels > 0
+    above = xp.log(xp.where(positive, levels, middle) / middle)
+    far = above > 3 * _DEVIATION * _median(xp.abs(above[positive])[None, :])[0]
     return levels if xp.count_nonzero(far) > len(levels) / 5 else xp.where(far, middle, levels)
 
 
