@@ -40,7 +40,8 @@ def batch_at(time):
 # Fit
 # ---
 # One model learns from every batch, the other from the first alone.
-stream, first = RobustNMF(3, forget_factor=0.8, random_state=0), RobustNMF(3, random_state=0)
+first = RobustNMF(3, max_iter=500, random_state=0)
+stream = RobustNMF(3, forget_factor=0.8, max_iter=500, random_state=0)
 likeness, left_out = [], []
 for time in range(N_BATCHES):
     X = batch_at(time)

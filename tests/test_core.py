@@ -540,6 +540,7 @@ def test_one_pass_over_the_data_by_hand(level, weighted, fixed, penalised, monke
     seen = np.ones_like(V) if M is None else M.copy()
     seen[hidden[:, 0], hidden[:, 1]] = 0
     Q = weighting.weights(V - Ht @ W.T, seen, xp)
+    trust = Q @ (W**2).sum(axis=1)  # how far each sample counts in the Gram matrix, to a common factor
     linear = 0.05 + 0.1 * 0.7 * W.sum(axis=0)
     problem = Problem(W, V, Q, xp, Penalty(linear, 0.2) if penalised else None)
     X = solver.solve(problem, Ht, engine)
@@ -550,7 +551,7 @@ def test_one_pass_over_the_data_by_hand(level, weighted, fixed, penalised, monke
     descent = (Q * residual).T @ X - linear - ridge * W
     curvature = Q.T @ X**2
     steepness = np.where(np.arange(3) < fixed, 0, curvature + ridge)
-    move = propose(X.T @ X, descent, steepness, W, 2, engine)
+    move = propose((X.T * trust) @ X, descent, steepness, W, 2, engine)
     judges = np.arange(9) % 3 == 0  # one in three: nine samples, at most four judges
     along = (X[judges] @ move.T) ** 2
     bend = np.sum(Q[judges] * along, axis=0)

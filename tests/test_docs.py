@@ -33,6 +33,8 @@ SLOW_PAGES = {"rank"}
 REFERENCE = (DOCS / "api.rst").read_text(encoding="utf-8")
 # What modules of the reference share with others of the package, and nobody else needs.
 INTERNAL = {
+    "robustnmf.errors": {"uncertainty_error"},
+    "robustnmf.initializers": {"bright_features", "credible", "middle_level"},
     "robustnmf.plots": {"check_fitted", "check_image_shape", "check_names"},
     "robustnmf.experiments.reproduce": {
         *("Outcome", "Skipped", "build_report", "current", "plan", "protocol", "select", "why_not"),
@@ -40,8 +42,9 @@ INTERNAL = {
 }
 
 INTERNAL_MODULES = {
-    *("arrays", "baselines", "blockwise", "cli", "compare", "demo", "encoding", "estimators", "files", "heldout"),
-    *("markov", "outofcore", "penalties", "sparse_codes", "streaming", "trials", "validation", "weighting", "workers"),
+    *("arrays", "baselines", "blockwise", "cli", "compare", "demo", "encoding", "estimators", "files", "fitting"),
+    *("heldout", "markov", "outofcore", "penalties", "sparse_codes", "streaming", "trials", "validation", "weighting"),
+    "workers",
 }
 
 

@@ -103,7 +103,7 @@ def test_dead_features_and_strange_samples_are_named():
     model, X = fitted(situation="dead")
     found = judge(model, X)["lines"]
     assert found.verdict == "doubt"
-    assert "is about one feature only: f7" in found.reason
+    assert "1 feature lost 50\xa0% or more of the entries: f7" in found.reason
     assert "1 sample lost 50\xa0% or more of the entries: s11" in found.reason
     assert "1 feature zero throughout: f9" in found.reason
     # The margin of an image is often black.
@@ -123,6 +123,15 @@ def test_a_feature_that_is_cut_whole_is_named():
     found = diagnoses.whole_lines(made_up(mask), range(64), range(160), images=False)
     assert found.verdict == "doubt"
     assert found.reason == "1 feature lost 50\xa0% or more of the entries: 5."
+
+
+def test_a_component_of_one_feature_is_named():
+    mask = np.zeros((160, 64), dtype=bool)
+    facts = made_up(mask)
+    facts.model.components_ = np.eye(1, 64, 7) * 100 + 1e-3
+    found = diagnoses.whole_lines(facts, range(64), range(160), images=False)
+    assert found.verdict == "doubt"
+    assert "is about one feature only: 7" in found.reason
 
 
 def test_data_that_is_half_wrong_is_suspicious():

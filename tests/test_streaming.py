@@ -42,7 +42,7 @@ def error(model, components):
 
 
 def test_a_stream_comes_close_to_a_fit_of_all_batches():
-    components = components_of()
+    components = components_of(1)
     batches = [batch(components, seed)[0] for seed in range(40)]
     together = TruncatedCauchyNMF(RANK, random_state=0).fit(np.concatenate(batches))
     assert error(stream(batches), components) < 1.1 * error(together, components)
@@ -82,7 +82,7 @@ def test_components_follow_a_drift():
 def test_the_window_is_bounded_and_old_samples_leave_it(monkeypatch):
     monkeypatch.setattr("robustnmf.streaming.MOST_SAMPLES", 120)
     monkeypatch.setattr("robustnmf.streaming.MOST_PER_COMPONENT", 10)
-    components = components_of()
+    components = components_of(1)
     model = stream([batch(components, seed)[0] for seed in range(5)])
     assert len(model._stream.Y) == 120
     np.testing.assert_allclose(model._stream.Y[-BATCH:] * model._unit, batch(components, 4)[0])

@@ -12,8 +12,9 @@ shapes and the values are checked. A file of a stranger is therefore safe to ope
 checksums tell damage, not intent.
 """
 
-from robustnmf.persistence.contents import FORMAT, ModelFileError
+from robustnmf.persistence.contents import FORMAT as FORMAT
+from robustnmf.persistence.contents import ModelFileError
 from robustnmf.persistence.reading import load
 from robustnmf.persistence.writing import save
 
-__all__ = ["FORMAT", "ModelFileError", "load", "save"]
+__all__ = ["ModelFileError", "load", "save"]
