@@ -33,6 +33,18 @@ def zip_blocks(blocks: Sequence[Blocks | None]) -> list[tuple[Any, ...]]:
     return list(zip(*([None] * n_blocks if b is None else b for b in blocks), strict=True))
 
 
+def evenly(lengths: Sequence[int], every: int) -> list[Any]:
+    """Return every so many of all rows, by their numbers in each of the blocks, which have these lengths.
+
+    Examples
+    --------
+    >>> [rows.tolist() for rows in evenly([4, 3], 3)]
+    [[0, 3], [2]]
+    """
+    firsts = np.cumsum([0, *lengths[:-1]])
+    return [np.arange(-first % every, length, every) for first, length in zip(firsts, lengths, strict=True)]
+
+
 def add(total: Any, part: Any) -> Any:
     """Return the sum of two numbers, arrays, or tuples of them."""
     return tuple(a + b for a, b in zip(total, part, strict=True)) if isinstance(total, tuple) else total + part

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robustnmf.arrays import Array, Blocks, Namespace
+from robustnmf.arrays import Array, Blocks, Namespace, evenly
 from robustnmf.engines.lazy import ReadBlock
 from robustnmf.engines.protocol import Engine, recomputed
 from robustnmf.errors import SMALLEST_UNCERTAINTY, IncompatibleError, uncertainty_error
@@ -197,9 +197,7 @@ def even_rows(blocks: Blocks, n_rows: int, engine: Engine) -> Matrix:
     """Return about so many rows, evenly spread over all blocks."""
     lengths = [len(block) for block in blocks]
     every = max(1, sum(lengths) // n_rows)
-    firsts = np.cumsum([0, *lengths[:-1]])
-    chosen = [np.arange(-first % every, length, every) for first, length in zip(firsts, lengths, strict=True)]
-    return np.asarray(engine.join(engine.map(_rows, blocks, chosen)))
+    return np.asarray(engine.join(engine.map(_rows, blocks, evenly(lengths, every))))
 
 
 def _rows(Y: Array, chosen: Array, *, xp: Namespace) -> Array:
@@ -390,9 +388,7 @@ def _median_rank_one(V: Blocks, M: Blocks | None, init: MedianStart, engine: Eng
     """Return w (m,) and blocks of s (n,) such that V is about w s', by medians of ratios over some samples."""
     lengths = [len(block) for block in V]
     every = max(1, sum(lengths) // init.enough)
-    firsts = np.cumsum([0, *lengths[:-1]])
-    chosen = [np.arange(-first % every, length, every) for first, length in zip(firsts, lengths, strict=True)]
-    some = engine.map(_chosen_rows, V, M, chosen)
+    some = engine.map(_chosen_rows, V, M, evenly(lengths, every))
     sizes_of_some = None
     w = _feature_medians(some, None, V[0].shape[1], engine)
     last: dict[str, Any] | None = None

@@ -33,8 +33,6 @@ from robustnmf.validation import Observations, check_components, check_rank, che
 
 Matrix = NDArray[Any]
 
-# Entries from which the unit of the data is taken.
-UNIT_ENTRIES = 2**18
 # Entries, of an even choice of the samples, with which the rank of data that is not in memory is found: 32 MiB.
 RANK_ENTRIES = 2**22
 
@@ -113,7 +111,7 @@ def data_unit(X: Array, noise: Matrix | None, engine: Engine) -> float:
     """
     xp = engine.xp
     X = X if noise is None else X / xp.asarray(noise, dtype=X.dtype, device=device(X))
-    some = xp.reshape(X, (-1,))[:: max(1, size(X) // UNIT_ENTRIES)]
+    some = xp.reshape(X, (-1,))[:: max(1, size(X) // blockwise.UNIT_ENTRIES)]
     positive = some[some > 0]
     if not size(positive):
         positive = X[X > 0]

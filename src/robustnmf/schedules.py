@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robustnmf.arrays import Array, Blocks, Namespace, is_uniform, to_host
+from robustnmf.arrays import Array, Blocks, Namespace, evenly, is_uniform, to_host
 from robustnmf.checkpoint import Checkpoint, Journal
 from robustnmf.encoding import Basis, encode, losses, order_statistics, row_medians, typical_code
 from robustnmf.engines.protocol import Engine, light
@@ -157,8 +157,7 @@ class _Whole:
         every = int(n_samples / max(ENOUGH_ENTRIES / n_features, ENOUGH_SAMPLES * rank))
         if every < 2:
             return None
-        firsts = np.cumsum([0, *(len(block) for block in V[:-1])])
-        chosen = [np.arange(-first % every, len(block), every) for first, block in zip(firsts, V, strict=True)]
+        chosen = evenly([len(block) for block in V], every)
         return cls(V, M, [engine.place(rows) for rows in chosen], engine)
 
     def part(self, blocks: Blocks | None) -> Any:

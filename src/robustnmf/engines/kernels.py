@@ -527,7 +527,7 @@ def predict(X: Any, positions: Any, W: Any) -> Any:
 def cauchy_sum(A: Any, M: Any, scale: float) -> tuple[float, float]:
     """Return the weighted sum of 1 / (1 + (A / scale)**2) and that of the weights; twin of ``scales._cauchy_kernel``.
 
-    Nagy's scale reads the residuals some thirty times an iteration: without arrays in between it takes a tenth.
+    Nagy's scale reads the residuals some thirty times an iteration, and arrays in between would take most of the time.
     """
     kernel = total = 0.0
     for b in range(A.shape[0]):
