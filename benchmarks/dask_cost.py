@@ -4,6 +4,7 @@
 that the workers keep in memory, by the plain schedule of the default model with a fixed scale: one pass over the data
 in each iteration, and one for the objective. Bytes are counted where they are sent, in every process, heartbeats
 included. The clusters take turns, so that what else the machine does strikes both; what is printed is the median.
+With ``--inside torch`` Torch works inside the workers, on a GPU where they see one.
 
 ``python benchmarks/dask_cost.py --entry`` prints the nanoseconds of processor time that an entry takes in an iteration.
 ``python benchmarks/dask_cost.py --model NANOSECONDS`` prints what an iteration on 10 TB would cost with 100 and with
@@ -25,7 +26,7 @@ from robustnmf import RobustNMF
 from robustnmf.engines import DaskEngine, StreamingEngine
 from robustnmf.engines.dask_engine import FAN_IN, n_groups
 
-N_FEATURES, BLOCK_BYTES = 2000, 2**23
+N_FEATURES = 2000
 # Bytes by which a block that is read adds to the graph of a call: its file, its rows, and what stands for its codes.
 SOURCE_BYTES = 100
 
@@ -76,7 +77,7 @@ def n_tasks(dask_scheduler) -> int:
     return sum(prefix.state_counts["memory"] for prefix in dask_scheduler.task_prefixes.values())
 
 
-def measure(rows: RandomRows, rank: int, n_workers: int, n_iter: int) -> dict[str, float]:
+def measure(rows: RandomRows, n_workers: int, options: argparse.Namespace) -> dict[str, float]:
     """Return the medians over the iterations of a fit."""
     limits = {"n_workers": n_workers, "threads_per_worker": 1, "memory_limit": "4GiB", "dashboard_address": None}
     with LocalCluster(**limits) as cluster, Client(cluster) as client:
@@ -87,9 +88,12 @@ def measure(rows: RandomRows, rank: int, n_workers: int, n_iter: int) -> dict[st
         def mark(iteration) -> None:
             marks.append((iteration.seconds, sent_bytes() + sum(client.run(sent_bytes).values())))
 
-        engine = DaskEngine(client, keep=True, block_bytes=BLOCK_BYTES)
-        options = {"schedule": "plain", "scale": 0.2, "outliers": 9.0, "init": "random", "max_iter": n_iter, "tol": 0.0}
-        RobustNMF(rank, random_state=0, engine=engine, callback=mark, **options).fit(rows)
+        engine = DaskEngine(client, keep=True, block_bytes=int(options.block_mib * 2**20), inside=options.inside)
+        plain = {"schedule": "plain", "scale": 0.2, "outliers": 9.0, "init": "random", "tol": 0.0}
+        model = RobustNMF(
+            options.rank, random_state=0, max_iter=options.iterations, engine=engine, callback=mark, **plain
+        )
+        model.fit(rows)
         seconds, sent = (np.diff([m[i] for m in marks])[2:] for i in range(2))
     return {"seconds": float(np.median(seconds)), "bytes": float(np.median(sent))}
 
@@ -158,6 +162,8 @@ def main() -> None:
     parser.add_argument("--rank", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--iterations", type=int, default=10)
+    parser.add_argument("--inside", choices=("numpy", "torch"), default="numpy")
+    parser.add_argument("--block-mib", type=float, default=8.0)
     parser.add_argument("--entry", action="store_true")
     parser.add_argument("--model", type=float, metavar="NANOSECONDS")
     options = parser.parse_args()
@@ -172,10 +178,11 @@ def main() -> None:
     found: dict[int, list[dict[str, float]]] = {1: [], 2: []}
     for _ in range(options.repeats):
         for n_workers in found:
-            found[n_workers].append(measure(rows, options.rank, n_workers, options.iterations))
+            found[n_workers].append(measure(rows, n_workers, options))
     basis = N_FEATURES * options.rank * 4
     outcome = {
         "matrix": f"{n_rows} x {N_FEATURES} float32, rank {options.rank}",
+        "inside the workers": options.inside,
         "cores": os.cpu_count(),
         "load": [round(load, 1) for load in os.getloadavg()],
         "bytes of the data": n_rows * N_FEATURES * 4,
