@@ -360,20 +360,19 @@ def test_graphs_do_not_grow_with_iterations(client, tmp_path):
 def test_a_killed_worker_costs_time_and_not_the_result(keep, client, tmp_path):
     parts = parts_of(schedule="plain", scale="mad", outliers="none")
     expected = fit_here(parts, max_iter=14)
-    killed = set()
+    client.wait_for_workers(2, timeout=60)
+    victims = dict(zip((4, 9), client.run(os.getpid).values(), strict=True))
 
     def kill_soon(iteration):
-        if iteration.n_iter in (4, 9):
-            pid = next(iter(client.run(os.getpid).values()))
-            killed.add(pid)
-            Timer(0.03, os.kill, (pid, signal.SIGKILL)).start()  # in the middle of an iteration
+        if iteration.n_iter in victims:
+            client.wait_for_workers(2, timeout=60)  # a worker that dies while it starts is not replaced by Dask
+            Timer(0.03, os.kill, (victims[iteration.n_iter], signal.SIGKILL)).start()  # in the middle of an iteration
 
     engine = DaskEngine(client, block_bytes=5000, keep=keep)
     found = fit_there(engine, parts, tmp_path, max_iter=14, callback=kill_soon)
     assert_agree(found, expected)
-    client.wait_for_workers(2)
-    assert len(killed) == 2
-    assert not killed & set(client.run(os.getpid).values())
+    client.wait_for_workers(2, timeout=60)
+    assert not set(victims.values()) & set(client.run(os.getpid).values())
 
 
 CLIENT = """
@@ -479,7 +478,7 @@ def test_running_out_of_memory_names_the_chunk_size_to_use(client, tmp_path):
         blocks = engine.read(on_disk(tmp_path, X))
         with pytest.raises(MemoryError, match=r"chunks, of about \d+ MiB"):
             engine.map(exhaust, blocks)
-    client.wait_for_workers(2)
+    client.wait_for_workers(2, timeout=60)
 
 
 def ask_for_too_much(x, *, xp):
