@@ -1,6 +1,7 @@
 """Shared data: small non-negative low-rank matrices with noise, outliers and gaps."""
 
 import os
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,3 +33,11 @@ def make_data(n=30, m=20, rank=3, noise=0.02, outliers=0.1, seed=0) -> Sample:
 @pytest.fixture
 def data() -> Sample:
     return make_data()
+
+
+def pytest_sessionfinish() -> None:
+    """Save what coverage has seen, if it looks: a process of the tests that takes long to end is killed."""
+    coverage = sys.modules.get("coverage")
+    current = coverage.Coverage.current() if coverage else None
+    if current is not None:
+        current.save()
