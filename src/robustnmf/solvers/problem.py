@@ -75,7 +75,8 @@ class Problem:
         if self.Q is None:
             return (self.A.T @ self.A)[None, :, :]
         if not self._square_is_small:
-            return xp.matmul(self.A.T * self.Q[:, None, :], self.A)
+            root = self.A * xp.sqrt(self.Q)[:, :, None]  # a product with itself: BLAS computes half of it
+            return xp.matmul(xp.matrix_transpose(root), root)
         # All Gram matrices at once, as one product with the row-wise Khatri-Rao square of A.
         return unpacked(self.Q @ packed_square(self.A, xp), r, xp)
 
