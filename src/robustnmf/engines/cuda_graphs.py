@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from threading import Lock
 from typing import Any
 
@@ -35,6 +36,35 @@ def record(work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
                 graph.capture_end()
         here.wait_stream(aside)
     return graph, results
+
+
+@contextmanager
+def beside(device: torch.device, work: Callable[[], None]) -> Iterator[None]:
+    """Do some work on a stream aside while what is within goes on; after that, both are done.
+
+    The work must write into arrays that were made before: those that it made itself would belong to the stream aside.
+    """
+    if device.type != "cuda":
+        work()
+        yield
+        return
+    here = torch.cuda.current_stream(device)
+    aside = _companion(device, here.cuda_stream)
+    aside.wait_stream(here)
+    with torch.cuda.stream(aside):
+        work()
+    yield
+    here.wait_stream(aside)
+
+
+@cache
+def _companion(device: torch.device, stream: int) -> torch.cuda.Stream:
+    """Return the stream beside another one, given by its address.
+
+    While one is being recorded, so is the other, and to the end: nobody else may use it. Of streams of high priority
+    Torch has another 32.
+    """
+    return torch.cuda.Stream(device, priority=-1)
 
 
 @contextmanager
