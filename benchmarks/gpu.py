@@ -78,7 +78,12 @@ def start(n: int, m: int, r: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def weighting(m: int, like: torch.Tensor) -> Weighting:
-    return Weighting(Cauchy(), SCALE, torch.full((m,), CUT, dtype=like.dtype, device=like.device))
+    return Weighting(Cauchy(), SCALE, _cut(CUT, m, like))
+
+
+def _cut(value: float, m: int, like: torch.Tensor) -> torch.Tensor:
+    """Return one cut for all features, as the default makes it: one number, made longer."""
+    return torch.tensor(value, dtype=like.dtype, device=like.device).broadcast_to((m,))
 
 
 def sweep(X: torch.Tensor, W: torch.Tensor, H: torch.Tensor, rule: Weighting, engine: TorchEngine) -> tuple:
@@ -230,10 +235,10 @@ class _Momentum:
 
     def __init__(self, X: torch.Tensor, W: torch.Tensor, H: torch.Tensor):
         self.X, self.engine = X, TorchEngine("cuda")
-        self.weighting = Weighting(Cauchy(), WIDE_SCALE, torch.full((X.shape[1],), WIDE_CUT, device="cuda"))
+        self.weighting = Weighting(Cauchy(), WIDE_SCALE, _cut(WIDE_CUT, X.shape[1], X))
         every = [-(-size // JUDGES) for size in X.shape]
         self.judges = tuple(slice(None, None, step) for step in every)
-        self.judged = X[self.judges].contiguous()
+        self.judged = X[self.judges] / WIDE_SCALE
         numbers = (torch.tensor(value, device="cuda") for value in (torch.inf, MOMENTUM, 1.0))
         self.first = (W, H, W, H, *numbers)
         self.state = tuple(array.clone() for array in self.first)
@@ -252,21 +257,23 @@ class _Momentum:
 
     def go_on(self) -> None:
         """Make a sweep."""
-        last_W, last_H, W, H, last_loss, share, limit = self.state
-        new_H = self._half_step(self.X, W, H)
-        H = _onward(new_H, last_H, share)
-        new_W = self._half_step(self.X.T, H, W)
-        loss = self._loss(new_W, H)
+        W, H, ahead_W, ahead_H, last_loss, share, limit = self.state
+        new_H = self._half_step(self.X, ahead_W, ahead_H)
+        onward_H = _onward(new_H, H, share)
+        new_W = self._half_step(self.X.T, onward_H, ahead_W)
+        loss = self._loss(new_W, onward_H)
         falls = loss < last_loss
-        repeated = torch.where(falls, share, torch.zeros_like(share))
-        ahead = _onward(new_W, last_W, repeated), _onward(new_H, last_H, repeated)
+        repeated = share * falls
+        _onward(new_W, W, repeated, out=ahead_W)
+        _onward(new_H, H, repeated, out=ahead_H)
         new_share = torch.where(falls, torch.minimum(GROWTH * share, limit), share / SHRINKAGE)
         new_limit = torch.where(falls, torch.clamp(1.01 * limit, max=1.0), share)
-        self._keep((new_W, new_H, *ahead, loss, new_share, new_limit))
+        self._keep((new_W, new_H, ahead_W, ahead_H, loss, new_share, new_limit))
 
     def _keep(self, state: tuple[torch.Tensor, ...]) -> None:
         for kept, array in zip(self.state, state, strict=True):
-            kept.copy_(array)
+            if kept is not array:
+                kept.copy_(array)
 
     def _half_step(self, X: torch.Tensor, basis: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
         """Return codes of the rows of X, improved in a basis that stays."""
@@ -277,13 +284,16 @@ class _Momentum:
     def _loss(self, W: torch.Tensor, H: torch.Tensor) -> torch.Tensor:
         """Return the mean loss of some entries."""
         rows, columns = self.judges
-        E = (self.judged - H[rows] @ W[columns].T).abs_().clamp_(max=WIDE_CUT)
-        return torch.log1p((E / WIDE_SCALE) ** 2).mean()
+        ratio = torch.addmm(self.judged, H[rows], W[columns].T, alpha=-1 / WIDE_SCALE)
+        limit = WIDE_CUT / WIDE_SCALE
+        return ratio.clamp_(-limit, limit).square_().log1p_().mean()
 
 
-def _onward(new: torch.Tensor, last: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
+def _onward(
+    new: torch.Tensor, last: torch.Tensor, share: torch.Tensor, out: torch.Tensor | None = None
+) -> torch.Tensor:
     """Return a factor moved on by a share of its last move."""
-    return torch.lerp(last, new, 1 + share).clamp_(min=0)
+    return torch.lerp(last, new, 1 + share, out=out).clamp_(min=0)
 
 
 def _objective(X: torch.Tensor, W: torch.Tensor, H: torch.Tensor) -> float:

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from threading import Lock
 from typing import Any
 
@@ -26,7 +25,7 @@ def record(work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
     """
     here = torch.cuda.current_stream()
     graph = torch.cuda.CUDAGraph()
-    with stream_of_ones_own(here.device) as aside:
+    with stream_of_ones_own(here.device) as aside, _companion_of(aside):
         aside.wait_stream(here)
         with torch.cuda.stream(aside):
             graph.capture_begin(capture_error_mode="thread_local")
@@ -49,22 +48,27 @@ def beside(device: torch.device, work: Callable[[], None]) -> Iterator[None]:
         yield
         return
     here = torch.cuda.current_stream(device)
-    aside = _companion(device, here.cuda_stream)
-    aside.wait_stream(here)
-    with torch.cuda.stream(aside):
-        work()
-    yield
-    here.wait_stream(aside)
+    with _companion_of(here) as aside:
+        aside.wait_stream(here)
+        with torch.cuda.stream(aside):
+            work()
+        yield
+        here.wait_stream(aside)
 
 
-@cache
-def _companion(device: torch.device, stream: int) -> torch.cuda.Stream:
-    """Return the stream beside another one, given by its address.
-
-    While one is being recorded, so is the other, and to the end: nobody else may use it. Of streams of high priority
-    Torch has another 32.
-    """
-    return torch.cuda.Stream(device, priority=-1)
+@contextmanager
+def _companion_of(stream: torch.cuda.Stream) -> Iterator[torch.cuda.Stream]:
+    """Lend a stream beside another one; while that is being recorded, so is its companion, and it stays the same."""
+    known = _companions.get(stream.cuda_stream)
+    if known is not None:
+        yield known
+        return
+    with stream_of_ones_own(stream.device) as companion:
+        _companions[stream.cuda_stream] = companion
+        try:
+            yield companion
+        finally:
+            del _companions[stream.cuda_stream]
 
 
 @contextmanager
@@ -80,6 +84,7 @@ def stream_of_ones_own(device: torch.device) -> Iterator[torch.cuda.Stream]:
 
 
 _lock = Lock()
+_companions: dict[int, torch.cuda.Stream] = {}
 _free: defaultdict[torch.device, list[torch.cuda.Stream]] = defaultdict(list)
 
 

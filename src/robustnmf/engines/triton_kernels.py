@@ -15,6 +15,7 @@ which are averages over so many entries that this does not show. Where there are
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import ceil, inf
 from typing import Any, NamedTuple
 
@@ -35,8 +36,10 @@ PRECISE = 1024
 # Beyond this rank there are too few registers.
 HIGHEST_RANK = 128
 # Rows and columns of the data that a program works on at a time, its warps, and tiles on their way, by padded rank.
-TILES = {16: (64, 64, 4, 3), 32: (64, 64, 4, 3), 64: (64, 32, 4, 3), 128: (64, 32, 4, 2)}
-PRECISE_TILE = (32, 32, 4, 2)
+TILES = {16: (64, 128, 4, 3), 32: (64, 64, 4, 3), 64: (64, 32, 4, 3), 128: (64, 32, 4, 2)}
+PRECISE_TILES = {16: (32, 64, 4, 2), 32: (32, 64, 4, 2), 64: (32, 64, 4, 2), 128: (32, 32, 4, 2)}
+# Share of the memory of a multiprocessor that tiles on their way may take; the rest is for products.
+TILE_SHARE = 0.75
 # Rows and judges that a program works on at a time, and its warps: for more rows than so many, and for fewer, where
 # small tiles keep more multiprocessors busy.
 JUDGING_TILE, SMALL_JUDGING_TILE, FEW_ROWS = (64, 32, 4), (16, 128, 8), 4096
@@ -590,7 +593,7 @@ def _verdicts(
 def _sums(blocks: Sequence[_Data], of_X: Any, of_A: Sequence[Any], rule: Rule) -> Any:
     """Return descent and curvature of every row, in parts that are to be added up, (2, parts, n_rows, padded r)."""
     _, n_rows, padded = of_X.shape
-    rows, columns, warps, stages = TILES[padded] if of_X.dtype == torch.bfloat16 else PRECISE_TILE
+    rows, columns, warps, stages = _tile_for(of_X, blocks[0].M is not None)
     plans = [_splits(n_rows, data.Y.shape[1], rows, columns) for data in blocks]
     sums = torch.empty((2, sum(n for n, _ in plans), n_rows, padded), dtype=torch.float32, device=of_X.device)
     done = 0
@@ -608,6 +611,23 @@ def _sums(blocks: Sequence[_Data], of_X: Any, of_A: Sequence[Any], rule: Rule) -
             DESCRIBED=described is not None, TRANSPOSED=data.by_columns, num_warps=warps, num_stages=stages,
         )  # fmt: skip
     return sums if sums.shape[1] <= MOST_PARTS else sums.sum(dim=1, keepdim=True)
+
+
+def _tile_for(parts: Any, weighted: bool) -> tuple[int, int, int, int]:
+    """Return the tile for a factor's parts: as in the table, or narrower where those on their way would not fit."""
+    rows, columns, warps, stages = (TILES if parts.dtype == torch.bfloat16 else PRECISE_TILES)[parts.shape[2]]
+    per_column = 4 * rows * (1 + weighted) + 3 * parts.shape[2] * parts.element_size()
+    while stages * columns * per_column > TILE_SHARE * _shared_memory(parts.device):
+        columns //= 2
+    return rows, columns, warps, stages
+
+
+@cache
+def _shared_memory(device: torch.device) -> float:
+    """Return the bytes of memory that programs on a multiprocessor can use; any number in the interpreter."""
+    if device.type != "cuda":
+        return inf
+    return float(triton.runtime.driver.active.utils.get_device_properties(device.index)["max_shared_mem"])
 
 
 def _moves(X: Any, gram: Any, sums: Any, linear: Any, ridge: float, sweeps: int, fixed: int) -> tuple[Any, Any, Any]:
