@@ -11,16 +11,20 @@ from typing import Any
 
 import torch
 
-# Threads of a block, and lanes that share a row.
-THREADS, LANES = 64, 4
+# Threads of a block, fewer where it would have too little memory, and lanes that share a row.
+THREADS, LANES = (128, 64), 4
 # Bytes of shared memory that a block has, and of coordinates that a lane can keep in its registers.
 MOST_SHARED, MOST_KEPT = 48 * 1024, 128
-# A GPU is busy with so many rows; with more, lanes work on several at once, at most so many.
-MANY_ROWS, MOST_AT_ONCE = 8192, 4
+# A GPU is busy with so many coordinates; with more, lanes work on several rows at once, at most so many.
+MANY_COORDINATES, MOST_AT_ONCE = 2**18, 2
+# Parts of a sum that it adds up; where there are more, they are better added up before.
+MOST_PARTS = 8
 
 SOURCE = """
 typedef REAL_TYPE real;
 struct __align__(16) Chunk { real of[CHUNK]; };
+// Of each row of the Gram matrix, what a lane needs lies together, and begins in a bank of its own.
+#define PLACE(j, k) ((j) * LANES + (k) % LANES) * SPAN + (k) / LANES
 
 // Return the sum over the lanes that share a row.
 __device__ real over_lanes(real part)
@@ -30,40 +34,54 @@ __device__ real over_lanes(real part)
 }
 
 // Write the move of every row of X that coordinate descent makes, how steep the way is, and the total curvature.
+// Descent and curvature come in parts, one after the other, that are added up.
 // Coordinate k of a row is register k / LANES of lane k % LANES. See `_descend` in triton_kernels.py.
 extern "C" __global__ void __launch_bounds__(THREADS) descend(
     const real* X, const real* G, const real* descent, const real* curvature, const real* linear,
     real* move, real* gain, real* total,
-    int n_rows, int stride, int padded, int rank, int fixed, double penalty, int sweeps)
+    int n_rows, int n_parts, int stride, int padded, int rank, int fixed, double penalty, int sweeps)
 {
-    // Of each row of the Gram matrix, what a lane needs lies together, and begins in a bank of its own.
     __shared__ __align__(16) real gram[RANK * LANES * SPAN];
-    __shared__ real inverse[RANK];
+    __shared__ real inverse[RANK], against[RANK];  // of the matrix's diagonal; the penalty
     // What the rows start from, and what is left to do with their coordinates when they have come down.
-    __shared__ real start[ROWS * GROUPS][PITCH], slope[ROWS * GROUPS][PITCH], root[ROWS * GROUPS][PITCH];
+    __shared__ real start[ROWS * GROUPS][PITCH], slope[ROWS * GROUPS][PITCH], unit[ROWS * GROUPS][PITCH];
     const long first = (long)blockIdx.x * ROWS * GROUPS;
     const int here = min((long)ROWS * GROUPS, n_rows - first);
-    for (int i = threadIdx.x; i < RANK * RANK; i += THREADS) {
-        const int j = i / RANK, k = i % RANK;
-        gram[(j * LANES + k % LANES) * SPAN + k / LANES] = j < rank && k < rank ? G[j * rank + k] : (real)0;
-    }
     for (int k = threadIdx.x; k < RANK; k += THREADS) {
         const real diagonal = k < rank ? G[k * rank + k] : (real)0;
         inverse[k] = diagonal > 0 ? 1 / diagonal : (real)0;
+        against[k] = k < rank ? linear[k] : (real)0;
+    }
+    #pragma unroll 8
+    for (int i = threadIdx.x; i < RANK * RANK; i += THREADS) {
+        const int j = i / RANK, k = i % RANK;
+        const bool used = j < rank && k < rank;
+        const real product = used ? G[j * rank + k] : (real)0, diagonal = used ? G[k * rank + k] : (real)0;
+        const real root = rsqrt(diagonal);  // no division, whose special cases would be waited for one by one
+        gram[PLACE(j, k)] = diagonal > 0 ? product * root * root : (real)0;
     }
     #pragma unroll 4
     for (int i = threadIdx.x; i < ROWS * GROUPS * RANK; i += THREADS) {
         const int row = i / RANK, k = i % RANK;
         const bool used = row < here && k < rank;
+        const long at = (first + row) * stride + k, apart = (long)n_rows * stride;
+        real descending = 0, curved = 0;
+        #pragma unroll
+        for (int part = 0; part < MOST_PARTS; part++) {  // a known number, or one would be waited for after the other
+            const bool there = used && part < n_parts;
+            descending += there ? descent[part * apart + at] : (real)0;
+            curved += there ? curvature[part * apart + at] : (real)0;
+        }
         start[row][k] = used ? X[(first + row) * rank + k] : (real)0;
-        slope[row][k] = used ? descent[(first + row) * stride + k] : (real)0;
-        root[row][k] = used ? curvature[(first + row) * stride + k] : (real)0;
+        slope[row][k] = descending;
+        unit[row][k] = curved;
     }
     __syncthreads();
     const real ridge = penalty;
     const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
-    // In the variables z = root * x every coordinate has the curvature of the Gram matrix. A coordinate that no entry
-    // of positive weight depends on has root 0; it stays, because an infinite slope holds it at 0.
+    // In the variables z = x / unit every coordinate has the curvature of the Gram matrix; g is the step of each, which
+    // needs no division if columns of the matrix are divided by the diagonal. A coordinate that no entry of positive
+    // weight depends on has unit 0; it stays, because an infinite slope holds it at 0.
     real z[ROWS][MINE], g[ROWS][MINE];
     #pragma unroll
     for (int r = 0; r < ROWS; r++) {
@@ -72,16 +90,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) descend(
         #pragma unroll
         for (int q = 0; q < MINE; q++) {
             const int k = q * LANES + lane;
-            const real x = start[row][k], curved = root[row][k];
+            const real x = start[row][k], curved = unit[row][k];
             const real c = k < fixed ? (real)0 : curved + ridge;
             const bool seen = row < here && c > 0 && inverse[k] > 0;
-            const real scale = seen ? sqrt(c * inverse[k]) : (real)0;
-            const real d = seen ? slope[row][k] - linear[k] - ridge * x : (real)0;
+            const real ratio = c * inverse[k], one = seen ? rsqrt(ratio) : (real)0;
+            const real d = seen ? slope[row][k] - against[k] - ridge * x : (real)0;
             whole += curved;
-            root[row][k] = scale;
+            unit[row][k] = one;
             slope[row][k] = d;
-            z[r][q] = x * scale;
-            g[r][q] = seen ? d / scale : -__int_as_float(0x7f800000);
+            z[r][q] = seen ? x * ratio * one : (real)0;
+            g[r][q] = seen ? d * one * inverse[k] : -__int_as_float(0x7f800000);
         }
         whole = over_lanes(whole);
         if (lane == 0 && row < here) total[first + row] = whole;
@@ -93,11 +111,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) descend(
             #pragma unroll
             for (int owner = 0; owner < LANES; owner++) {
                 const int j = q * LANES + owner;
-                const real step = inverse[j];
                 real change[ROWS];
                 #pragma unroll
                 for (int r = 0; r < ROWS; r++) {
-                    const real next = max(z[r][q] + g[r][q] * step, (real)0);
+                    const real next = max(z[r][q] + g[r][q], (real)0);
                     change[r] = __shfl_sync(~0u, next - z[r][q], owner, LANES);
                     if (lane == owner) z[r][q] = next;
                 }
@@ -121,8 +138,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) descend(
         #pragma unroll
         for (int q = 0; q < MINE; q++) {
             const int k = q * LANES + lane;
-            const real scale = root[row][k];
-            const real m = scale > 0 ? z[r][q] / scale - start[row][k] : (real)0;
+            const real one = unit[row][k];
+            const real m = one > 0 ? z[r][q] * one - start[row][k] : (real)0;
             start[row][k] = m;
             sum += slope[row][k] * m;
         }
@@ -139,25 +156,24 @@ extern "C" __global__ void __launch_bounds__(THREADS) descend(
 
 def kernel_for(rank: int, dtype: torch.dtype, n_rows: int) -> Callable[..., None] | None:
     """Return the kernel for so many rows of a rank, or None if Torch cannot compile it or the rank is too high."""
-    at_once = 1
-    while at_once < MOST_AT_ONCE and n_rows > at_once * MANY_ROWS:
-        at_once *= 2
-    return _compiled(-(-rank // (4 * LANES)) * 4, dtype, at_once)
+    at_once = MOST_AT_ONCE if n_rows * rank > MANY_COORDINATES else 1
+    kernels = (_compiled(-(-rank // (4 * LANES)) * 4, dtype, at_once, threads) for threads in THREADS)
+    return next((kernel for kernel in kernels if kernel is not None), None)
 
 
 @cache
-def _compiled(mine: int, dtype: torch.dtype, at_once: int) -> Callable[..., None] | None:
+def _compiled(mine: int, dtype: torch.dtype, at_once: int, threads: int) -> Callable[..., None] | None:
     """Return the kernel for `mine` coordinates of each of some rows in a lane, or None."""
     size = dtype.itemsize
     chunk = 16 // size
     span = mine + chunk * (mine * size % 32 == 0)  # lanes that begin in the same bank would wait for each other
     rows, rank = max(1, min(at_once, MOST_KEPT // (mine * size))), LANES * mine
-    groups, pitch = THREADS // LANES, rank + 4  # again, for rows
-    if rank * LANES * span + rank + 3 * rows * groups * pitch > MOST_SHARED // size:
+    groups, pitch = threads // LANES, rank + 4  # again, for rows
+    if rank * LANES * span + 2 * rank + 3 * rows * groups * pitch > MOST_SHARED // size:
         return None
-    macros = {"REAL_TYPE": "double" if dtype == torch.float64 else "float", "THREADS": THREADS, "LANES": LANES}
+    macros = {"REAL_TYPE": "double" if dtype == torch.float64 else "float", "THREADS": threads, "LANES": LANES}
     macros |= {"GROUPS": groups, "ROWS": rows, "RANK": rank, "MINE": mine, "SPAN": span, "CHUNK": chunk}
-    macros["PITCH"] = pitch
+    macros |= {"PITCH": pitch, "MOST_PARTS": MOST_PARTS}
     source = "".join(f"#define {name} {value}\n" for name, value in macros.items()) + SOURCE
     try:
         kernel = torch.cuda._compile_kernel(source, "descend")
@@ -165,6 +181,6 @@ def _compiled(mine: int, dtype: torch.dtype, at_once: int) -> Callable[..., None
         return None
 
     def launch(n_rows: int, arguments: list[Any]) -> None:
-        kernel(grid=(-(-n_rows // (rows * groups)), 1, 1), block=(THREADS, 1, 1), args=arguments)
+        kernel(grid=(-(-n_rows // (rows * groups)), 1, 1), block=(threads, 1, 1), args=arguments)
 
     return launch

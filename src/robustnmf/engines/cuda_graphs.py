@@ -25,7 +25,7 @@ def record(work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
     """
     here = torch.cuda.current_stream()
     graph = torch.cuda.CUDAGraph()
-    with stream_of_ones_own(here.device) as aside:
+    with stream_of_ones_own(here.device) as aside, _companion_of(aside):
         aside.wait_stream(here)
         with torch.cuda.stream(aside):
             graph.capture_begin(capture_error_mode="thread_local")
@@ -35,6 +35,40 @@ def record(work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
                 graph.capture_end()
         here.wait_stream(aside)
     return graph, results
+
+
+@contextmanager
+def beside(device: torch.device, work: Callable[[], None]) -> Iterator[None]:
+    """Do some work on a stream aside while what is within goes on; after that, both are done.
+
+    The work must write into arrays that were made before: those that it made itself would belong to the stream aside.
+    """
+    if device.type != "cuda":
+        work()
+        yield
+        return
+    here = torch.cuda.current_stream(device)
+    with _companion_of(here) as aside:
+        aside.wait_stream(here)
+        with torch.cuda.stream(aside):
+            work()
+        yield
+        here.wait_stream(aside)
+
+
+@contextmanager
+def _companion_of(stream: torch.cuda.Stream) -> Iterator[torch.cuda.Stream]:
+    """Lend a stream beside another one; while that is being recorded, so is its companion, and it stays the same."""
+    known = _companions.get(stream.cuda_stream)
+    if known is not None:
+        yield known
+        return
+    with stream_of_ones_own(stream.device) as companion:
+        _companions[stream.cuda_stream] = companion
+        try:
+            yield companion
+        finally:
+            del _companions[stream.cuda_stream]
 
 
 @contextmanager
@@ -50,6 +84,7 @@ def stream_of_ones_own(device: torch.device) -> Iterator[torch.cuda.Stream]:
 
 
 _lock = Lock()
+_companions: dict[int, torch.cuda.Stream] = {}
 _free: defaultdict[torch.device, list[torch.cuda.Stream]] = defaultdict(list)
 
 

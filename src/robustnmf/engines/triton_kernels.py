@@ -15,6 +15,7 @@ which are averages over so many entries that this does not show. Where there are
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import ceil, inf
 from typing import Any, NamedTuple
 
@@ -24,8 +25,8 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from robustnmf.arrays import is_uniform
-from robustnmf.engines.cuda_descent import kernel_for
-from robustnmf.engines.cuda_graphs import record, settle
+from robustnmf.engines.cuda_descent import MOST_PARTS, kernel_for
+from robustnmf.engines.cuda_graphs import beside, record, settle
 from robustnmf.engines.judging import judging_features, judging_rows
 from robustnmf.engines.rules import CAUCHY, CORRENTROPY, HUBER, ROUNDED, Rule, form_of
 from robustnmf.engines.triton_statistics import Statistics, predict
@@ -35,11 +36,15 @@ PRECISE = 1024
 # Beyond this rank there are too few registers.
 HIGHEST_RANK = 128
 # Rows and columns of the data that a program works on at a time, its warps, and tiles on their way, by padded rank.
-TILES = {16: (64, 64, 4, 3), 32: (64, 64, 4, 3), 64: (64, 32, 4, 3), 128: (64, 32, 4, 2)}
-PRECISE_TILE = (32, 32, 4, 2)
+TILES = {16: (64, 128, 4, 3), 32: (64, 64, 4, 3), 64: (64, 32, 4, 3), 128: (64, 32, 4, 2)}
+PRECISE_TILES = {16: (32, 64, 4, 2), 32: (32, 64, 4, 2), 64: (32, 64, 4, 2), 128: (32, 32, 4, 2)}
+# Share of the memory of a multiprocessor that tiles on their way may take; the rest is for products.
+TILE_SHARE = 0.75
 # Rows and judges that a program works on at a time, and its warps: for more rows than so many, and for fewer, where
 # small tiles keep more multiprocessors busy.
 JUDGING_TILE, SMALL_JUDGING_TILE, FEW_ROWS = (64, 32, 4), (16, 128, 8), 4096
+# Rows that a program moves, once they are judged.
+ADVANCING_ROWS = 16
 # Numbers of a factor that a program can hold for its judges, several times.
 MOST_JUDGED = 2**13
 # Programs that a pass over the data should have at least, to keep all multiprocessors busy.
@@ -161,13 +166,14 @@ def _accumulate(  # type: ignore[no-untyped-def]
 @triton.jit
 def _descend(  # type: ignore[no-untyped-def]
     X, G, descent, curvature, linear, move, gain, total,
-    n_rows, stride, padded, rank, fixed, ridge, sweeps, RANK: tl.constexpr, ROWS: tl.constexpr,
+    n_rows, n_parts, stride, padded, rank, fixed, ridge, sweeps, RANK: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Write the move (n_rows, padded) that coordinate descent on a model of the objective makes from X (n_rows, rank).
 
-    The model has the descent and the curvature of each coordinate, arrays whose rows are `stride` apart, and takes the
-    correlations between coordinates from the Gram matrix G. Also written are how far the objective would fall along the
-    move if it were a plane, `gain`, and the curvature of all coordinates together, `total`, both (n_rows,).
+    The model has the descent and the curvature of each coordinate, sums of `n_parts` arrays whose rows are `stride`
+    apart, and takes the correlations between coordinates from the Gram matrix G, whose scale does not matter. Also
+    written are how far the objective would fall along the move if it were a plane, `gain`, and the curvature of all
+    coordinates together, `total`, both (n_rows,).
     """
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     k = tl.arange(0, RANK)
@@ -175,8 +181,11 @@ def _descend(  # type: ignore[no-untyped-def]
     used = here[:, None] & (k < rank)[None, :]
     x = tl.load(X + rows[:, None].to(tl.int64) * rank + k[None, :], mask=used, other=0.0)
     at = rows[:, None].to(tl.int64) * stride + k[None, :]
-    slope = tl.load(descent + at, mask=used, other=0.0)
-    c = tl.load(curvature + at, mask=used, other=0.0)
+    slope, c = tl.zeros_like(x), tl.zeros_like(x)
+    for part in range(n_parts):
+        offset = tl.cast(part, tl.int64) * n_rows * stride
+        slope += tl.load(descent + offset + at, mask=used, other=0.0)
+        c += tl.load(curvature + offset + at, mask=used, other=0.0)
     slope -= tl.load(linear + k, mask=k < rank, other=0.0)[None, :] + ridge * x
     tl.store(total + rows, tl.sum(c, axis=1), mask=here)
     c = tl.where((k < fixed)[None, :], 0.0, c + ridge)
@@ -200,34 +209,33 @@ def _descend(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _advance(  # type: ignore[no-untyped-def]
-    Y, M, X, X_parts, A_parts, move, gain, total, scale, cut, new, new_parts,
-    n_rows, n_columns, n_judges, row_stride, column_stride, run, skip, rank, ridge,
+def _judge(  # type: ignore[no-untyped-def]
+    Y, M, X_parts, A_parts, move, scale, cut, bends, weights,
+    n_rows, n_columns, n_judges, judges_per_split, row_stride, column_stride, run, skip, rank,
     scale_stride, cut_row_stride, cut_column_stride, reach, constant,
     RANK: tl.constexpr, ROWS: tl.constexpr, JUDGES: tl.constexpr, FORM: tl.constexpr, CAPPED: tl.constexpr,
     WEIGHTED: tl.constexpr, CUTS_COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Write X after its move, shortened where it would raise the objective, and its parts; see `_descend`.
+    """Sum up the curvature along the moves of some rows, `bends`, and that of all coordinates, `weights`, of judges.
 
-    That is judged by some columns of the data: `run` consecutive ones of every `skip`, `n_judges` in all.
+    Judges are some columns of the data: `run` consecutive ones of every `skip`, `n_judges` in all. The sums of each
+    split are written, (splits, n_rows).
     """
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    first = tl.program_id(1) * judges_per_split
+    last = tl.minimum(first + judges_per_split, n_judges)
     k = tl.arange(0, RANK)
     here = rows < n_rows
-    used = here[:, None] & (k < rank)[None, :]
-    at = rows[:, None] * rank + k[None, :]
-    x = tl.load(X + at, mask=used, other=0.0)
     parts = rows[:, None] * RANK + k[None, :]
-    m = tl.load(move + parts, mask=used, other=0.0)
     inverse = 1.0 / tl.load(scale + rows * scale_stride, mask=here, other=1.0)[:, None]
     limit_of_row = tl.load(cut + rows * cut_row_stride, mask=here, other=0.0)[:, None]
     high = tl.load(X_parts + parts, mask=here[:, None], other=0.0)
     low = tl.load(X_parts + n_rows * RANK + parts, mask=here[:, None], other=0.0)
-    rounded = m.to(high.dtype)
+    rounded = tl.load(move + parts, mask=here[:, None] & (k < rank)[None, :], other=0.0).to(high.dtype)
     bend = tl.zeros((ROWS,), dtype=tl.float32)
     c = tl.zeros((ROWS, RANK), dtype=tl.float32)
     wide = rows.to(tl.int64)[:, None] * row_stride
-    for start in range(0, n_judges, JUDGES):
+    for start in range(first, last, JUDGES):
         judges = start + tl.arange(0, JUDGES)
         columns = (judges // run) * skip + judges % run
         there = (judges < n_judges) & (columns < n_columns)
@@ -244,8 +252,30 @@ def _advance(  # type: ignore[no-untyped-def]
         along = tl.dot(rounded, tl.trans(a), input_precision="tf32x3")
         bend += tl.sum(q * along * along, axis=1)
         c = tl.dot(q.to(a.dtype), squares, acc=c, input_precision="tf32x3")  # data for a product comes ahead of time
-    weight = tl.sum(c, axis=1)  # of the judges, who stand for all columns
-    everything = tl.load(total + rows, mask=here, other=0.0)
+    out = tl.program_id(1) * n_rows + rows
+    tl.store(bends + out, bend, mask=here)
+    tl.store(weights + out, tl.sum(c, axis=1), mask=here)
+
+
+@triton.jit
+def _advance(  # type: ignore[no-untyped-def]
+    X, move, gain, total, bends, weights, new, new_parts,
+    n_rows, n_splits, rank, ridge, RANK: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Write X after its move, shortened where it would raise the objective, and its parts; see `_descend`, `_judge`."""
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    k = tl.arange(0, RANK)
+    here = rows < n_rows
+    used = here[:, None] & (k < rank)[None, :]
+    at = rows[:, None] * rank + k[None, :]
+    x = tl.load(X + at, mask=used, other=0.0)
+    parts = rows[:, None] * RANK + k[None, :]
+    m = tl.load(move + parts, mask=used, other=0.0)
+    bend, weight = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS,), tl.float32)
+    for split in range(n_splits):
+        bend += tl.load(bends + split * n_rows + rows, mask=here, other=0.0)
+        weight += tl.load(weights + split * n_rows + rows, mask=here, other=0.0)
+    everything = tl.load(total + rows, mask=here, other=0.0)  # for which the judges stand
     bend = bend * everything / tl.where(weight > 0, weight, 1.0) + ridge * tl.sum(m * m, axis=1)
     fall = tl.load(gain + rows, mask=here, other=0.0)
     shorter = tl.maximum(fall / tl.where(bend > 0, bend, 1.0), 0.0)
@@ -333,7 +363,8 @@ class Kernels:
         """
         data = _Data(Y, M, rule.scale, rule.cut)
         of_A, how = _parts(A, _precision(*A.shape[:1])), judging_features(Y.shape[1])
-        return _half_step([data], X, [of_A], A.T @ A, data, of_A, how, rule, linear, ridge, sweeps)[0]
+        of_X = _parts(X, of_A.dtype)
+        return _half_step([data], X, of_X, [of_A], [(A, None)], data, of_A, how, rule, linear, ridge, sweeps)[0]
 
     def sweep(
         self,
@@ -357,13 +388,13 @@ class Kernels:
         if hidden is not None:
             V = [self._veil(Y, positions) for Y, positions in zip(V, hidden, strict=True)]
         M = [None] * len(V) if M is None else M
-        options = (penalties, fixed, sweeps, gaps)
         if not self._stays((*V, *M)) or not V[0].is_cuda:
-            return _sweep(V, M, W, Ht, rule, *options)
+            return _sweep(V, M, W, Ht, rule, _given(penalties, W), fixed, sweeps, gaps)
         key: tuple[Any, ...] = (*map(id, (*V, *M)), rule.form, rule.constant, rule.reach, len(rule.cut))
         key += (fixed, sweeps, W.shape, *(None if penalty is None else penalty.ridge for penalty in penalties))
         graph = self.graphs.get(key)
         if graph is None:
+            options = (_given(penalties, W), fixed, sweeps, gaps)
             graph = self.graphs[key] = _Graph(V, M, W, Ht, rule, options)
         return graph(W, Ht, rule)
 
@@ -391,8 +422,8 @@ class Kernels:
 
     def propose(self, G: Any, descent: Any, curvature: Any, X0: Any, max_iter: int) -> Any:
         """Return the move of coordinate descent with one Gram matrix, in any precision; twin of ``shared_gram``'s."""
-        sums = (descent.contiguous(), curvature.contiguous())
-        move, *_ = _moves(X0.contiguous(), G, sums, torch.zeros_like(X0[0]), 0.0, max_iter, 0)
+        sums = torch.stack([descent, curvature])[:, None]
+        move, *_ = _moves(X0.contiguous(), G.contiguous(), sums, torch.zeros_like(X0[0]), 0.0, max_iter, 0)
         return move[:, : X0.shape[1]]
 
     def order_statistics(self, A: Any, ranks: Any) -> Any:
@@ -442,6 +473,11 @@ class _Data(NamedTuple):
         return len(self.cut) > 1 and not self.features_in_rows
 
     @property
+    def by_columns(self) -> bool:
+        """Whether it is the columns of Y whose entries lie together in memory."""
+        return bool(self.Y.stride(0) == 1 < self.Y.stride(1))
+
+    @property
     def transposed(self) -> "_Data":
         """The same with the roles of rows and columns exchanged."""
         M = None if self.M is None else self.M.T
@@ -454,8 +490,8 @@ class _Data(NamedTuple):
 
     def described(self, rows: int, columns: int) -> tuple[Any, Any] | None:
         """Return Y and M for the copy engine, in tiles of rows x columns; None if it cannot read them."""
-        block = [columns, rows] if self.features_in_rows else [rows, columns]
-        matrices = [A.T if self.features_in_rows else A for A in (self.Y, self.M) if A is not None]
+        block = [columns, rows] if self.by_columns else [rows, columns]
+        matrices = [A.T if self.by_columns else A for A in (self.Y, self.M) if A is not None]
         if not _has_copy_engine(self.Y) or not all(_is_aligned(A) for A in matrices):
             return None
         found = [TensorDescriptor(A, list(A.shape), list(A.stride()), block) for A in matrices]
@@ -494,8 +530,9 @@ def _padded(rank: int) -> int:
 def _half_step(
     blocks: Sequence[_Data],
     X: Any,
+    of_X: Any,
     of_A: Sequence[Any],
-    gram: Any,
+    A: Sequence[tuple[Any, Any]],
     judged: _Data,
     of_judges: Any,
     judging: tuple[int, int, int],
@@ -509,32 +546,54 @@ def _half_step(
 
     Parameters
     ----------
-    of_A : parts of the other factor, one for each block.
-    gram : (r, r), A' A.
+    of_X, of_A : parts of the factors; of A those for each block.
+    A : the factor itself, for each block, with how far its rows are trusted, see `_write_gram`.
     judged, of_judges : data and parts of the factor for the columns by which a step is judged.
     judging : which of these, (run, skip, count).
     """
     n_rows, rank = X.shape
-    of_X, X = _parts(X, of_judges.dtype), X.contiguous()
-    sums = _sums(blocks, of_X, of_A, rule)
+    X, gram = X.contiguous(), torch.empty((rank, rank), dtype=X.dtype, device=X.device)
+    with beside(X.device, lambda: _write_gram(gram, A)):
+        sums = _sums(blocks, of_X, of_A, rule)
     moves = _moves(X, gram, sums, linear, ridge, sweeps, fixed)
-    new, of_new, (run, skip, count) = torch.empty_like(X), torch.empty_like(of_X), judging
-    row_stride, column_stride, *others = judged.strides
-    rows, judges, warps = JUDGING_TILE if n_rows > FEW_ROWS else SMALL_JUDGING_TILE
-    judges = min(judges, MOST_JUDGED // of_X.shape[2])
+    verdicts = _verdicts(judged, of_X, of_judges, moves[0], judging, rule, rank)
+    new, of_new, rows = torch.empty_like(X), torch.empty_like(of_X), ADVANCING_ROWS
     _advance[(triton.cdiv(n_rows, rows),)](
-        *judged.pointers, X, of_X, of_judges, *moves, judged.scale, judged.cut, new, of_new,
-        n_rows, judged.Y.shape[1], count, row_stride, column_stride, run, skip, rank, ridge, *others,
-        rule.reach, rule.constant, RANK=of_X.shape[2], ROWS=rows, JUDGES=judges, FORM=rule.form,
-        CAPPED=rule.reach < inf, WEIGHTED=judged.M is not None, CUTS_COLUMNS=judged.cuts_columns, num_warps=warps,
+        X, *moves, *verdicts, new, of_new, n_rows, verdicts.shape[1], rank, ridge, RANK=of_X.shape[2], ROWS=rows,
     )  # fmt: skip
     return new, of_new, moves[-1]
 
 
+def _write_gram(gram: Any, factors: Sequence[tuple[Any, Any]]) -> None:
+    """Write the sum of A' D A over factors A, (n, r), with D how far rows are trusted, (n,); None for equally."""
+    gram.zero_()
+    for A, trust in factors:
+        gram.addmm_(A.T, A if trust is None else trust[:, None] * A)
+
+
+def _verdicts(
+    data: _Data, of_X: Any, of_judges: Any, move: Any, judging: tuple[int, int, int], rule: Rule, rank: int
+) -> Any:
+    """Return the curvature of the objective along the moves, and that of all coordinates, (2, splits, n_rows)."""
+    (_, n_rows, padded), (run, skip, count) = of_X.shape, judging
+    rows, judges, warps = JUDGING_TILE if n_rows > FEW_ROWS else SMALL_JUDGING_TILE
+    judges = min(judges, MOST_JUDGED // padded)
+    n_splits, width = _splits(n_rows, count, rows, judges)
+    row_stride, column_stride, *others = data.strides
+    verdicts = torch.empty((2, n_splits, n_rows), dtype=torch.float32, device=of_X.device)
+    _judge[(triton.cdiv(n_rows, rows), n_splits)](
+        *data.pointers, of_X, of_judges, move, data.scale, data.cut, *verdicts,
+        n_rows, data.Y.shape[1], count, width, row_stride, column_stride, run, skip, rank, *others,
+        rule.reach, rule.constant, RANK=padded, ROWS=rows, JUDGES=judges, FORM=rule.form,
+        CAPPED=rule.reach < inf, WEIGHTED=data.M is not None, CUTS_COLUMNS=data.cuts_columns, num_warps=warps,
+    )  # fmt: skip
+    return verdicts
+
+
 def _sums(blocks: Sequence[_Data], of_X: Any, of_A: Sequence[Any], rule: Rule) -> Any:
-    """Return descent and curvature of every row, (2, n_rows, padded r)."""
+    """Return descent and curvature of every row, in parts that are to be added up, (2, parts, n_rows, padded r)."""
     _, n_rows, padded = of_X.shape
-    rows, columns, warps, stages = TILES[padded] if of_X.dtype == torch.bfloat16 else PRECISE_TILE
+    rows, columns, warps, stages = _tile_for(of_X, blocks[0].M is not None)
     plans = [_splits(n_rows, data.Y.shape[1], rows, columns) for data in blocks]
     sums = torch.empty((2, sum(n for n, _ in plans), n_rows, padded), dtype=torch.float32, device=of_X.device)
     done = 0
@@ -549,9 +608,26 @@ def _sums(blocks: Sequence[_Data], of_X: Any, of_A: Sequence[Any], rule: Rule) -
             n_rows, data.Y.shape[1], *data.strides, width, rule.reach, rule.constant,
             RANK=padded, ROWS=rows, COLUMNS=columns, FORM=rule.form, CAPPED=rule.reach < inf,
             WEIGHTED=data.M is not None, GAPS=data.gaps, CUTS_COLUMNS=data.cuts_columns,
-            DESCRIBED=described is not None, TRANSPOSED=data.features_in_rows, num_warps=warps, num_stages=stages,
+            DESCRIBED=described is not None, TRANSPOSED=data.by_columns, num_warps=warps, num_stages=stages,
         )  # fmt: skip
-    return sums[:, 0] if sums.shape[1] == 1 else sums.sum(dim=1)
+    return sums if sums.shape[1] <= MOST_PARTS else sums.sum(dim=1, keepdim=True)
+
+
+def _tile_for(parts: Any, weighted: bool) -> tuple[int, int, int, int]:
+    """Return the tile for a factor's parts: as in the table, or narrower where those on their way would not fit."""
+    rows, columns, warps, stages = (TILES if parts.dtype == torch.bfloat16 else PRECISE_TILES)[parts.shape[2]]
+    per_column = 4 * rows * (1 + weighted) + 3 * parts.shape[2] * parts.element_size()
+    while stages * columns * per_column > TILE_SHARE * _shared_memory(parts.device):
+        columns //= 2
+    return rows, columns, warps, stages
+
+
+@cache
+def _shared_memory(device: torch.device) -> float:
+    """Return the bytes of memory that programs on a multiprocessor can use; any number in the interpreter."""
+    if device.type != "cuda":
+        return inf
+    return float(triton.runtime.driver.active.utils.get_device_properties(device.index)["max_shared_mem"])
 
 
 def _moves(X: Any, gram: Any, sums: Any, linear: Any, ridge: float, sweeps: int, fixed: int) -> tuple[Any, Any, Any]:
@@ -559,9 +635,8 @@ def _moves(X: Any, gram: Any, sums: Any, linear: Any, ridge: float, sweeps: int,
     (n_rows, rank), padded = X.shape, _padded(X.shape[1])
     move = torch.empty((n_rows, padded), dtype=X.dtype, device=X.device)
     gain, total = torch.empty((2, n_rows), dtype=X.dtype, device=X.device)
-    descent, curvature = sums
-    arguments = [X, gram.contiguous(), descent, curvature, linear, move, gain, total]
-    arguments += [n_rows, descent.shape[1], padded, rank, fixed, float(ridge), sweeps]
+    arguments = [X, gram, sums[0], sums[1], linear, move, gain, total]
+    arguments += [n_rows, sums.shape[1], sums.shape[3], padded, rank, fixed, float(ridge), sweeps]
     launch = kernel_for(rank, X.dtype, n_rows) if X.is_cuda else None
     if launch is not None:
         launch(n_rows, arguments)
@@ -591,27 +666,33 @@ def _sweep(
 ) -> tuple[Any, list[Any]]:
     """Improve the codes of all blocks, then the basis."""
     samples = [_Data(Y, m, rule.scale, rule.cut, gaps=gaps) for Y, m in zip(V, M, strict=True)]
-    nothing = (torch.zeros_like(W[0]), 0.0)
-    (linear, ridge), (basis_linear, basis_ridge) = (penalty or nothing for penalty in penalties)
+    (linear, ridge), (basis_linear, basis_ridge) = penalties
     precision = _precision(len(W), sum(len(Y) for Y in V))
-    of_W, gram, how = _parts(W, precision), W.T @ W, judging_features(V[0].shape[1])
+    of_W, how = _parts(W, precision), judging_features(V[0].shape[1])
     improved = [
-        _half_step([data], X, [of_W], gram, data, of_W, how, rule, linear, ridge, sweeps)
+        _half_step([data], X, _parts(X, precision), [of_W], [(W, None)], data, of_W, how, rule, linear, ridge, sweeps)
         for data, X in zip(samples, Ht, strict=True)
     ]
     codes, of_codes, curvature = (list(found) for found in zip(*improved, strict=True))
     if fixed == W.shape[1]:
         return W, codes
-    whole = torch.clamp(torch.trace(gram), min=torch.finfo(W.dtype).tiny)
-    gram = sum(X.T @ ((total / whole)[:, None] * X) for X, total in zip(codes, curvature, strict=True))
     judges = judging_rows([len(Y) for Y in V])
     judged = _Data(_gather(V, judges), None if M[0] is None else _gather(M, judges), rule.scale, rule.cut, gaps=gaps)
     of_judges = torch.cat([parts[:, rows] for parts, rows in zip(of_codes, judges, strict=True)], dim=1)
     everyone = (of_judges.shape[1],) * 3
     features = [data.transposed for data in samples]
+    # Samples are trusted by their mean weight, which is their curvature but for a factor that does not matter.
+    trusted = list(zip(codes, curvature, strict=True))
     known = (basis_linear, basis_ridge, sweeps, fixed)
-    new, *_ = _half_step(features, W, of_codes, gram, judged.transposed, of_judges, everyone, rule, *known)
+    new, *_ = _half_step(features, W, of_W, of_codes, trusted, judged.transposed, of_judges, everyone, rule, *known)
     return new, codes
+
+
+def _given(penalties: tuple[Any, Any], W: Any) -> tuple[Any, Any]:
+    """Return the penalties of both factors, (linear (r,), ridge), zero where there is none."""
+    nothing = (torch.zeros_like(W[0]), 0.0)
+    codes, basis = (penalty or nothing for penalty in penalties)
+    return codes, basis
 
 
 def _gather(blocks: Sequence[Any], rows: Sequence[slice]) -> Any:
@@ -624,21 +705,32 @@ class _Graph:
     """A sweep that is recorded once and launched as a whole."""
 
     def __init__(self, V: Any, M: Any, W: Any, Ht: Any, rule: Rule, options: tuple[Any, ...]) -> None:
-        self.inputs = [a.clone() for a in (W, rule.scale, rule.cut, *Ht)]
-        W, scale, cut, *Ht = self.inputs
+        arrays = [W, *Ht, rule.cut, rule.scale]
+        self.inputs = _joined(arrays)  # one array, so that all are copied at once
+        W, *Ht, cut, scale = _apart(self.inputs, arrays)
         self.kept = (V, M, options)  # the graph reads their memory
 
         def work() -> list[Any]:
-            W, codes = _sweep(V, M, self.inputs[0], Ht, rule._replace(scale=scale, cut=cut), *options)
-            return [W, *codes]
+            new, codes = _sweep(V, M, W, Ht, rule._replace(scale=scale, cut=cut), *options)
+            return [new, *codes]
 
         work()
         self.graph, self.outputs = record(work)
 
     def __call__(self, W: Any, Ht: Any, rule: Rule) -> tuple[Any, list[Any]]:
         """Return basis and codes after the sweep."""
-        torch._foreach_copy_(self.inputs, [W, rule.scale, rule.cut, *Ht])
+        _joined([W, *Ht, rule.cut, rule.scale], out=self.inputs)
         self.graph.replay()
-        new = [torch.empty_like(a) for a in self.outputs]
-        torch._foreach_copy_(new, self.outputs)
-        return new[0], new[1:]
+        W, *Ht = _apart(_joined(self.outputs), self.outputs)
+        return W, Ht
+
+
+def _joined(arrays: Sequence[Any], out: Any = None) -> Any:
+    """Return the numbers of some arrays one after the other."""
+    return torch.cat([a.reshape(-1) for a in arrays], out=out)
+
+
+def _apart(joined: Any, like: Sequence[Any]) -> list[Any]:
+    """Return arrays of the shapes of others, whose numbers are joined."""
+    pieces = torch.split(joined, [a.numel() for a in like])
+    return [piece.view(a.shape) for piece, a in zip(pieces, like, strict=True)]
