@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from threading import Lock
 from typing import Any
 
@@ -25,7 +25,7 @@ def record(work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
     """
     here = torch.cuda.current_stream()
     graph = torch.cuda.CUDAGraph()
-    with stream_of_ones_own(here.device) as aside, _companion_of(aside):
+    with stream_of_ones_own(here.device) as aside, _companion_for(aside):
         aside.wait_stream(here)
         with torch.cuda.stream(aside):
             graph.capture_begin(capture_error_mode="thread_local")
@@ -48,7 +48,8 @@ def beside(device: torch.device, work: Callable[[], None]) -> Iterator[None]:
         yield
         return
     here = torch.cuda.current_stream(device)
-    with _companion_of(here) as aside:
+    companion = _companions.get(here.cuda_stream)
+    with stream_of_ones_own(device) if companion is None else nullcontext(companion) as aside:
         aside.wait_stream(here)
         with torch.cuda.stream(aside):
             work()
@@ -57,16 +58,12 @@ def beside(device: torch.device, work: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def _companion_of(stream: torch.cuda.Stream) -> Iterator[torch.cuda.Stream]:
-    """Lend a stream beside another one; while that is being recorded, so is its companion, and it stays the same."""
-    known = _companions.get(stream.cuda_stream)
-    if known is not None:
-        yield known
-        return
+def _companion_for(stream: torch.cuda.Stream) -> Iterator[None]:
+    """Reserve a stream for what is done beside one that is being recorded: it is recorded too, until all is done."""
     with stream_of_ones_own(stream.device) as companion:
         _companions[stream.cuda_stream] = companion
         try:
-            yield companion
+            yield
         finally:
             del _companions[stream.cuda_stream]
 
