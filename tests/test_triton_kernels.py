@@ -10,7 +10,7 @@ triton = pytest.importorskip("triton")
 from robustnmf import TruncatedCauchyNMF  # noqa: E402
 from robustnmf.arrays import to_host  # noqa: E402
 from robustnmf.encoding import _settle, order_statistics  # noqa: E402
-from robustnmf.engines import NumPyEngine, cuda_graphs, triton_kernels  # noqa: E402
+from robustnmf.engines import NumPyEngine, cuda_graphs, triton_steps, triton_twins  # noqa: E402
 from robustnmf.engines.torch_engine import TorchEngine  # noqa: E402
 from robustnmf.heldout import HeldOut  # noqa: E402
 from robustnmf.losses import (  # noqa: E402
@@ -34,7 +34,7 @@ from robustnmf.weighting import Weighting  # noqa: E402
 
 def triton_engine(block_entries=None):
     engine = TorchEngine("cuda" if ON_GPU else "cpu", block_entries)
-    engine._kernels = triton_kernels.Kernels(engine.device)
+    engine._twins = triton_twins.Twins(engine.device)
     return engine
 
 
@@ -151,20 +151,20 @@ def test_order_statistics_are_those_of_sorting():
 
 def test_tiles_are_narrower_where_memory_is_short(monkeypatch):
     parts = torch.empty((3, 1, 16), dtype=torch.bfloat16)
-    assert triton_kernels._tile_for(parts, False)[1] == triton_kernels.TILES[16][1]
-    monkeypatch.setattr(triton_kernels, "_shared_memory", lambda device: 2**17)
-    columns, with_weights = (triton_kernels._tile_for(parts, weighted)[1] for weighted in (False, True))
+    assert triton_steps._tile_for(parts, False)[1] == triton_steps.TILES[16][1]
+    monkeypatch.setattr(triton_steps, "_shared_memory", lambda device: 2**17)
+    columns, with_weights = (triton_steps._tile_for(parts, weighted)[1] for weighted in (False, True))
     assert (columns, with_weights) == (64, 32)
 
 
 def test_what_kernels_cannot_follow_is_left_to_torch():
-    kernels = triton_engine()._kernels
-    Y = torch.ones((2, 3), device=kernels.device)
-    assert kernels.rule_of(Cauchy(), 1.0, None, Y, 2) is not None
-    assert kernels.rule_of(SampleNorm(), 1.0, None, Y, 2) is None
-    assert kernels.rule_of(Cauchy(), 1.0, torch.ones((2, 1)), Y, 2) is None
-    assert kernels.rule_of(Cauchy(), 1.0, None, Y.double(), 2) is None
-    assert kernels.rule_of(Cauchy(), 1.0, None, Y, triton_kernels.HIGHEST_RANK + 1) is None
+    twins = triton_engine()._twins
+    Y = torch.ones((2, 3), device=twins.device)
+    assert twins.rule_of(Cauchy(), 1.0, None, Y, 2) is not None
+    assert twins.rule_of(SampleNorm(), 1.0, None, Y, 2) is None
+    assert twins.rule_of(Cauchy(), 1.0, torch.ones((2, 1)), Y, 2) is None
+    assert twins.rule_of(Cauchy(), 1.0, None, Y.double(), 2) is None
+    assert twins.rule_of(Cauchy(), 1.0, None, Y, triton_twins.HIGHEST_RANK + 1) is None
 
 
 @pytest.mark.skipif(not ON_GPU, reason="the interpreter knows no products of bfloat16")
@@ -190,9 +190,9 @@ def mean_loss(X, W, H, cut):
 
 def test_a_graph_is_recorded_only_of_data_that_stay():
     """Rules for images make new weights in every iteration; a graph would go on reading the old ones."""
-    kernels = triton_engine()._kernels
-    V, M, other = (torch.ones(2, device=kernels.device) for _ in range(3))
-    assert [kernels._stays(data) for data in ((V, M), (V, M), (V, other), (V, other), (V, None), (V,))] == [
+    twins = triton_engine()._twins
+    V, M, other = (torch.ones(2, device=twins.device) for _ in range(3))
+    assert [twins._stays(data) for data in ((V, M), (V, M), (V, other), (V, other), (V, None), (V,))] == [
         *(False, True, False, True, False, False)
     ]
 

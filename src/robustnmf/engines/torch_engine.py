@@ -1,7 +1,7 @@
 """The engine for Torch tensors: one GPU (CUDA, or Apple's MPS), or the CPU.
 
 The functions of the core run as they are, with Torch as their array library: the portable path. On CUDA the steps that
-read the data have faster twins in Triton (`robustnmf.engines.triton_kernels`), where that is installed.
+read the data have faster twins in Triton (`robustnmf.engines.triton_twins`), where that is installed.
 
 Data that is too large for the memory of the device stays in that of the host and streams: while one block is worked on,
 the next is on its way.
@@ -64,8 +64,8 @@ class TorchEngine:
         self.block_entries = _block_entries(self.device) if block_entries is None else block_entries
         self.memory = memory
         self.rows_at_a_time: int | None = None
-        self._kernels = _kernels_for(self.device) if use_triton else None
-        self.few_rows = 0.5 if self._kernels is None else 0.25  # there, other rows need other graphs
+        self._twins = _twins_for(self.device) if use_triton else None
+        self.few_rows = 0.5 if self._twins is None else 0.25  # there, other rows need other graphs
         self._pinned: list[int] = []
 
     @cached_property
@@ -76,7 +76,7 @@ class TorchEngine:
     @property
     def path(self) -> str:
         """How steps that read the data are computed: "triton" or "torch"."""
-        return "torch" if self._kernels is None else "triton"
+        return "torch" if self._twins is None else "triton"
 
     @contextmanager
     def running(self) -> Iterator["TorchEngine"]:
@@ -212,7 +212,7 @@ class TorchEngine:
 
     def kernel(self, name: str) -> Callable[..., Any] | None:
         """Return the Triton twin of a reference function, on CUDA."""
-        twin: Callable[..., Any] | None = getattr(self._kernels, name, None)
+        twin: Callable[..., Any] | None = getattr(self._twins, name, None)
         return twin
 
     def _weight(self, A: Blocks, M: Blocks | None, limit: Any, over: dict[str, int]) -> Any:
@@ -360,15 +360,15 @@ def _available(device: Any) -> torch.device:
     return found
 
 
-def _kernels_for(device: torch.device) -> Any:
-    """Return the Triton kernels if they run on the device, else None."""
+def _twins_for(device: torch.device) -> Any:
+    """Return what Triton does in place of Torch if it runs on the device, else None."""
     if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0):
         return None
     try:
-        from robustnmf.engines.triton_kernels import Kernels
+        from robustnmf.engines.triton_twins import Twins
     except ImportError:
         return None
-    return Kernels(device)
+    return Twins(device)
 
 
 def _bits(values: Array) -> Array:

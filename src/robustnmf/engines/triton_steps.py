@@ -1,0 +1,336 @@
+"""The steps of a fit on a CUDA GPU: how the kernels of `robustnmf.engines.triton_kernels` are launched.
+
+Both half-steps of `robustnmf.solvers.one_pass` are one function here, called with the roles exchanged: rows are samples
+and X their codes, or rows are features and X the basis. So an iteration reads the data twice, and some of it once more.
+
+Sums over the data are split between programs and added up in a fixed order: the same data give the same bits.
+
+Precision: residuals come from products of factors split into two bfloat16 numbers each, of which three of four products
+are kept, good to 2e-5 of the reconstruction; descent and curvature from weights and residuals rounded to bfloat16,
+which are averages over so many entries that this does not show. Where there are few, all is single precision.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from math import ceil, inf
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from robustnmf.engines.cuda_descent import MOST_PARTS, kernel_for
+from robustnmf.engines.cuda_graphs import beside, record
+from robustnmf.engines.judging import judging_features, judging_rows
+from robustnmf.engines.rules import Rule
+from robustnmf.engines.triton_kernels import accumulate, advance, descend, judge, split
+
+# With no more samples, or features, products are of single-precision numbers: rounding errors would not average out.
+PRECISE = 1024
+# Rows and columns of the data that a program works on at a time, its warps, and tiles on their way, by padded rank.
+TILES = {16: (64, 128, 4, 3), 32: (64, 64, 4, 3), 64: (64, 32, 4, 3), 128: (64, 32, 4, 2)}
+PRECISE_TILES = {16: (32, 64, 4, 2), 32: (32, 64, 4, 2), 64: (32, 64, 4, 2), 128: (32, 32, 4, 2)}
+# Share of the memory of a multiprocessor that tiles on their way may take; the rest is for products.
+TILE_SHARE = 0.75
+# Rows and judges that a program works on at a time, and its warps: for more rows than so many, and for fewer, where
+# small tiles keep more multiprocessors busy.
+JUDGING_TILE, SMALL_JUDGING_TILE, FEW_ROWS = (64, 32, 4), (16, 128, 8), 4096
+# Rows that a program moves, once they are judged.
+ADVANCING_ROWS = 16
+# Numbers of a factor that a program can hold for its judges, several times.
+MOST_JUDGED = 2**13
+# Programs that a pass over the data should have at least, to keep all multiprocessors busy.
+ENOUGH_PROGRAMS = 1056
+# More parts of a sum take longer to add up than they save.
+MOST_SPLITS = 40
+
+
+class Data(NamedTuple):
+    """A block of data with its entries' weights, scale and cut; rows are what is to be improved."""
+
+    Y: Any
+    M: Any
+    scale: Any
+    """(n_rows,) or (1,)."""
+    cut: Any
+    """For each feature, or (1,)."""
+    features_in_rows: bool = False
+    gaps: bool = False
+    """Whether entries of Y may be NaN."""
+
+    @property
+    def strides(self) -> tuple[int, int, int, int, int]:
+        """Steps from row to row and from column to column of Y, from row to row of the scale, and for the cut."""
+        per_feature = int(len(self.cut) > 1)
+        cut = (per_feature, 0) if self.features_in_rows else (0, per_feature)
+        return (*self.Y.stride(), int(len(self.scale) > 1), *cut)
+
+    @property
+    def cuts_columns(self) -> bool:
+        """Whether columns differ in their cut."""
+        return len(self.cut) > 1 and not self.features_in_rows
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether it is the columns of Y whose entries lie together in memory."""
+        return bool(self.Y.stride(0) == 1 < self.Y.stride(1))
+
+    @property
+    def transposed(self) -> "Data":
+        """The same with the roles of rows and columns exchanged."""
+        M = None if self.M is None else self.M.T
+        return self._replace(Y=self.Y.T, M=M, features_in_rows=not self.features_in_rows)
+
+    @property
+    def pointers(self) -> tuple[Any, Any]:
+        """Y and M, or something in its place."""
+        return self.Y, self.Y if self.M is None else self.M
+
+    def described(self, rows: int, columns: int) -> tuple[Any, Any] | None:
+        """Return Y and M for the copy engine, in tiles of rows x columns; None if it cannot read them."""
+        block = [columns, rows] if self.by_columns else [rows, columns]
+        matrices = [A.T if self.by_columns else A for A in (self.Y, self.M) if A is not None]
+        if not _has_copy_engine(self.Y) or not all(_is_aligned(A) for A in matrices):
+            return None
+        found = [TensorDescriptor(A, list(A.shape), list(A.stride()), block) for A in matrices]
+        return found[0], found[-1]
+
+
+def _has_copy_engine(A: Any) -> bool:
+    """Return whether the device has Hopper's copy engine; the interpreter has one too."""
+    return not A.is_cuda or torch.cuda.get_device_capability(A.device) >= (9, 0)
+
+
+def _is_aligned(A: Any) -> bool:
+    """Return whether rows begin at multiples of 16 bytes, as the copy engine wants."""
+    return bool(A.stride(1) == 1 and A.stride(0) * A.element_size() % 16 == 0 and A.data_ptr() % 16 == 0)
+
+
+def precision_of(*sizes: int) -> torch.dtype:
+    """Return the type of the numbers that products over so many samples, or features, are made of."""
+    return torch.float32 if min(sizes) <= PRECISE else torch.bfloat16
+
+
+def split_factor(F: Any, dtype: torch.dtype) -> Any:
+    """Return a factor (n, r) as high and low parts and squares, (3, n, padded r); what is not split has no low part."""
+    n_rows, rank = F.shape
+    padded = _padded(rank)
+    parts = torch.empty((3, n_rows, padded), dtype=dtype, device=F.device)
+    split[(triton.cdiv(n_rows, 64),)](F.contiguous(), parts, n_rows, rank, RANK=padded, ROWS=64)
+    return parts
+
+
+def _padded(rank: int) -> int:
+    """Return the rank that kernels work with."""
+    return max(16, int(triton.next_power_of_2(rank)))
+
+
+def half_step(
+    blocks: Sequence[Data],
+    X: Any,
+    of_X: Any,
+    of_A: Sequence[Any],
+    A: Sequence[tuple[Any, Any]],
+    judged: Data,
+    of_judges: Any,
+    judging: tuple[int, int, int],
+    rule: Rule,
+    linear: Any,
+    ridge: float,
+    sweeps: int,
+    fixed: int = 0,
+) -> tuple[Any, Any, Any]:
+    """Return X improved in Y ~ X A', row by row, its parts, and the curvature of every row; data is in column blocks.
+
+    Parameters
+    ----------
+    of_X, of_A : parts of the factors; of A those for each block.
+    A : the factor itself, for each block, with how far its rows are trusted, see `_write_gram`.
+    judged, of_judges : data and parts of the factor for the columns by which a step is judged.
+    judging : which of these, (run, skip, count).
+    """
+    n_rows, rank = X.shape
+    X, gram = X.contiguous(), torch.empty((rank, rank), dtype=X.dtype, device=X.device)
+    with beside(X.device, lambda: _write_gram(gram, A)):
+        sums = _sums(blocks, of_X, of_A, rule)
+    moves = moves_of(X, gram, sums, linear, ridge, sweeps, fixed)
+    verdicts = _verdicts(judged, of_X, of_judges, moves[0], judging, rule, rank)
+    new, of_new, rows = torch.empty_like(X), torch.empty_like(of_X), ADVANCING_ROWS
+    advance[(triton.cdiv(n_rows, rows),)](
+        X, *moves, *verdicts, new, of_new, n_rows, verdicts.shape[1], rank, ridge, RANK=of_X.shape[2], ROWS=rows,
+    )  # fmt: skip
+    return new, of_new, moves[-1]
+
+
+def _write_gram(gram: Any, factors: Sequence[tuple[Any, Any]]) -> None:
+    """Write the sum of A' D A over factors A, (n, r), with D how far rows are trusted, (n,); None for equally."""
+    gram.zero_()
+    for A, trust in factors:
+        gram.addmm_(A.T, A if trust is None else trust[:, None] * A)
+
+
+def _verdicts(
+    data: Data, of_X: Any, of_judges: Any, move: Any, judging: tuple[int, int, int], rule: Rule, rank: int
+) -> Any:
+    """Return the curvature of the objective along the moves, and that of all coordinates, (2, splits, n_rows)."""
+    (_, n_rows, padded), (run, skip, count) = of_X.shape, judging
+    rows, judges, warps = JUDGING_TILE if n_rows > FEW_ROWS else SMALL_JUDGING_TILE
+    judges = min(judges, MOST_JUDGED // padded)
+    n_splits, width = _splits(n_rows, count, rows, judges)
+    row_stride, column_stride, *others = data.strides
+    verdicts = torch.empty((2, n_splits, n_rows), dtype=torch.float32, device=of_X.device)
+    judge[(triton.cdiv(n_rows, rows), n_splits)](
+        *data.pointers, of_X, of_judges, move, data.scale, data.cut, *verdicts,
+        n_rows, data.Y.shape[1], count, width, row_stride, column_stride, run, skip, rank, *others,
+        rule.reach, rule.constant, RANK=padded, ROWS=rows, JUDGES=judges, FORM=rule.form,
+        CAPPED=rule.reach < inf, WEIGHTED=data.M is not None, CUTS_COLUMNS=data.cuts_columns, num_warps=warps,
+    )  # fmt: skip
+    return verdicts
+
+
+def _sums(blocks: Sequence[Data], of_X: Any, of_A: Sequence[Any], rule: Rule) -> Any:
+    """Return descent and curvature of every row, in parts that are to be added up, (2, parts, n_rows, padded r)."""
+    _, n_rows, padded = of_X.shape
+    rows, columns, warps, stages = _tile_for(of_X, blocks[0].M is not None)
+    plans = [_splits(n_rows, data.Y.shape[1], rows, columns) for data in blocks]
+    sums = torch.empty((2, sum(n for n, _ in plans), n_rows, padded), dtype=torch.float32, device=of_X.device)
+    done = 0
+    for data, parts, (n, width) in zip(blocks, of_A, plans, strict=True):
+        into, described = sums[:, done : done + n], data.described(rows, columns)
+        done += n
+        factor = parts
+        if described is not None:
+            factor = TensorDescriptor(parts, list(parts.shape), list(parts.stride()), [1, columns, padded])
+        accumulate[(triton.cdiv(n_rows, rows), n)](
+            *(described or data.pointers), of_X, factor, data.scale, data.cut, into[0], into[1],
+            n_rows, data.Y.shape[1], *data.strides, width, rule.reach, rule.constant,
+            RANK=padded, ROWS=rows, COLUMNS=columns, FORM=rule.form, CAPPED=rule.reach < inf,
+            WEIGHTED=data.M is not None, GAPS=data.gaps, CUTS_COLUMNS=data.cuts_columns,
+            DESCRIBED=described is not None, TRANSPOSED=data.by_columns, num_warps=warps, num_stages=stages,
+        )  # fmt: skip
+    return sums if sums.shape[1] <= MOST_PARTS else sums.sum(dim=1, keepdim=True)
+
+
+def _tile_for(parts: Any, weighted: bool) -> tuple[int, int, int, int]:
+    """Return the tile for a factor's parts: as in the table, or narrower where those on their way would not fit."""
+    rows, columns, warps, stages = (TILES if parts.dtype == torch.bfloat16 else PRECISE_TILES)[parts.shape[2]]
+    per_column = 4 * rows * (1 + weighted) + 3 * parts.shape[2] * parts.element_size()
+    while stages * columns * per_column > TILE_SHARE * _shared_memory(parts.device):
+        columns //= 2
+    return rows, columns, warps, stages
+
+
+@cache
+def _shared_memory(device: torch.device) -> float:
+    """Return the bytes of memory that programs on a multiprocessor can use; any number in the interpreter."""
+    if device.type != "cuda":
+        return inf
+    return float(triton.runtime.driver.active.utils.get_device_properties(device.index)["max_shared_mem"])
+
+
+def moves_of(X: Any, gram: Any, sums: Any, linear: Any, ridge: float, sweeps: int, fixed: int) -> tuple[Any, Any, Any]:
+    """Return the move of each row by coordinate descent, padded, its gain and the total curvature; see `descend`."""
+    (n_rows, rank), padded = X.shape, _padded(X.shape[1])
+    move = torch.empty((n_rows, padded), dtype=X.dtype, device=X.device)
+    gain, total = torch.empty((2, n_rows), dtype=X.dtype, device=X.device)
+    arguments = [X, gram, sums[0], sums[1], linear, move, gain, total]
+    arguments += [n_rows, sums.shape[1], sums.shape[3], padded, rank, fixed, float(ridge), sweeps]
+    launch = kernel_for(rank, X.dtype, n_rows) if X.is_cuda else None
+    if launch is not None:
+        launch(n_rows, arguments)
+    else:
+        rows = max(1, 512 // padded)
+        descend[(triton.cdiv(n_rows, rows),)](*arguments, RANK=padded, ROWS=rows)
+    return move, gain, total
+
+
+def _splits(n_rows: int, n_columns: int, rows: int, columns: int) -> tuple[int, int]:
+    """Return into how many parts the columns are split, and how many columns each has."""
+    wanted = min(ceil(ENOUGH_PROGRAMS / triton.cdiv(n_rows, rows)), MOST_SPLITS)
+    width = columns * max(1, ceil(n_columns / columns / max(1, wanted)))
+    return triton.cdiv(n_columns, width), width
+
+
+def sweep(
+    V: Sequence[Any],
+    M: Sequence[Any],
+    W: Any,
+    Ht: Sequence[Any],
+    rule: Rule,
+    penalties: tuple[Any, Any],
+    fixed: int,
+    sweeps: int,
+    gaps: bool,
+) -> tuple[Any, list[Any]]:
+    """Improve the codes of all blocks, then the basis."""
+    samples = [Data(Y, m, rule.scale, rule.cut, gaps=gaps) for Y, m in zip(V, M, strict=True)]
+    (linear, ridge), (basis_linear, basis_ridge) = penalties
+    precision = precision_of(len(W), sum(len(Y) for Y in V))
+    of_W, how = split_factor(W, precision), judging_features(V[0].shape[1])
+    improved = [
+        half_step(
+            [data], X, split_factor(X, precision), [of_W], [(W, None)], data, of_W, how, rule, linear, ridge, sweeps
+        )
+        for data, X in zip(samples, Ht, strict=True)
+    ]
+    codes, of_codes, curvature = (list(found) for found in zip(*improved, strict=True))
+    if fixed == W.shape[1]:
+        return W, codes
+    judges = judging_rows([len(Y) for Y in V])
+    judged = Data(_gather(V, judges), None if M[0] is None else _gather(M, judges), rule.scale, rule.cut, gaps=gaps)
+    of_judges = torch.cat([parts[:, rows] for parts, rows in zip(of_codes, judges, strict=True)], dim=1)
+    everyone = (of_judges.shape[1],) * 3
+    features = [data.transposed for data in samples]
+    # Samples are trusted by their mean weight, which is their curvature but for a factor that does not matter.
+    trusted = list(zip(codes, curvature, strict=True))
+    known = (basis_linear, basis_ridge, sweeps, fixed)
+    new, *_ = half_step(features, W, of_W, of_codes, trusted, judged.transposed, of_judges, everyone, rule, *known)
+    return new, codes
+
+
+def given_penalties(penalties: tuple[Any, Any], W: Any) -> tuple[Any, Any]:
+    """Return the penalties of both factors, (linear (r,), ridge), zero where there is none."""
+    nothing = (torch.zeros_like(W[0]), 0.0)
+    codes, basis = (penalty or nothing for penalty in penalties)
+    return codes, basis
+
+
+def _gather(blocks: Sequence[Any], rows: Sequence[slice]) -> Any:
+    """Return some rows of all blocks; of a single block without a copy."""
+    chosen = [block[some] for block, some in zip(blocks, rows, strict=True)]
+    return chosen[0] if len(chosen) == 1 else torch.cat(chosen)
+
+
+class RecordedSweep:
+    """A sweep that is recorded once and launched as a whole."""
+
+    def __init__(self, V: Any, M: Any, W: Any, Ht: Any, rule: Rule, options: tuple[Any, ...]) -> None:
+        arrays = [W, *Ht, rule.cut, rule.scale]
+        self.inputs = _joined(arrays)  # one array, so that all are copied at once
+        W, *Ht, cut, scale = _apart(self.inputs, arrays)
+        self.kept = (V, M, options)  # the graph reads their memory
+
+        def work() -> list[Any]:
+            new, codes = sweep(V, M, W, Ht, rule._replace(scale=scale, cut=cut), *options)
+            return [new, *codes]
+
+        work()
+        self.graph, self.outputs = record(work)
+
+    def __call__(self, W: Any, Ht: Any, rule: Rule) -> tuple[Any, list[Any]]:
+        """Return basis and codes after the sweep."""
+        _joined([W, *Ht, rule.cut, rule.scale], out=self.inputs)
+        self.graph.replay()
+        W, *Ht = _apart(_joined(self.outputs), self.outputs)
+        return W, Ht
+
+
+def _joined(arrays: Sequence[Any], out: Any = None) -> Any:
+    """Return the numbers of some arrays one after the other."""
+    return torch.cat([a.reshape(-1) for a in arrays], out=out)
+
+
+def _apart(joined: Any, like: Sequence[Any]) -> list[Any]:
+    """Return arrays of the shapes of others, whose numbers are joined."""
+    pieces = torch.split(joined, [a.numel() for a in like])
+    return [piece.view(a.shape) for piece, a in zip(pieces, like, strict=True)]

@@ -1,0 +1,154 @@
+"""What Triton does on a CUDA GPU in place of reference functions, found by name through ``TorchEngine.kernel``."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+import torch
+import triton
+
+from robustnmf.arrays import is_uniform
+from robustnmf.engines.cuda_graphs import settle
+from robustnmf.engines.judging import judging_features
+from robustnmf.engines.rules import Rule, form_of
+from robustnmf.engines.triton_kernels import select
+from robustnmf.engines.triton_statistics import Statistics, predict
+from robustnmf.engines.triton_steps import (
+    Data,
+    RecordedSweep,
+    given_penalties,
+    half_step,
+    moves_of,
+    precision_of,
+    split_factor,
+    sweep,
+)
+
+# Beyond this rank there are too few registers.
+HIGHEST_RANK = 128
+# Rows that are longer do not fit in the registers of a program.
+LONGEST_ROW = 2**15
+
+
+@dataclass
+class Twins:
+    """The twins of one engine, and what it keeps between two calls of them."""
+
+    device: torch.device
+    veiled: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    """Data in which hidden entries are NaN, by the identity of their positions."""
+    graphs: dict[Any, "RecordedSweep"] = field(default_factory=dict)
+    last: tuple[Any, ...] = ()
+    """Data and weights of the last sweep."""
+
+    def rule_of(self, loss: Any, scale: Any, cut: Any, Y: Any, rank: int) -> Rule | None:
+        """Return the rule of a weighting for data Y (B, p), or None if kernels cannot follow it.
+
+        They know some losses, single precision, and ranks up to `HIGHEST_RANK`; Y must be on their device.
+        """
+        form, flat = form_of(loss), cut is None or cut.ndim < 2
+        fits = Y.dtype == torch.float32 and Y.device == self.device and rank <= HIGHEST_RANK
+        if form is None or not flat or not fits:
+            return None
+        if isinstance(scale, torch.Tensor):
+            scale = scale.to(Y.dtype).reshape(-1)
+        else:
+            scale = torch.full((1,), float(scale), device=Y.device)
+        if cut is None:
+            cut = torch.full((1,), inf, device=Y.device)
+        elif is_uniform(cut):  # one number in memory, which kernels take for all features
+            cut = cut.reshape(-1)[:1]
+        return Rule(form.form, form.constant, scale, cut, form.reach)
+
+    def improve(self, Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int) -> Any:
+        """Reweight and improve X in Y ~ X A'; twin of ``robustnmf.solvers.one_pass.improve``.
+
+        Parameters
+        ----------
+        Y, M : (B, p), M may be None; X : (B, r); A : (p, r); linear : (r,) and ridge, the penalty.
+        """
+        data = Data(Y, M, rule.scale, rule.cut)
+        of_A, how = split_factor(A, precision_of(*A.shape[:1])), judging_features(Y.shape[1])
+        of_X = split_factor(X, of_A.dtype)
+        return half_step([data], X, of_X, [of_A], [(A, None)], data, of_A, how, rule, linear, ridge, sweeps)[0]
+
+    def sweep(
+        self,
+        V: Sequence[Any],
+        M: Sequence[Any] | None,
+        hidden: Sequence[Any] | None,
+        W: Any,
+        Ht: Sequence[Any],
+        penalties: tuple[Any, Any],
+        fixed: int,
+        rule: Rule,
+        sweeps: int,
+    ) -> tuple[Any, list[Any]]:
+        """Improve the codes of all blocks and the basis; twin of ``robustnmf.solvers.one_pass.sweep``.
+
+        Parameters
+        ----------
+        penalties : (linear (r,), ridge) of the codes, and of the basis; None for none.
+        """
+        gaps = hidden is not None
+        if hidden is not None:
+            V = [self._veil(Y, positions) for Y, positions in zip(V, hidden, strict=True)]
+        M = [None] * len(V) if M is None else M
+        if not self._stays((*V, *M)) or not V[0].is_cuda:
+            return sweep(V, M, W, Ht, rule, given_penalties(penalties, W), fixed, sweeps, gaps)
+        key: tuple[Any, ...] = (*map(id, (*V, *M)), rule.form, rule.constant, rule.reach, len(rule.cut))
+        key += (fixed, sweeps, W.shape, *(None if penalty is None else penalty.ridge for penalty in penalties))
+        graph = self.graphs.get(key)
+        if graph is None:
+            options = (given_penalties(penalties, W), fixed, sweeps, gaps)
+            graph = self.graphs[key] = RecordedSweep(V, M, W, Ht, rule, options)
+        return graph(W, Ht, rule)
+
+    def _stays(self, data: tuple[Any, ...]) -> bool:
+        """Return whether these are the arrays of the last call: a graph reads those that it was recorded with."""
+        same = len(data) == len(self.last) and all(a is b for a, b in zip(data, self.last, strict=True))
+        self.last = data
+        return same
+
+    def settle(self, improve: Any, Y: Any, M: Any, X: Any, *, max_iter: int, tol: float, few: float) -> Any:
+        """Improve rows of X until each is at rest; twin of ``robustnmf.encoding``'s."""
+        return settle(improve, Y, M, X, max_iter=max_iter, tol=tol, few=few)
+
+    def onward(self, new: Any, last: Any, momentum: float) -> Any:
+        """Return a factor moved on by a share of its last move; twin of ``robustnmf.schedules``'s."""
+        return torch.lerp(last, new, 1 + momentum).clamp_(min=0)
+
+    def statistics(self, weights: Any, telling: Any, hidden: bool) -> Statistics:
+        """Return what computes the statistics of held-out residuals; twin of ``robustnmf.heldout``'s."""
+        return Statistics(weights, telling, hidden)
+
+    def predict(self, X: Any, positions: Any, W: Any) -> Any:
+        """Return entries of X W' at positions (k, 2); twin of ``robustnmf.heldout``'s."""
+        return predict(X, positions, W)
+
+    def propose(self, G: Any, descent: Any, curvature: Any, X0: Any, max_iter: int) -> Any:
+        """Return the move of coordinate descent with one Gram matrix, in any precision; twin of ``shared_gram``'s."""
+        sums = torch.stack([descent, curvature])[:, None]
+        move, *_ = moves_of(X0.contiguous(), G.contiguous(), sums, torch.zeros_like(X0[0]), 0.0, max_iter, 0)
+        return move[:, : X0.shape[1]]
+
+    def order_statistics(self, A: Any, ranks: Any) -> Any:
+        """Return the entry of a given rank of each row of non-negative A, (B,); twin of ``encoding``'s."""
+        n_rows, n_columns = A.shape
+        if A.dtype != torch.float32 or n_columns > LONGEST_ROW:
+            return torch.take_along_dim(torch.sort(A, dim=1).values, ranks[:, None], dim=1)[:, 0]
+        values = torch.empty(n_rows, dtype=A.dtype, device=A.device)
+        A = A if A.stride(1) == 1 else A.contiguous()
+        columns = triton.next_power_of_2(n_columns)
+        warps = min(max(columns // 1024, 1), 16)
+        select[(n_rows,)](A, ranks, values, n_columns, A.stride(0), COLUMNS=columns, num_warps=warps)
+        return values
+
+    def _veil(self, Y: Any, positions: Any) -> Any:
+        """Return a copy of Y in which entries at some positions (k, 2) are NaN, and so have no weight."""
+        if id(positions) not in self.veiled:
+            copy = Y.clone()
+            copy[positions[:, 0], positions[:, 1]] = torch.nan
+            self.veiled[id(positions)] = (positions, copy)  # who holds the positions keeps their identity
+        return self.veiled[id(positions)][1]
