@@ -911,6 +911,16 @@ def test_fewer_people_are_the_first_ones(folder):
     assert set(recognition.faces(folder, 3).target) == {0, 1, 2}
 
 
+@pytest.mark.parametrize(("scarves", "sunglasses", "closer"), [(74, 52, False), (52, 74, True)])
+def test_exchanged_headings_of_the_paper_are_looked_for(scarves, sunglasses, closer):
+    measures = dict.fromkeys(recognition.CONDITIONS, 50.0) | {"scarves": scarves, "sunglasses": sunglasses}
+    record = Record(Task("recognition", "100 people, rank 200", 0, "sec", 0), "1", 0.0, measures)
+    check = recognition.section(Results([record], None)).checks[-1]
+    # The paper says 74.67 and 51.67.
+    assert check.holds is closer
+    assert ("apart by 0.5 points" in check.detail) is closer
+
+
 def test_recognition_beside_the_paper_only_if_it_has_the_papers_people():
     def table(setting):
         record = Record(Task("recognition", setting, 0, "sec", 0), "1", 0.0, dict.fromkeys(recognition.CONDITIONS, 5.0))
