@@ -1,6 +1,7 @@
 """Runs tasks on all cores, keeps what is finished, and says how long the rest will take."""
 
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -67,7 +68,8 @@ def _in_parallel(
     tasks: Sequence[Task], experiments: dict[str, Experiment], data: Path | None, n_jobs: int
 ) -> Iterator[Finished]:
     """Yield results as they come, from processes with one thread each, which end with this one."""
-    jobs = (delayed(attempt)(experiments[task.experiment], task, data) for task in tasks)
+    do = attempt if n_jobs == 1 else _attempt_in_worker
+    jobs = (delayed(do)(experiments[task.experiment], task, data) for task in tasks)
     if n_jobs == 1:
         with threadpool_limits(1):  # as in the workers: the last digits depend on the number of threads
             yield from (function(*arguments) for function, arguments, _ in jobs)
@@ -77,6 +79,12 @@ def _in_parallel(
             n_jobs, return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs", inner_max_num_threads=1
         )
         yield from workers(jobs)
+
+
+def _attempt_in_worker(experiment: Experiment, task: Task, data: Path | None) -> Finished:
+    """Run one task in a process that leaves Ctrl-C to the one that it works for, and is ended by it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return attempt(experiment, task, data)
 
 
 def attempt(experiment: Experiment, task: Task, data: Path | None) -> Finished:
