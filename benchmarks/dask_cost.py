@@ -4,7 +4,7 @@
 that the workers keep in memory, by the plain schedule of the default model with a fixed scale: one pass over the data
 in each iteration, and one for the objective. Bytes are counted where they are sent, in every process, heartbeats
 included. The clusters take turns, so that what else the machine does strikes both; what is printed is the median.
-With ``--inside torch`` Torch works inside the workers, on a GPU where they see one.
+With ``--inside torch`` Torch works inside the workers, on a GPU where they see one; ``--block-mib`` sizes the blocks.
 
 ``python benchmarks/dask_cost.py --entry`` prints the nanoseconds of processor time that an entry takes in an iteration.
 ``python benchmarks/dask_cost.py --model NANOSECONDS`` prints what an iteration on 10 TB would cost with 100 and with

@@ -227,9 +227,9 @@ def advance(  # type: ignore[no-untyped-def]
     parts = rows[:, None] * RANK + k[None, :]
     m = tl.load(move + parts, mask=used, other=0.0)
     bend, weight = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS,), tl.float32)
-    for split in range(n_splits):
-        bend += tl.load(bends + split * n_rows + rows, mask=here, other=0.0)
-        weight += tl.load(weights + split * n_rows + rows, mask=here, other=0.0)
+    for part in range(n_splits):
+        bend += tl.load(bends + part * n_rows + rows, mask=here, other=0.0)
+        weight += tl.load(weights + part * n_rows + rows, mask=here, other=0.0)
     everything = tl.load(total + rows, mask=here, other=0.0)  # for which the judges stand
     bend = bend * everything / tl.where(weight > 0, weight, 1.0) + ridge * tl.sum(m * m, axis=1)
     fall = tl.load(gain + rows, mask=here, other=0.0)

@@ -38,7 +38,7 @@ class Twins:
     device: torch.device
     veiled: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     """Data in which hidden entries are NaN, by the identity of their positions."""
-    graphs: dict[Any, "RecordedSweep"] = field(default_factory=dict)
+    graphs: dict[Any, RecordedSweep] = field(default_factory=dict)
     last: tuple[Any, ...] = ()
     """Data and weights of the last sweep."""
 
