@@ -115,10 +115,11 @@ class Browser:
         return json.loads(line)
 
     def open(self, path: Path, *, width: int = 1280, height: int = 900, dark: bool = False) -> "Page":
-        """Open a file in a window of this size, with or without a wish for dark pages."""
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        """Open a file in a window of this size, with or without a wish for dark pages; it remembers no other page."""
+        context = self.call("Target.createBrowserContext")["browserContextId"]
+        target = self.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        page = Page(self, target, session)
+        page = Page(self, context, session)
         for domain in ("Page", "Runtime", "Log"):
             page.call(f"{domain}.enable")
         page.resize(width, height)
@@ -139,10 +140,10 @@ class Browser:
 
 
 class Page:
-    """A tab with a page."""
+    """A tab with a page, and a storage of its own."""
 
-    def __init__(self, browser: Browser, target: str, session: str) -> None:
-        self._browser, self._target, self._session = browser, target, session
+    def __init__(self, browser: Browser, context: str, session: str) -> None:
+        self._browser, self._context, self._session = browser, context, session
 
     def call(self, method: str, **parameters) -> dict:
         """Send a command to this tab."""
@@ -219,5 +220,5 @@ class Page:
         return {"clip": {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}}
 
     def close(self) -> None:
-        """Close the tab."""
-        self._browser.call("Target.closeTarget", targetId=self._target)
+        """Close the tab and forget what its pages kept."""
+        self._browser.call("Target.disposeBrowserContext", browserContextId=self._context)

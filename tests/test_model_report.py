@@ -436,11 +436,8 @@ def show(chromium, path):
     pages = []
 
     def show(**options):
-        tab = chromium.open(path, **options)
-        tab.evaluate("localStorage.clear()")  # the choice of colours of the test before
-        pages.append(tab)
-        tab.navigate(path)
-        return tab
+        pages.append(chromium.open(path, **options))
+        return pages[-1]
 
     yield show
     for tab in pages:
