@@ -10,6 +10,9 @@ import triton.language as tl
 
 from robustnmf.engines.rules import CAUCHY, CORRENTROPY, HUBER, ROUNDED
 
+# An option of all launches: a product is added in one instruction. Which of the two is the default depends on Triton.
+FUSED = {"enable_fp_fusion": True}
+
 _CAUCHY, _HUBER, _ROUNDED, _CORRENTROPY = map(tl.constexpr, (CAUCHY, HUBER, ROUNDED, CORRENTROPY))
 
 

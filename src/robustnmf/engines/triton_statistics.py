@@ -12,6 +12,7 @@ import triton.language as tl
 
 from robustnmf.engines.cuda_graphs import record
 from robustnmf.engines.peaks import BINS, MAX_STEPS, REACH, ROUNDING, ROUNDS, SMALLEST_SHARE, TOLERANCE, WIDEST
+from robustnmf.engines.triton_kernels import FUSED
 
 # Weights are counted in such parts of the largest possible one, 1: sums of integers do not depend on their order.
 TICK = 2.0**-30
@@ -169,7 +170,7 @@ def predict(X: Any, positions: Any, W: Any) -> Any:
     rows = max(1, 2048 // padded)
     _products[(triton.cdiv(max(len(positions), 1), rows),)](
         X.contiguous(), W.contiguous(), positions.contiguous(), results, len(positions), X.shape[1],
-        RANK=padded, ROWS=rows,
+        RANK=padded, ROWS=rows, **FUSED,
     )  # fmt: skip
     return results
 
@@ -219,5 +220,5 @@ class Statistics:
         values, order = torch.sort(self.magnitudes)
         torch.cumsum(self.ticks[:, order], dim=1, out=self.cumulated[:, 1:])
         n = len(values)
-        _fit[(1,)](values, *self.cumulated, self.results, n, n.bit_length(), HIDDEN=self.hidden, num_warps=1)
+        _fit[(1,)](values, *self.cumulated, self.results, n, n.bit_length(), HIDDEN=self.hidden, num_warps=1, **FUSED)
         self.made = True

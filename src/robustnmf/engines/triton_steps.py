@@ -23,7 +23,7 @@ from robustnmf.engines.cuda_descent import MOST_PARTS, kernel_for
 from robustnmf.engines.cuda_graphs import beside, record
 from robustnmf.engines.judging import judging_features, judging_rows
 from robustnmf.engines.rules import Rule
-from robustnmf.engines.triton_kernels import accumulate, advance, descend, judge, split
+from robustnmf.engines.triton_kernels import FUSED, accumulate, advance, descend, judge, split
 
 # With no more samples, or features, products are of single-precision numbers: rounding errors would not average out.
 PRECISE = 1024
@@ -116,7 +116,7 @@ def split_factor(F: Any, dtype: torch.dtype) -> Any:
     n_rows, rank = F.shape
     padded = _padded(rank)
     parts = torch.empty((3, n_rows, padded), dtype=dtype, device=F.device)
-    split[(triton.cdiv(n_rows, 64),)](F.contiguous(), parts, n_rows, rank, RANK=padded, ROWS=64)
+    split[(triton.cdiv(n_rows, 64),)](F.contiguous(), parts, n_rows, rank, RANK=padded, ROWS=64, **FUSED)
     return parts
 
 
@@ -158,6 +158,7 @@ def half_step(
     new, of_new, rows = torch.empty_like(X), torch.empty_like(of_X), ADVANCING_ROWS
     advance[(triton.cdiv(n_rows, rows),)](
         X, *moves, *verdicts, new, of_new, n_rows, verdicts.shape[1], rank, ridge, RANK=of_X.shape[2], ROWS=rows,
+        **FUSED,
     )  # fmt: skip
     return new, of_new, moves[-1]
 
@@ -183,7 +184,7 @@ def _verdicts(
         *data.pointers, of_X, of_judges, move, data.scale, data.cut, *verdicts,
         n_rows, data.Y.shape[1], count, width, row_stride, column_stride, run, skip, rank, *others,
         rule.reach, rule.constant, RANK=padded, ROWS=rows, JUDGES=judges, FORM=rule.form,
-        CAPPED=rule.reach < inf, WEIGHTED=data.M is not None, CUTS_COLUMNS=data.cuts_columns, num_warps=warps,
+        CAPPED=rule.reach < inf, WEIGHTED=data.M is not None, CUTS_COLUMNS=data.cuts_columns, num_warps=warps, **FUSED,
     )  # fmt: skip
     return verdicts
 
@@ -206,7 +207,7 @@ def _sums(blocks: Sequence[Data], of_X: Any, of_A: Sequence[Any], rule: Rule) ->
             n_rows, data.Y.shape[1], *data.strides, width, rule.reach, rule.constant,
             RANK=padded, ROWS=rows, COLUMNS=columns, FORM=rule.form, CAPPED=rule.reach < inf,
             WEIGHTED=data.M is not None, GAPS=data.gaps, CUTS_COLUMNS=data.cuts_columns,
-            DESCRIBED=described is not None, TRANSPOSED=data.by_columns, num_warps=warps, num_stages=stages,
+            DESCRIBED=described is not None, TRANSPOSED=data.by_columns, num_warps=warps, num_stages=stages, **FUSED,
         )  # fmt: skip
     return sums if sums.shape[1] <= MOST_PARTS else sums.sum(dim=1, keepdim=True)
 
@@ -240,7 +241,7 @@ def moves_of(X: Any, gram: Any, sums: Any, linear: Any, ridge: float, sweeps: in
         launch(n_rows, arguments)
     else:
         rows = max(1, 512 // padded)
-        descend[(triton.cdiv(n_rows, rows),)](*arguments, RANK=padded, ROWS=rows)
+        descend[(triton.cdiv(n_rows, rows),)](*arguments, RANK=padded, ROWS=rows, **FUSED)
     return move, gain, total
 
 

@@ -12,7 +12,7 @@ from robustnmf.arrays import is_uniform
 from robustnmf.engines.cuda_graphs import settle
 from robustnmf.engines.judging import judging_features
 from robustnmf.engines.rules import Rule, form_of
-from robustnmf.engines.triton_kernels import select
+from robustnmf.engines.triton_kernels import FUSED, select
 from robustnmf.engines.triton_statistics import Statistics, predict
 from robustnmf.engines.triton_steps import (
     Data,
@@ -142,7 +142,7 @@ class Twins:
         A = A if A.stride(1) == 1 else A.contiguous()
         columns = triton.next_power_of_2(n_columns)
         warps = min(max(columns // 1024, 1), 16)
-        select[(n_rows,)](A, ranks, values, n_columns, A.stride(0), COLUMNS=columns, num_warps=warps)
+        select[(n_rows,)](A, ranks, values, n_columns, A.stride(0), COLUMNS=columns, num_warps=warps, **FUSED)
         return values
 
     def _veil(self, Y: Any, positions: Any) -> Any:
