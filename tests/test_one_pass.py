@@ -5,7 +5,8 @@ import pytest
 
 from robustnmf.engines import NumPyEngine
 from robustnmf.engines.judging import MOST_JUDGES, judging_rows
-from robustnmf.engines.kernels import histogram, rule_of
+from robustnmf.engines.numba_kernels import histogram
+from robustnmf.engines.numba_pass import rule_of
 from robustnmf.halfquadratic import Method, half_step, sweep
 from robustnmf.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface, SampleNorm, Squared, Truncated
 from robustnmf.outliers import NoRejection

@@ -99,13 +99,13 @@ def _sampled(A: Array, M: Array | None, first: Array, *, every: int, xp: Namespa
 
 def _maximise(magnitudes: Vector, weights: Vector, reach: float, width: float, *, fixed: bool) -> Mixture:
     """Return the mixture on [0, reach] of highest likelihood; the width may be fixed."""
-    from robustnmf.engines import kernels  # imported late: Numba costs a third of a second
+    from robustnmf.engines import numba_kernels  # imported late: Numba costs a third of a second
 
-    counts = kernels.histogram(magnitudes, weights, reach, BINS)
+    counts = numba_kernels.histogram(magnitudes, weights, reach, BINS)
     inside = counts.sum()
     if inside == 0:
         return Mixture(width, SMALLEST_SHARE)
-    width, share = kernels.peak_and_plain(counts, reach, width, fixed, WIDEST * reach, TOLERANCE, MAX_STEPS)
+    width, share = numba_kernels.peak_and_plain(counts, reach, width, fixed, WIDEST * reach, TOLERANCE, MAX_STEPS)
     within = inside / weights.sum()
     clean = min(share * within / -np.expm1(-reach / width), 1.0)
     return Mixture(width, max(float(clean), SMALLEST_SHARE), float((1 - share) * within / reach))

@@ -176,9 +176,10 @@ class NumPyEngine:
 
     def kernel(self, name: str) -> Callable[..., Any] | None:
         """Return the Numba twin of a reference function."""
-        from robustnmf.engines import kernels  # imported late: Numba costs a third of a second
+        from robustnmf.engines import numba_kernels, numba_pass  # imported late: Numba costs a third of a second
 
-        twin: Callable[..., Any] | None = getattr(kernels, name, None)
+        twins = {**vars(numba_kernels), **vars(numba_pass)}
+        twin: Callable[..., Any] | None = twins.get(name)
         return twin
 
     def _each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:

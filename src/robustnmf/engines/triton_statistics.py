@@ -77,7 +77,7 @@ def _weighted_sum(values, weights, n):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _peak_and_plain(counts, reach, width, FIXED: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return width and share of the peak in a histogram; see ``robustnmf.engines.kernels.peak_and_plain``."""
+    """Return width and share of the peak in a histogram; see ``robustnmf.engines.numba_kernels.peak_and_plain``."""
     centres = (tl.arange(0, _LANES) + 0.5) * (reach / _BINS)
     inside = tl.sum(counts, axis=0)
     widest = _WIDEST * reach
