@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from robustnmf.engines import NumPyEngine
-from robustnmf.engines.judging import MOST_JUDGES, judging_rows
+from robustnmf.engines.judging import MOST_JUDGES, judging_features, judging_rows
 from robustnmf.engines.numba_kernels import histogram
 from robustnmf.engines.numba_pass import rule_of
 from robustnmf.halfquadratic import Method, half_step, sweep
@@ -203,6 +203,16 @@ def test_judges_are_evenly_spread_and_few():
         assert judges.size <= MOST_JUDGES
         assert judges.size > min(n, MOST_JUDGES) // 2
         assert len(set(np.diff(judges))) <= 1
+
+
+@pytest.mark.parametrize("p", [1, 1024, 1025, 1260, 1535, 1536, 2000, 4096, 16384, 100_003])
+def test_judging_features_are_spread_over_all(p):
+    run, skip, count = judging_features(p)
+    judges = np.arange(count) // run * skip + np.arange(count) % run
+    assert count == p <= 1024 or 256 <= count <= 512
+    assert np.all(np.diff(judges) > 0)
+    assert judges[0] == 0
+    assert p - skip <= judges[-1] < p
 
 
 def test_histogram_is_that_of_numpy():
