@@ -294,7 +294,7 @@ def main() -> None:
     parser.add_argument(
         "--minutes", type=float, default=inf, help="begin no mutant later than this; their order is mixed"
     )
-    parser.add_argument("--anew", action="store_true", help="try those again that were killed before")
+    parser.add_argument("--anew", action="store_true", help="try those again that were killed before, or are explained")
     parser.add_argument("--list", action="store_true", help="print the mutants and run nothing")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -319,9 +319,10 @@ def main() -> None:
     survived: dict[str, bool] = {}
     if VERDICTS.exists() and not options.anew:
         survived = json.loads(VERDICTS.read_text())
-    left = [mutant for mutant in found if survived.get(mutant.key, True)]
+    gaps = {mutant.key for mutant in found if survived.get(mutant.key) and mutant.name not in EXPLAINED}
+    left = [mutant for mutant in found if mutant.key in gaps or mutant.key not in survived]
     Random(0).shuffle(left)
-    left.sort(key=lambda mutant: mutant.key not in survived)  # first those that survived before: is the gap closed?
+    left.sort(key=lambda mutant: mutant.key not in gaps)  # first those that survived before: is the gap closed?
     for n_tried, (mutant, verdict) in enumerate(try_all(left, not options.quick, options.jobs, options.minutes), 1):
         survived[mutant.key] = verdict
         VERDICTS.write_text(json.dumps(survived, indent=0, sort_keys=True) + "\n")
