@@ -529,6 +529,15 @@ def test_the_outlook_is_the_mean_time_of_each_kind_on_all_cores():
     assert str(outlook) == "about 2 min 22 s"
 
 
+def test_the_outlook_takes_unknown_methods_to_be_like_others_of_their_experiment():
+    quick, slow = (Task(name, "", 0, "nenmf", 0) for name in ("quick", "slow"))
+    unknown = Task("else", "", 0, "nenmf", 0)
+    outlook = Outlook([quick, slow, *[replace(quick, method="cim")] * 5, unknown], 1)
+    outlook.note(Finished(quick, None, None, 1.0))
+    outlook.note(Finished(slow, None, None, 1001.0))
+    assert outlook.seconds == 5 * 1.0 + 501.0
+
+
 def test_the_outlook_is_told_in_hours_if_it_takes_hours():
     outlook = Outlook([TASK] * 3, 1)
     outlook.note(Finished(TASK, None, None, 3690.0))

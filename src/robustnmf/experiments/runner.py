@@ -8,6 +8,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 from time import perf_counter
 from typing import NamedTuple
 
@@ -120,12 +121,22 @@ class Outlook:
 
     @property
     def seconds(self) -> float:
-        """Seconds that are left, NaN before anything is known; kinds not run yet count as the mean of the others."""
+        """Seconds that are left, NaN before anything is known.
+
+        A kind not run yet is taken to be like the others of its experiment, or of all if nothing of that ran.
+        """
         if not self.spent:
             return float("nan")
-        means = {kind: sum(times) / len(times) for kind, times in self.spent.items()}
-        typical = sum(means.values()) / len(means)
-        return sum(count * means.get(kind, typical) for kind, count in self.waiting.items()) / self.n_jobs
+        means = {kind: fmean(times) for kind, times in self.spent.items()}
+        alike: dict[str, list[float]] = defaultdict(list)
+        for (experiment, _), mean in means.items():
+            alike[experiment].append(mean)
+        typical = {experiment: fmean(some) for experiment, some in alike.items()}
+        whatever = fmean(typical.values())
+        expected = [
+            count * means.get(kind, typical.get(kind[0], whatever)) for kind, count in self.waiting.items() if count
+        ]
+        return sum(expected) / self.n_jobs
 
     def __str__(self) -> str:
         minutes, seconds = divmod(round(self.seconds), 60)
