@@ -148,6 +148,7 @@ def test_nagy_makes_the_passes_it_is_allowed():
     assert Nagy(max_iter=1)([A], None, 5.0, engine) == pytest.approx(update(5.0), rel=1e-14)
     assert Nagy(max_iter=2)([A], None, None, engine) == pytest.approx(update(update(2.0)), rel=1e-14)
     assert Nagy(max_iter=0)([A], None, None, engine) == 2.0
+    assert Nagy(max_iter=0)([0.1 * A], None, None, engine) == pytest.approx(0.2)
     assert (Nagy().tol, Nagy().max_iter) == (1e-10, 100)
 
 
@@ -208,6 +209,8 @@ def test_three_sigma_by_hand():
     np.testing.assert_allclose(by_feature, [1.0, 0.5, 3.0])  # of two, the lower is the half
     unseen = ThreeSigma(axis="feature")([A], [np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]])], 1.0, engine)
     assert np.isfinite(unseen).all()
+    # Weights count relative to each other, however small.
+    np.testing.assert_allclose(ThreeSigma(axis="feature")([A], [np.full_like(A, 0.1)], 1.0, engine), by_feature)
 
 
 def test_median_rules_by_hand():
