@@ -235,6 +235,10 @@ def test_judges_of_a_step_are_those_features_that_were_chosen():
     curvature = np.tile((A * A).sum(axis=0), (4, 1))
     np.testing.assert_allclose(_bend(A, None, move, curvature, np), ((move @ A.T) ** 2).sum(axis=1), rtol=1e-10)
     assert judges.max() < 3000
+    A[:16], A[skip - 1] = 0, 7.0  # a feature that was not chosen counts in the curvature alone
+    bend, seen = ((move @ A[judges].T) ** 2).sum(axis=1), (A[judges] ** 2).sum()
+    curvature = np.tile((A * A).sum(axis=0), (4, 1))
+    np.testing.assert_allclose(_bend(A, None, move, curvature, np), bend * curvature[0].sum() / seen, rtol=1e-10)
 
 
 @pytest.mark.parametrize("solver", [HALS(max_iter=50, tol=1e-2), Nesterov(), SharedGram(3)], **by_name)
