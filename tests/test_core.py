@@ -39,6 +39,7 @@ from robustnmf.solvers import (
     WeightedMedian,
     one_pass,
 )
+from robustnmf.solvers.nesterov import _better
 from robustnmf.solvers.shared_gram import advance, propose
 from robustnmf.solvers.sparse_error import sparse_error
 from robustnmf.weighting import Weighting
@@ -510,17 +511,25 @@ def test_moves_that_would_raise_the_objective_are_shortened(slope, bend, length)
     np.testing.assert_array_equal(advance(X0, -6 * move, -6 * move, np.array([0.0]), xp), [[0.0, 5.0]])
 
 
+def test_a_solution_that_is_worse_than_the_start_is_not_taken():
+    """The objective is 1/2 x^2 - x: at 1 it is -0.5, at 1.5 and at 0.5 it is -0.375."""
+    G, rhs, one = np.ones((1, 1, 1)), np.ones((4, 1)), np.ones((4, 1))
+    X = np.array([[1.5], [0.5], [1.0], [1.2]])
+    np.testing.assert_array_equal(_better(G, rhs, X, one, xp), one)
+    np.testing.assert_array_equal(_better(G, rhs, X, 2 * one, xp), X)
+
+
 @pytest.mark.parametrize("penalised", [False, True])
 @pytest.mark.parametrize("fixed", [0, 1, 3])
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("level", [1.0, 0.1])
-def test_one_pass_over_the_data_by_hand(level, weighted, fixed, penalised, monkeypatch):
+@pytest.mark.parametrize(("level", "seed"), [(1.0, 3), (0.1, 3), (1.0, 52), (3.0, 9), (3.0, 13)])
+def test_one_pass_over_the_data_by_hand(level, seed, weighted, fixed, penalised, monkeypatch):
     """Codes by one step each, then the basis by a step from the sums over samples, judged by some of them."""
     monkeypatch.setattr(judging, "MOST_JUDGES", 4)
     monkeypatch.setattr(numpy_engine, "ROWS", 3)
-    rng = np.random.default_rng(3)
+    rng = np.random.default_rng(seed)
     V, W, Ht = level * (rng.random((9, 7)) + 0.2), rng.random((7, 3)), level * rng.random((9, 3))
-    M = rng.random((9, 7)) if weighted else None
+    M = rng.random((9, 7)) ** 8 if weighted else None  # so unlike that some steps have to be shortened
     hidden = np.array([[0, 1], [4, 6], [8, 0]])
     penalties = Penalties(0.1, ElasticNet(0.05, 0.2), ElasticNet(0.03, 0.4)) if penalised else Penalties()
     weighting, solver = Weighting(Cauchy(), 0.7, np.full(7, 1.5)), SharedGram(max_iter=2)

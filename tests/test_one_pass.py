@@ -12,7 +12,7 @@ from robustnmf.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface,
 from robustnmf.outliers import NoRejection
 from robustnmf.penalties import Penalties
 from robustnmf.scales import FixedScale
-from robustnmf.solvers import SharedGram
+from robustnmf.solvers import SharedGram, one_pass
 from robustnmf.solvers.shared_gram import advance, propose
 from robustnmf.weighting import Weighting
 
@@ -220,3 +220,13 @@ def test_histogram_is_that_of_numpy():
     values, weights = rng.exponential(size=1000), rng.random(1000)
     expected, _ = np.histogram(values, 40, (0.0, 2.0), weights=weights)
     np.testing.assert_allclose(histogram(values, weights, 2.0, 40), expected)
+
+
+@pytest.mark.parametrize("engine", [NumPyEngine(), ReferenceEngine()], ids=["kernels", "reference"])
+def test_a_single_feature(engine):
+    X = np.array([[1.0], [2.0], [4.0]])
+    shared = {"solver": SharedGram(), "penalties": Penalties(), "fixed": 0, "engine": engine}
+    W, [Ht] = one_pass.sweep(
+        [X], None, None, np.array([[2.0]]), [np.ones((3, 1))], weighting=Weighting(Squared(), 1.0), **shared
+    )
+    np.testing.assert_allclose(Ht @ W.T, X, rtol=1e-12)

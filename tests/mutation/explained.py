@@ -117,4 +117,39 @@ EXPLAINED: dict[str, str] = {
     "if kernel is not None and rule is not None and penalties.product:": NO_KERNEL,
     "solvers/one_pass: if kernel is not None and rule is not None and (not penalties.product): -> "
     "if kernel is not None and rule is None and (not penalties.product):": NO_KERNEL,
+    # --- More of each kind
+    "solvers/shared_gram: return xp.where(new > 0, new, 0) -> return xp.where(new >= 0, new, 0)": SAME_THERE,
+    "solvers/shared_gram: length = xp.where((bend > 0) & (length < 0.5), xp.where(length > 0, length, 0), 1) -> "
+    "length = xp.where((bend > 0) & (length < 0.5), xp.where(length >= 0, length, 0), 1)": SAME_THERE,
+    "solvers/nesterov: return xp.where(X > 0, X, 0) -> return xp.where(X >= 0, X, 0)": SAME_THERE,
+    "solvers/absolute: new = xp.where(weighted, xp.where(new > 0, new, 0), X[:, k]) -> "
+    "new = xp.where(weighted, xp.where(new >= 0, new, 0), X[:, k])": SAME_THERE,
+    "solvers/nesterov: done = _projected_norm(gradient, h, xp) <= target -> "
+    "done = _projected_norm(gradient, h, xp) < target": TIE,
+    "solvers/absolute: middle = xp.argmax(xp.astype(cumulated >= 0.5 * total, xp.int8), axis=1)[:, None] -> "
+    "middle = xp.argmax(xp.astype(cumulated > 0.5 * total, xp.int8), axis=1)[:, None]": TIE
+    + " Then both medians, and all between, have the same loss.",
+    "solvers/nesterov: step = xp.where(usable, 1 / xp.where(usable, L, 1), 0) -> "
+    "step = xp.where(usable, 1 / xp.where(usable, L, 2), 0)": NOT_USED,
+    "solvers/shared_gram: length = slope / xp.where(bend > 0, bend, 1) -> "
+    "length = slope / xp.where(bend > 0, bend, 2)": NOT_USED,
+    "solvers/multiplicative: X = xp.where(positive, X * problem.correlation / xp.where(positive, denominator, 1), X) "
+    "-> X = xp.where(positive, X * problem.correlation / xp.where(positive, denominator, 2), X)": NOT_USED,
+    "outliers: count = xp.where(count > 0, count, 1) -> count = xp.where(count > 0, count, 2)": ZERO,
+    "solvers/one_pass: return Q @ squares / xp.where(total > 0, total, 1) -> "
+    "return Q @ squares / xp.where(total > 0, total, 2)": ZERO,
+    "solvers/one_pass: return Q @ squares / xp.where(total > 0, total, 1) -> "
+    "return Q @ squares * xp.where(total > 0, total, 1)": "A factor that all samples share: only proportions of the "
+    "Gram matrix that it leads to count.",
+    "solvers/problem: _TEMPORARY_ENTRIES = 2 ** 23 -> _TEMPORARY_ENTRIES = 2 ** 24": SAME_RESULT,
+    "solvers/problem: _TEMPORARY_ENTRIES = 2 ** 23 -> _TEMPORARY_ENTRIES = 3 ** 23": SAME_RESULT,
+    "solvers/nesterov: rows = xp.nonzero((step > 0) & (target > 0))[0] -> "
+    "rows = xp.nonzero((step >= 0) & (target > 0))[0]": SAME_RESULT + " Steps of length zero go nowhere.",
+    "solvers/armijo: open_rows = alpha > 0 -> open_rows = alpha >= 0": SAME_RESULT
+    + " Steps of length zero go nowhere.",
+    "weighting: return Q if Q.shape == R.shape else Q * xp.ones_like(R) -> "
+    "return Q if Q.shape == R.shape else Q / xp.ones_like(R)": SAME_RESULT + " One way to multiply by 1, or another.",
+    "solvers/one_pass: judges = [engine.place(np.arange(n)[rows]) for n, rows in zip(lengths, judging_rows(lengths), "
+    "strict=True)] -> judges = [engine.place(np.arange(n)[rows]) for n, rows in zip(lengths, judging_rows(lengths), "
+    "strict=False)]": "There are as many as blocks.",
 }
