@@ -230,3 +230,12 @@ def test_a_single_feature(engine):
         [X], None, None, np.array([[2.0]]), [np.ones((3, 1))], weighting=Weighting(Squared(), 1.0), **shared
     )
     np.testing.assert_allclose(Ht @ W.T, X, rtol=1e-12)
+
+
+@pytest.mark.parametrize("engine", [NumPyEngine(), ReferenceEngine()], ids=["kernels", "reference"])
+def test_a_basis_of_zeros_stays(engine):
+    X, W, Ht = np.arange(12.0).reshape(4, 3), np.zeros((3, 2)), np.ones((4, 2))
+    shared = {"solver": SharedGram(), "penalties": Penalties(), "fixed": 0, "engine": engine}
+    new, [codes] = one_pass.sweep([X], None, None, W, [Ht], weighting=Weighting(Cauchy(), 1.0), **shared)
+    np.testing.assert_array_equal(new, W)
+    np.testing.assert_array_equal(codes, Ht)

@@ -240,6 +240,8 @@ def test_judges_of_a_step_are_those_features_that_were_chosen():
     curvature = np.tile((A * A).sum(axis=0), (4, 1))
     np.testing.assert_allclose(_bend(A, None, move, curvature, np), bend * curvature[0].sum() / seen, rtol=1e-10)
     assert _bend(A[:, :1], None, move[:, :1], curvature[:, :1], np).shape == (4,)
+    A[judges] = 0  # judges that see nothing
+    np.testing.assert_array_equal(_bend(A, np.ones((4, 3000)), move, curvature, np), 0.0)
 
 
 @pytest.mark.parametrize("solver", [HALS(max_iter=50, tol=1e-2), Nesterov(), SharedGram(3)], **by_name)

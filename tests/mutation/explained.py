@@ -152,4 +152,21 @@ EXPLAINED: dict[str, str] = {
     "solvers/one_pass: judges = [engine.place(np.arange(n)[rows]) for n, rows in zip(lengths, judging_rows(lengths), "
     "strict=True)] -> judges = [engine.place(np.arange(n)[rows]) for n, rows in zip(lengths, judging_rows(lengths), "
     "strict=False)]": "There are as many as blocks.",
+    "solvers/armijo: direction = xp.where((X > 0) | (gradient < 0), gradient, 0) -> "
+    "direction = xp.where((X > 0) | (gradient <= 0), gradient, 0)": SAME_THERE,
+    "solvers/absolute: h = xp.where(h > 0, h, 0) -> h = xp.where(h >= 0, h, 0)": SAME_THERE,
+    "solvers/nesterov: lower = xp.sum(mean_gradient * change, axis=1) <= 0 -> "
+    "lower = xp.sum(mean_gradient * change, axis=1) < 0": TIE + " Then one is as good as the other.",
+    "solvers/shared_gram: steepness = xp.where(diagonal > 0, diagonal, 1) -> "
+    "steepness = xp.where(diagonal >= 0, diagonal, 1)": NOT_USED,
+    "solvers/shared_gram: descent = xp.where(unseen, 0, descent / s) -> "
+    "descent = xp.where(unseen, 1, descent / s)": NOT_USED,
+    "solvers/problem: _TEMPORARY_ENTRIES = 2 ** 23 -> _TEMPORARY_ENTRIES = 2 * 23": SAME_RESULT,
+    "solvers/nesterov: rows = xp.nonzero((step > 0) & (target > 0))[0] -> "
+    "rows = xp.nonzero((step > 0) | (target > 0))[0]": SAME_RESULT + " What is solved stays; steps of length zero go "
+    "nowhere.",
+    "solvers/one_pass: return Q @ squares / xp.where(total > 0, total, 1) -> "
+    "return Q @ squares / xp.where(total > 1, total, 1)": "A factor that all samples share: only proportions of the "
+    "Gram matrix that it leads to count.",
+    "solvers/hals: break -> pass": "No row moves any more: the loop goes on and changes nothing.",
 }
