@@ -121,7 +121,7 @@ def fit(rows: FileRows, options: argparse.Namespace) -> None:
             from distributed import Client, LocalCluster
 
             limits = {"n_workers": options.workers, "threads_per_worker": 1, "memory_limit": "1.8GB"}
-            cluster = stack.enter_context(LocalCluster(dashboard_address=None, **limits))
+            cluster = stack.enter_context(LocalCluster(dashboard_address=":0", **limits))
             engine = DaskEngine(stack.enter_context(Client(cluster)), keep=False)
         else:
             engine = StreamingEngine(n_threads=options.workers)

@@ -38,7 +38,7 @@ PLAIN = ["l2", "nenmf", "l1", "l21", "capped", "cim", "huber", "cauchy", "trunca
 
 @pytest.fixture(scope="module")
 def client():
-    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
     with distributed.LocalCluster(memory_limit="1GiB", **options) as cluster, distributed.Client(cluster) as client:
         yield client
 
@@ -383,7 +383,7 @@ import test_dask as t
 from pathlib import Path
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    options = {{"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}}
+    options = {{"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}}
     with t.distributed.LocalCluster(**options) as cluster, t.distributed.Client(cluster) as client:
         checkpoint = t.Checkpoint(folder / "state", {{"data": "X"}}, every=2)
         engine = t.DaskEngine(client, block_bytes=5000, keep=False)

@@ -230,7 +230,7 @@ def test_results_are_finite_non_negative_and_keep_shape_and_dtype(method, effort
 def cluster():
     """Workers of Dask that are threads of this process."""
     distributed = pytest.importorskip("distributed")
-    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False, "dashboard_address": None}
+    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False, "dashboard_address": ":0"}
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
         yield client
 
