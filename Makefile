@@ -69,10 +69,10 @@ fuzz: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python tests/fuzz/run.py --seconds $(or $(SECONDS),300)
 
 # Lines and branches of src that the tests run. Compiled kernels are seen by the tests that run them uncompiled; interrupts
-# at random moments are left out, for they can strike inside coverage's own lock.
+# at random moments are left out, for they can strike inside coverage's own lock. With ALL=1 the slow tests too.
 coverage: $(STAMP)
 	rm -f .coverage .coverage.*
-	$(ONE_THREAD) $(BIN)/python -m coverage run -m pytest -n $(WORKERS) -q --doctest-modules --doctest-ignore-import-errors -k "not interrupted_fit" src tests
+	$(ONE_THREAD) $(BIN)/python -m coverage run -m pytest -n $(WORKERS) -q --doctest-modules --doctest-ignore-import-errors -k "not interrupted_fit" $(if $(ALL),-m "") src tests
 	NUMBA_DISABLE_JIT=1 $(ONE_THREAD) $(BIN)/python -m coverage run -m pytest -q $(KERNEL_TESTS)
 	$(BIN)/python -m coverage combine -q
 	$(BIN)/python -m coverage report --fail-under 95
