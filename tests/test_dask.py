@@ -584,6 +584,7 @@ class TestEstimator:
         wanted = expected.transform(GAPS, uncertainties=given)
         np.testing.assert_allclose(codes.compute(), wanted, atol=1e-6)
 
+    @pytest.mark.slow
     def test_other_data_is_fitted_by_the_cluster_on_request(self, client, tmp_path):
         expected = model_of(GAPS)
         np.save(tmp_path / "X.npy", GAPS)
