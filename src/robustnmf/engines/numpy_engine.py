@@ -178,8 +178,7 @@ class NumPyEngine:
         """Return the Numba twin of a reference function."""
         from robustnmf.engines import numba_kernels, numba_pass  # imported late: Numba costs a third of a second
 
-        twins = {**vars(numba_kernels), **vars(numba_pass)}
-        twin: Callable[..., Any] | None = twins.get(name)
+        twin: Callable[..., Any] | None = getattr(numba_pass, name, None) or getattr(numba_kernels, name, None)
         return twin
 
     def _each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
