@@ -79,7 +79,7 @@ def n_tasks(dask_scheduler) -> int:
 
 def measure(rows: RandomRows, n_workers: int, options: argparse.Namespace) -> dict[str, float]:
     """Return the medians over the iterations of a fit."""
-    limits = {"n_workers": n_workers, "threads_per_worker": 1, "memory_limit": "4GiB", "dashboard_address": ":0"}
+    limits = {"n_workers": n_workers, "threads_per_worker": 1, "memory_limit": "8GiB", "dashboard_address": ":0"}
     with LocalCluster(**limits) as cluster, Client(cluster) as client:
         count_sent_bytes()
         client.run(count_sent_bytes)

@@ -39,8 +39,17 @@ PLAIN = ["l2", "nenmf", "l1", "l21", "capped", "cim", "huber", "cauchy", "trunca
 @pytest.fixture(scope="module")
 def client():
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
-    with distributed.LocalCluster(memory_limit="1GiB", **options) as cluster, distributed.Client(cluster) as client:
+    limit = "8GiB" if gpu_is_here() else "1GiB"  # CUDA itself takes 3 GiB
+    with distributed.LocalCluster(memory_limit=limit, **options) as cluster, distributed.Client(cluster) as client:
         yield client
+
+
+def gpu_is_here():
+    try:
+        import torch
+    except ImportError:
+        return False
+    return torch.cuda.is_available()
 
 
 @pytest.fixture(autouse=True)

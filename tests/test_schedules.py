@@ -196,7 +196,7 @@ def test_width_is_that_of_positive_entries_and_share_that_of_all():
     held = HeldOut([], None, [], values, np.ones(4000), True, 4000, NumPyEngine())
     magnitudes = np.abs(np.random.default_rng(0).laplace(0, np.where(values > 0, 0.1, 1e-6)))
     magnitudes[:1000] = 50.0
-    found = held.mixture(magnitudes)
+    found = held.mixture(Point(None, [], values + magnitudes))
     assert found.width == pytest.approx(0.1, rel=0.1)
     assert found.share == pytest.approx(0.75, rel=0.02)
 

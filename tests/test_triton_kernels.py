@@ -1,5 +1,7 @@
 """The Triton kernels are twins of the reference: in Triton's interpreter on the CPU, as themselves on a CUDA GPU."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ from robustnmf.arrays import to_host  # noqa: E402
 from robustnmf.encoding import _settle, order_statistics  # noqa: E402
 from robustnmf.engines import NumPyEngine, cuda_graphs, triton_steps, triton_twins  # noqa: E402
 from robustnmf.engines.torch_engine import TorchEngine  # noqa: E402
-from robustnmf.heldout import HeldOut  # noqa: E402
+from robustnmf.heldout import HeldOut, Judge, Point  # noqa: E402
 from robustnmf.losses import (  # noqa: E402
     Absolute,
     Cauchy,
@@ -214,7 +216,7 @@ def test_new_weights_are_seen_by_the_next_sweep():
 
 
 @pytest.mark.parametrize("kind", ["clean", "weighted", "visible", "zeros", "equal", "nothing"])
-def test_statistics_of_residuals_are_those_of_the_host(kind):
+def test_mixtures_of_residuals_are_those_of_the_host(kind):
     rng = np.random.default_rng(0)
     k = 700
     weights = rng.integers(1, 4, k) / 4 if kind == "weighted" else np.ones(k)
@@ -223,18 +225,58 @@ def test_statistics_of_residuals_are_those_of_the_host(kind):
         magnitudes[rng.random(k) < 0.6] = 0.0
     if kind in ("equal", "nothing"):
         magnitudes[:] = {"equal": 2.0 + 1e-3 * rng.random(k), "nothing": 0.0}[kind]
-    held = HeldOut([], None, [], rng.random(k), weights, kind != "visible", k, NumPyEngine())
-    expected = held.mixture(magnitudes.astype(np.float64))
-    engine = triton_engine()
-    statistics = engine.kernel("statistics")(engine.place(weights), engine.place(held.telling), held.hidden)
-    found = statistics(engine.place(magnitudes.astype(np.float64)))
-    assert found.median == pytest.approx(held.median(magnitudes.astype(np.float64)), rel=1e-6)
+    held = HeldOut([], None, [], np.zeros(k), weights, kind != "visible", k, NumPyEngine())
+    engine, point = triton_engine(), Point(None, [], magnitudes)
+    there = replace(held, values=engine.place(held.values), weights=engine.place(weights), engine=engine)
+    expected, found = (h.mixture(point) for h in (held, there))
+    assert there.median(point) == pytest.approx(held.median(point), rel=1e-6)
     assert found.share == pytest.approx(expected.share, rel=1e-3)
     if kind == "zeros":  # the peak is that of the zeros, and has no width
         assert max(found.width, expected.width) < 1e-15
     else:
         assert found.width == pytest.approx(expected.width, rel=1e-3)
         assert found.plain == pytest.approx(expected.plain, rel=0.02, abs=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_judge_of_residuals_on_a_device_is_that_of_the_host(weighted):
+    rng, k = np.random.default_rng(0), 700
+    values, weights = rng.random(k), rng.integers(1, 4, k) / 4 if weighted else np.ones(k)
+    points = [Point(None, [], rng.random(k).astype(np.float32)) for _ in range(4)]
+    points.append(Point(None, [], (0.9 * values).astype(np.float32)))
+    engine = triton_engine()
+    held = HeldOut([], None, [], values, weights, True, k, NumPyEngine())
+    there = replace(held, values=engine.place(values), weights=engine.place(weights), engine=engine)
+    judges, shares = [Judge(h, 0.3, points[0]) for h in (held, there)], []
+    for i, point in enumerate(points[1:]):
+        cut = 0.2 + 0.1 * i
+        shares.append([judges[0].offer(point, cut), judges[1].offer(point, engine.place(cut) if i % 2 else cut)])
+        median, mixture = there.median(point), there.mixture(point)  # are known by then
+        assert median == pytest.approx(held.median(point), rel=1e-6)
+        assert mixture.width == pytest.approx(held.mixture(point).width, rel=1e-3)
+    for theirs, ours in (zip(*shares, strict=True), (judge.path for judge in judges)):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    np.testing.assert_allclose(to_host(judges[1].best), judges[0].best, rtol=1e-6)
+    assert judges[0].kept is judges[1].kept is points[-1]
+
+
+@pytest.mark.skipif(not ON_GPU, reason="graphs are CUDA's")
+@pytest.mark.parametrize("block_entries", [None, 400])
+def test_hidden_entries_are_predicted_with_the_sweep(block_entries):
+    engine = triton_engine(block_entries)
+    X, W, H = (a.astype(np.float32) for a in factors())
+    V = engine.split(X)
+    hidden = [torch.tensor([[0, 1], [2, 3], [1, 5]], device="cuda") for _ in V]
+    parts = {"weighting": Weighting(Cauchy(), 0.3), "solver": SharedGram(), "penalties": NO_PENALTIES, "fixed": 0}
+    W, Ht = engine.place(W), engine.split(H, like=V)
+    with engine.running():
+        for times in range(1, 4):  # the first is not recorded
+            W, Ht = one_pass.sweep(V, None, hidden, W, Ht, engine=engine, **parts)
+            assert len(engine._twins.foretold) == (0 if times == 1 else len(V))
+            for codes, positions in zip(Ht, hidden, strict=True):
+                found = engine.kernel("predict")(codes, positions, W)
+                expected = (codes @ W.T)[positions[:, 0], positions[:, 1]]
+                torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -1,7 +1,7 @@
 """What tells a fit from its noise: entries that it does not see, and a judge of how well it predicts them."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf, sqrt
 from typing import Any, NamedTuple
 
@@ -39,6 +39,19 @@ class Point(NamedTuple):
     """WH at the entries held out, where their statistics are computed."""
     step: int = -1
     """Number of the step that led here, in the journal of the fit."""
+
+
+class Comparison(NamedTuple):
+    """How a point compares with the best one before it."""
+
+    loss: float
+    """Mean loss of its residuals."""
+    excess: float
+    """By how much that exceeds the best one's."""
+    deviation: float
+    """Standard deviation of the difference between their losses, entry by entry."""
+    share: float
+    """Share of its residuals that are beyond a cut."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +109,8 @@ class HeldOut:
         """The engine's kernels for the statistics of these entries, None on the host."""
         if not is_foreign(self.values):
             return None
-        return self.engine.kernel("statistics")(self.weights, self.telling, self.hidden)  # type: ignore[misc]
+        look = partial(_look, self.values, self.weights, xp=self.xp)
+        return self.engine.kernel("statistics")(self.weights, self.telling, self.hidden, look)  # type: ignore[misc]
 
     @cached_property
     def M(self) -> Blocks | None:
@@ -110,19 +124,18 @@ class HeldOut:
             predictions = to_host(predictions).astype(np.float64, copy=False)
         return Point(W, Ht, predictions)
 
+    def predictions(self, point: Point) -> Array:
+        """Return the predictions of a point, where the values are."""
+        there = self._statistics is not None and not is_foreign(point.predictions)  # of a fit that goes on
+        return self.engine.place(point.predictions) if there else point.predictions
+
     def magnitudes(self, point: Point) -> Array:
         """Return the magnitudes of the residuals of these entries."""
-        there = self._statistics is not None and not is_foreign(point.predictions)  # of a fit that goes on
-        return self.xp.abs(self.values - (self.engine.place(point.predictions) if there else point.predictions))
+        return self.xp.abs(self.values - self.predictions(point))
 
-    @cached_property
-    def total_weight(self) -> Any:
-        """Sum of the weights."""
-        return self.weights.sum()
-
-    def mean(self, values: Array) -> Any:
-        """Return the weighted mean of something of each entry."""
-        return values @ self.weights / self.total_weight
+    def mean(self, values: Array) -> float:
+        """Return the weighted mean of something of each entry, 0 if there is none."""
+        return float(_mean(values, self.weights)) if len(values) else 0.0
 
     @cached_property
     def typical(self) -> float:
@@ -141,23 +154,42 @@ class HeldOut:
         enough = (part for part in (substantial, positive) if self.xp.count_nonzero(part) >= FEWEST_TELLING)
         return next(enough, self.xp.full_like(positive, True))
 
-    def median(self, magnitudes: Array) -> float:
+    def median(self, point: Point) -> float:
         """Return the median magnitude of the residuals of entries that tell."""
-        if self._statistics is not None and len(magnitudes):
-            return float(self._statistics(magnitudes).median)
-        return median(to_host(magnitudes[self.telling]), to_host(self.weights[self.telling]))
+        if self._statistics is not None and len(self.values):
+            return float(self._statistics.of(self.predictions(point)).median)
+        return median(to_host(self.magnitudes(point)[self.telling]), to_host(self.weights[self.telling]))
 
-    def mixture(self, magnitudes: Array) -> Mixture:
+    def mixture(self, point: Point) -> Mixture:
         """Return the width of clean residuals, of entries that tell, and the share of clean ones among all."""
-        if not len(magnitudes):
+        if not len(self.values):
             return Mixture(0.0, 1.0)
         if self._statistics is not None:
-            return Mixture(*self._statistics(magnitudes)[:3])
-        telling = self.telling
+            return Mixture(*self._statistics.of(self.predictions(point))[:3])
+        magnitudes, telling = self.magnitudes(point), self.telling
         width = fit_mixture(magnitudes[telling], self.weights[telling]).width
         if not self.hidden:  # a fit to few entries meets some of them exactly: the peak is not that of the noise
             width = max(width, 0.5 * median(magnitudes[telling], self.weights[telling]))
         return mixture_of_width(width, magnitudes, self.weights)
+
+    def losses(self, point: Point, scale: float) -> Array:
+        """Return Cauchy's loss of the residuals of these entries, at some scale."""
+        return _losses(self.magnitudes(point), scale, self.xp)
+
+    def compare(self, point: Point, best: Array, scale: float, cut: Any) -> tuple[Array, Comparison]:
+        """Return the losses of a point at some scale, and how they compare with the best ones.
+
+        The cut, a number or an array of one, is what its residuals may be beyond.
+        """
+        if not len(self.values):
+            return best, Comparison(0.0, 0.0, 0.0, 0.0)
+        predictions = self.predictions(point)
+        if self._statistics is not None:
+            losses, numbers = self._statistics.compare(predictions, best, scale, cut)
+        else:
+            _, losses, found = _look(self.values, self.weights, predictions, best, scale, cut, xp=self.xp)
+            numbers = found.tolist()
+        return losses, Comparison(*numbers)
 
 
 class Judge:
@@ -177,9 +209,9 @@ class Judge:
 
     def __init__(self, held: HeldOut, scale: float, start: Point) -> None:
         self.held, self.scale = held, scale
-        self.best = self._losses(held.magnitudes(start))
+        self.best = held.losses(start, scale)
         self.kept = start
-        self.lowest_loss = self.loss(self.best)
+        self.lowest_loss = held.mean(self.best)
         self.path = [self.lowest_loss]
         """Mean loss of each point."""
         self.lowest = list(self.path)
@@ -187,19 +219,18 @@ class Judge:
         self.unimproved = 0
         """Points since the best."""
 
-    def offer(self, point: Point, cut: float = inf) -> float:
+    def offer(self, point: Point, cut: Any = inf) -> float:
         """Compare a point with the best so far, and return the share of its residuals that are beyond a cut."""
-        magnitudes = self.held.magnitudes(point)
-        losses = self._losses(magnitudes)
-        loss, excess, error, share = self._compare(losses, magnitudes > cut)
-        self.path.append(loss)
+        losses, found = self.held.compare(point, self.best, self.scale, cut)
+        error = found.deviation / sqrt(max(len(losses), 1))
+        self.path.append(found.loss)
         self.unimproved += 1
-        if excess < 0:
-            self.best, self.lowest_loss, self.kept, self.unimproved = losses, loss, point, 0
-        elif not self.held.hidden or excess <= max(error, SLIGHT * (self.path[0] - self.lowest_loss)):
+        if found.excess < 0:
+            self.best, self.lowest_loss, self.kept, self.unimproved = losses, found.loss, point, 0
+        elif not self.held.hidden or found.excess <= max(error, SLIGHT * (self.path[0] - self.lowest_loss)):
             self.kept = point
         self.lowest.append(min(self.lowest[-1], self.path[-1]))
-        return share
+        return found.share
 
     @property
     def change(self) -> float:
@@ -213,25 +244,25 @@ class Judge:
         fall = (self.lowest[-1 - SMOOTHED] - self.lowest[-1]) / SMOOTHED
         return fall / self.lowest[-1] if fall > 0 else 0.0
 
-    def loss(self, losses: Array) -> float:
-        """Return the mean loss."""
-        return float(self.held.mean(losses)) if len(losses) else 0.0
 
-    def _compare(self, losses: Array, beyond: Array) -> tuple[float, float, float, float]:
-        """Return the mean loss, by how much it exceeds that of the best point, the standard error of that, and a share.
+def _look(
+    values: Array, weights: Array, predictions: Array, best: Array, scale: Any, cut: Any, *, xp: Namespace
+) -> tuple[Array, Array, Array]:
+    """Return the magnitudes of residuals, their losses, and the numbers of a `Comparison`, to be fetched at once."""
+    magnitudes = xp.abs(values - predictions)
+    losses = _losses(magnitudes, scale, xp)
+    excess = losses - best
+    share = xp.sum(magnitudes > cut, dtype=losses.dtype) / len(losses)
+    return magnitudes, losses, xp.stack([_mean(losses, weights), _mean(excess, weights), xp.std(excess), share])
 
-        The share is that of the residuals that are `beyond` something.
-        """
-        if not len(losses):
-            return 0.0, 0.0, 0.0, 0.0
-        xp, mean, excess = self.held.xp, self.held.mean, losses - self.best
-        share = xp.sum(beyond, dtype=losses.dtype) / len(beyond)
-        numbers = xp.stack([mean(losses), mean(excess), xp.std(excess), share])  # to be fetched at once
-        loss, above, deviation, share = to_host(numbers).tolist()
-        return loss, above, deviation / sqrt(len(losses)), share
 
-    def _losses(self, magnitudes: Array) -> Array:
-        return Cauchy().rho(squared_ratio(magnitudes, self.scale, self.held.xp), self.held.xp)
+def _losses(magnitudes: Array, scale: Any, xp: Namespace) -> Array:
+    return Cauchy().rho(squared_ratio(magnitudes, scale, xp), xp)
+
+
+def _mean(values: Array, weights: Array) -> Any:
+    """Return a weighted mean."""
+    return values @ weights / weights.sum()
 
 
 def _in_blocks(flat: Vector, V: Blocks, engine: Engine) -> Blocks:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robustnmf.arrays import Array, Blocks, Namespace, evenly, is_uniform, to_host
+from robustnmf.arrays import Array, Blocks, Namespace, evenly, is_foreign, is_uniform, to_host
 from robustnmf.checkpoint import Checkpoint, Journal
 from robustnmf.encoding import Basis, encode, losses, order_statistics, row_medians, typical_code
 from robustnmf.engines.protocol import Engine, light
@@ -241,7 +241,7 @@ class _Walk:
         judge = Judge(self.held, OPENING_JUDGED_AT * self._median(start), start)
         if not self.log.history:
             weighting = self.weigh(start, self._mixture(start))
-            beyond = self.held.magnitudes(start) > _typical_cut(weighting)
+            beyond = self.held.magnitudes(start) > self._typical_cut(weighting)
             share = float(self.held.xp.count_nonzero(beyond)) / max(len(beyond), 1)
             self.log.add(float(weighting.scale), share, judge.path[0], inf)
         method = replace(self.method, loss=opening.loss, outliers=NoRejection(), solver=SharedGram(max_iter=1))
@@ -321,15 +321,15 @@ class _Walk:
         held_out = isinstance(self.method.scale, MixtureScale) and isinstance(self.method.outliers, MixtureRule)
         if weighting.cut is None or not held_out:
             return point, weighting
-        limit = RELAXED * _typical_cut(weighting)
+        limit = RELAXED * self._typical_cut(weighting)
         wider = replace(weighting, scale=RELAXED * weighting.scale, cut=RELAXED * weighting.cut)
         self.needed = [point]
         relaxed = self._settle(point, wider, judge)
         self.needed = []
-        before, after = (judge.loss(self._limited(p, limit) ** 2) for p in (point, relaxed))
+        before, after = (self.held.mean(self._limited(p, limit) ** 2) for p in (point, relaxed))
         return (relaxed, wider) if after < CLEARLY_BETTER * before else (point, weighting)
 
-    def _limited(self, point: Point, limit: float) -> Array:
+    def _limited(self, point: Point, limit: Any) -> Array:
         """Return the magnitudes of held-out residuals, at most the limit."""
         magnitudes, xp = self.held.magnitudes(point), self.held.xp
         return xp.where(magnitudes > limit, limit, magnitudes)
@@ -448,17 +448,26 @@ class _Walk:
 
     def _mixture(self, point: Point, last: Mixture | None = None) -> Mixture:
         """Return the mixture of a point's residuals; within a stage the width falls and never rises."""
-        mixture = self.held.mixture(self.held.magnitudes(point))
+        mixture = self.held.mixture(point)
         width = max(mixture.width, self.floor)
         return mixture._replace(width=width if last is None else min(width, last.width))
 
     def _median(self, point: Point) -> float:
         """Return the median magnitude of held-out residuals that tell of noise."""
-        return max(self.held.median(self.held.magnitudes(point)), self.scale_floor)
+        return max(self.held.median(point), self.scale_floor)
 
     def _per_feature(self, cut: float) -> Array:
         n_features = self.V[0].shape[1]
         return self.engine.xp.broadcast_to(self.engine.place(cut, self.V[0].dtype), (n_features,))
+
+    def _typical_cut(self, weighting: Weighting) -> Any:
+        """Return the median of the cuts of all features; if it is on a device, and so is what it cuts, it stays."""
+        cut = weighting.cut
+        if cut is None:
+            return inf
+        if is_uniform(cut):
+            return cut[0] if is_foreign(cut) and is_foreign(self.held.values) else float(cut[0])
+        return float(np.median(to_host(cut)))
 
     def _advance(
         self,
@@ -472,7 +481,7 @@ class _Walk:
     ) -> Point:
         """Return the point after one iteration, with momentum from the last one."""
         new = self.journal.point(lambda: self._next(point, last, weighting, method, see_all=see_all))
-        share = judge.offer(new, _typical_cut(weighting))
+        share = judge.offer(new, self._typical_cut(weighting))
         falls = judge.path[-1] < judge.path[-2]
         self.momentum = min(MOMENTUM_GROWTH * self.momentum, MOST_MOMENTUM) if falls else self.plan.momentum
         self.log.add(float(weighting.scale), share, judge.path[-1], judge.change)
@@ -519,13 +528,6 @@ class _Walk:
             f"component does as well as {self.rank}: either it is enough, or too much of the data is wrong or too "
             "noisy to tell more, and then the components mean nothing."
         )
-
-
-def _typical_cut(weighting: Weighting) -> float:
-    """Return the median of the cuts of all features."""
-    if weighting.cut is None:
-        return inf
-    return float(weighting.cut[0] if is_uniform(weighting.cut) else np.median(to_host(weighting.cut)))
 
 
 def _encode_again(Y: Array, M: Array | None, X: Array, *, basis: Basis, engine: Engine, xp: Namespace) -> Array:

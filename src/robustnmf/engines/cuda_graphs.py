@@ -39,11 +39,12 @@ def record(work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
 
 @contextmanager
 def beside(device: torch.device, work: Callable[[], None]) -> Iterator[None]:
-    """Do some work on a stream aside while what is within goes on; after that, both are done.
+    """Record some work on a stream aside, so that what is within goes on meanwhile; after that, both are done.
 
     The work must write into arrays that were made before: those that it made itself would belong to the stream aside.
+    What is not recorded is done at once: to switch streams takes longer than it saves.
     """
-    if device.type != "cuda":
+    if device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
         work()
         yield
         return

@@ -92,6 +92,8 @@ class TorchEngine:
 
     def place(self, values: Any, dtype: Any = None) -> Array:
         """Return a number or an array of the host as a tensor on the device."""
+        if type(values) in (int, float):
+            return torch.full((), values, dtype=dtype, device=self.device)  # a copy would wait for the device
         if isinstance(values, np.ndarray) and not values.flags.writeable:
             values = values.copy()  # Torch has no read-only tensors
         return torch.as_tensor(values, dtype=dtype, device=self.device)

@@ -253,9 +253,21 @@ def _store_parts(F, at, part, x, mask):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def split(F, parts, n_rows, rank, RANK: tl.constexpr, ROWS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Write the parts of a factor."""
-    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+def split(  # type: ignore[no-untyped-def]
+    F, F_parts, n_F, G, G_parts, n_G, rank, RANK: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    """Write the parts of two factors."""
+    program, of_F = tl.program_id(0), tl.cdiv(n_F, ROWS)
+    if program < of_F:
+        _split_rows(F, F_parts, program * ROWS, n_F, rank, RANK, ROWS)
+    else:
+        _split_rows(G, G_parts, (program - of_F) * ROWS, n_G, rank, RANK, ROWS)
+
+
+@triton.jit
+def _split_rows(F, parts, first, n_rows, rank, RANK: tl.constexpr, ROWS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Write the parts of some rows of a factor."""
+    rows = first + tl.arange(0, ROWS)
     k = tl.arange(0, RANK)
     here = rows < n_rows
     x = tl.load(F + rows[:, None] * rank + k[None, :], mask=here[:, None] & (k < rank)[None, :], other=0.0)

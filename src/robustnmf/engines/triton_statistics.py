@@ -4,6 +4,7 @@ A fit asks for them after every iteration, and the host would take longer to ans
 are sorted once: then a histogram, whatever its reach, is a few searches.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -185,7 +186,7 @@ class Summary(NamedTuple):
 
 
 class Statistics:
-    """Mixtures of the magnitudes of the same entries, again and again.
+    """What residuals of the same entries tell, again and again; it is fetched from the device at once.
 
     Parameters
     ----------
@@ -194,31 +195,59 @@ class Statistics:
         Which of the entries set the width.
     hidden : bool
         Whether the fit does not see the entries; else the width is at least half of the median.
+    look : function
+        Returns, for predictions and best losses, (k,), a scale and a cut, the magnitudes of residuals and their losses,
+        (k,), and four numbers that compare them with the best.
     """
 
-    def __init__(self, weights: Any, telling: Any, hidden: bool) -> None:
+    def __init__(self, weights: Any, telling: Any, hidden: bool, look: Callable[..., tuple[Any, Any, Any]]) -> None:
         self.ticks = torch.round(torch.stack([weights, weights * telling]) / TICK).to(torch.int64)
-        self.hidden = hidden
-        self.magnitudes = torch.empty(len(weights), device=weights.device)
+        self.hidden, self.look = hidden, look
+        self.predictions = torch.empty(len(weights), device=weights.device)
+        self.best = torch.zeros_like(weights)
+        self.scale, self.cut = torch.ones((2, 1), dtype=weights.dtype, device=weights.device)
+        self.last_scale = 1.0
         self.cumulated = torch.zeros((2, len(weights) + 1), dtype=torch.int64, device=weights.device)
-        self.results = torch.empty(4, device=weights.device)
-        self.made = False
+        self.outputs: Any = None
+        """Losses, and all numbers."""
         self.graph: Any = None
+        self.seen: Any = None
+        """The last predictions, of which the summary is known."""
+        self.summary = Summary(0.0, 0.0, 0.0, 0.0)
 
-    def __call__(self, magnitudes: Any) -> Summary:
-        """Return what magnitudes (k,) tell."""
-        self.magnitudes.copy_(magnitudes)
-        if self.made and self.graph is None and magnitudes.is_cuda:
-            self.graph, _ = record(self._make)
+    def of(self, predictions: Any) -> Summary:
+        """Return what the residuals of predictions (k,) tell."""
+        if predictions is not self.seen:
+            self._run(predictions)
+        return self.summary
+
+    def compare(self, predictions: Any, best: Any, scale: float, cut: Any) -> tuple[Any, list[float]]:
+        """Return the losses of predictions and how they compare; see `look`."""
+        self.best.copy_(best)
+        if scale != self.last_scale:
+            self.scale.fill_(scale)
+            self.last_scale = scale
+        self.cut.copy_(cut) if isinstance(cut, torch.Tensor) else self.cut.fill_(cut)
+        numbers = self._run(predictions)
+        return self.outputs[0].clone(), numbers
+
+    def _run(self, predictions: Any) -> list[float]:
+        """Look, keep the summary, and return the numbers of the comparison."""
+        self.predictions.copy_(predictions)
+        if self.outputs is not None and self.graph is None and predictions.is_cuda:
+            self.graph, self.outputs = record(self._make)
         if self.graph is None:
-            self._make()
+            self.outputs = self._make()
         else:
             self.graph.replay()
-        return Summary(*self.results.tolist())
+        numbers: list[float] = self.outputs[1].tolist()
+        self.seen, self.summary = predictions, Summary(*numbers[:4])
+        return numbers[4:]
 
-    def _make(self) -> None:
-        values, order = torch.sort(self.magnitudes)
+    def _make(self) -> tuple[Any, Any]:
+        magnitudes, losses, numbers = self.look(self.predictions, self.best, self.scale, self.cut)
+        values, order = torch.sort(magnitudes.to(torch.float32))
         torch.cumsum(self.ticks[:, order], dim=1, out=self.cumulated[:, 1:])
-        n = len(values)
-        _fit[(1,)](values, *self.cumulated, self.results, n, n.bit_length(), HIDDEN=self.hidden, num_warps=1, **FUSED)
-        self.made = True
+        n, found = len(values), torch.empty(4, device=values.device)
+        _fit[(1,)](values, *self.cumulated, found, n, n.bit_length(), HIDDEN=self.hidden, num_warps=1, **FUSED)
+        return losses, torch.cat([found.to(numbers.dtype), numbers])

@@ -24,6 +24,7 @@ from robustnmf.engines.cuda_graphs import beside, record
 from robustnmf.engines.judging import judging_features, judging_rows
 from robustnmf.engines.rules import Rule
 from robustnmf.engines.triton_kernels import FUSED, accumulate, advance, descend, judge, split
+from robustnmf.engines.triton_statistics import predict
 
 # With no more samples, or features, products are of single-precision numbers: rounding errors would not average out.
 PRECISE = 1024
@@ -35,8 +36,8 @@ TILE_SHARE = 0.75
 # Rows and judges that a program works on at a time, and its warps: for more rows than so many, and for fewer, where
 # small tiles keep more multiprocessors busy.
 JUDGING_TILE, SMALL_JUDGING_TILE, FEW_ROWS = (64, 32, 4), (16, 128, 8), 4096
-# Rows that a program moves, once they are judged.
-ADVANCING_ROWS = 16
+# Rows that a program moves, once they are judged, and rows that it splits.
+ADVANCING_ROWS, SPLIT_ROWS = 16, 64
 # Numbers of a factor that a program can hold for its judges, several times.
 MOST_JUDGED = 2**13
 # Programs that a pass over the data should have at least, to keep all multiprocessors busy.
@@ -111,13 +112,18 @@ def precision_of(*sizes: int) -> torch.dtype:
     return torch.float32 if min(sizes) <= PRECISE else torch.bfloat16
 
 
-def split_factor(F: Any, dtype: torch.dtype) -> Any:
-    """Return a factor (n, r) as high and low parts and squares, (3, n, padded r); what is not split has no low part."""
-    n_rows, rank = F.shape
+def split_factors(F: Any, G: Any, dtype: torch.dtype) -> tuple[Any, Any]:
+    """Return two factors (n, r) as high and low parts and squares, (3, n, padded r).
+
+    What is not split, in single precision, has no low part. Both at once: a launch takes longer than a small factor.
+    """
+    rank, rows = F.shape[1], SPLIT_ROWS
     padded = _padded(rank)
-    parts = torch.empty((3, n_rows, padded), dtype=dtype, device=F.device)
-    split[(triton.cdiv(n_rows, 64),)](F.contiguous(), parts, n_rows, rank, RANK=padded, ROWS=64, **FUSED)
-    return parts
+    of_F, of_G = (torch.empty((3, len(A), padded), dtype=dtype, device=A.device) for A in (F, G))
+    programs = triton.cdiv(len(F), rows) + triton.cdiv(len(G), rows)
+    F, G = F.contiguous(), G.contiguous()
+    split[(programs,)](F, of_F, len(F), G, of_G, len(G), rank, RANK=padded, ROWS=rows, **FUSED)
+    return of_F, of_G
 
 
 def _padded(rank: int) -> int:
@@ -267,13 +273,10 @@ def sweep(
     samples = [Data(Y, m, rule.scale, rule.cut, gaps=gaps) for Y, m in zip(V, M, strict=True)]
     (linear, ridge), (basis_linear, basis_ridge) = penalties
     precision = precision_of(len(W), sum(len(Y) for Y in V))
-    of_W, how = split_factor(W, precision), judging_features(V[0].shape[1])
-    improved = [
-        half_step(
-            [data], X, split_factor(X, precision), [of_W], [(W, None)], data, of_W, how, rule, linear, ridge, sweeps
-        )
-        for data, X in zip(samples, Ht, strict=True)
-    ]
+    how, improved = judging_features(V[0].shape[1]), []
+    for data, X in zip(samples, Ht, strict=True):
+        of_W, of_X = split_factors(W, X, precision)
+        improved.append(half_step([data], X, of_X, [of_W], [(W, None)], data, of_W, how, rule, linear, ridge, sweeps))
     codes, of_codes, curvature = (list(found) for found in zip(*improved, strict=True))
     if fixed == W.shape[1]:
         return W, codes
@@ -303,27 +306,35 @@ def _gather(blocks: Sequence[Any], rows: Sequence[slice]) -> Any:
 
 
 class RecordedSweep:
-    """A sweep that is recorded once and launched as a whole."""
+    """A sweep that is recorded once and launched as a whole, with predictions of some entries after it.
 
-    def __init__(self, V: Any, M: Any, W: Any, Ht: Any, rule: Rule, options: tuple[Any, ...]) -> None:
+    Parameters
+    ----------
+    wanted : list of positions in each block, (k, 2), of entries to predict; empty for none.
+    """
+
+    def __init__(
+        self, V: Any, M: Any, W: Any, Ht: Any, rule: Rule, options: tuple[Any, ...], wanted: Sequence[Any]
+    ) -> None:
         arrays = [W, *Ht, rule.cut, rule.scale]
         self.inputs = _joined(arrays)  # one array, so that all are copied at once
         W, *Ht, cut, scale = _apart(self.inputs, arrays)
-        self.kept = (V, M, options)  # the graph reads their memory
+        self.kept = (V, M, options, wanted)  # the graph reads their memory
+        self.n_blocks = len(Ht)
 
         def work() -> list[Any]:
             new, codes = sweep(V, M, W, Ht, rule._replace(scale=scale, cut=cut), *options)
-            return [new, *codes]
+            return [new, *codes, *(predict(X, some, new) for X, some in zip(codes, wanted, strict=False))]
 
         work()
         self.graph, self.outputs = record(work)
 
-    def __call__(self, W: Any, Ht: Any, rule: Rule) -> tuple[Any, list[Any]]:
-        """Return basis and codes after the sweep."""
+    def __call__(self, W: Any, Ht: Any, rule: Rule) -> tuple[Any, list[Any], list[Any]]:
+        """Return basis and codes after the sweep, and what they predict."""
         _joined([W, *Ht, rule.cut, rule.scale], out=self.inputs)
         self.graph.replay()
-        W, *Ht = _apart(_joined(self.outputs), self.outputs)
-        return W, Ht
+        W, *others = _apart(_joined(self.outputs), self.outputs)
+        return W, others[: self.n_blocks], others[self.n_blocks :]
 
 
 def _joined(arrays: Sequence[Any], out: Any = None) -> Any:

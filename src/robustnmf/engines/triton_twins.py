@@ -21,7 +21,7 @@ from robustnmf.engines.triton_steps import (
     half_step,
     moves_of,
     precision_of,
-    split_factor,
+    split_factors,
     sweep,
 )
 
@@ -41,6 +41,8 @@ class Twins:
     graphs: dict[Any, RecordedSweep] = field(default_factory=dict)
     last: tuple[Any, ...] = ()
     """Data and weights of the last sweep."""
+    foretold: list[tuple[Any, ...]] = field(default_factory=list)
+    """Codes of each block after the last sweep, positions, basis, and what they predict there."""
 
     def rule_of(self, loss: Any, scale: Any, cut: Any, Y: Any, rank: int) -> Rule | None:
         """Return the rule of a weighting for data Y (B, p), or None if kernels cannot follow it.
@@ -69,8 +71,8 @@ class Twins:
         Y, M : (B, p), M may be None; X : (B, r); A : (p, r); linear : (r,) and ridge, the penalty.
         """
         data = Data(Y, M, rule.scale, rule.cut)
-        of_A, how = split_factor(A, precision_of(*A.shape[:1])), judging_features(Y.shape[1])
-        of_X = split_factor(X, of_A.dtype)
+        how = judging_features(Y.shape[1])
+        of_A, of_X = split_factors(A, X, precision_of(len(A)))
         return half_step([data], X, of_X, [of_A], [(A, None)], data, of_A, how, rule, linear, ridge, sweeps)[0]
 
     def sweep(
@@ -102,8 +104,10 @@ class Twins:
         graph = self.graphs.get(key)
         if graph is None:
             options = (given_penalties(penalties, W), fixed, sweeps, gaps)
-            graph = self.graphs[key] = RecordedSweep(V, M, W, Ht, rule, options)
-        return graph(W, Ht, rule)
+            graph = self.graphs[key] = RecordedSweep(V, M, W, Ht, rule, options, hidden or [])
+        W, Ht, predictions = graph(W, Ht, rule)
+        self.foretold = list(zip(Ht, hidden or [], [W] * len(Ht), predictions, strict=False))
+        return W, Ht
 
     def _stays(self, data: tuple[Any, ...]) -> bool:
         """Return whether these are the arrays of the last call: a graph reads those that it was recorded with."""
@@ -119,12 +123,15 @@ class Twins:
         """Return a factor moved on by a share of its last move; twin of ``robustnmf.schedules``'s."""
         return torch.lerp(last, new, 1 + momentum).clamp_(min=0)
 
-    def statistics(self, weights: Any, telling: Any, hidden: bool) -> Statistics:
+    def statistics(self, weights: Any, telling: Any, hidden: bool, look: Any) -> Statistics:
         """Return what computes the statistics of held-out residuals; twin of ``robustnmf.heldout``'s."""
-        return Statistics(weights, telling, hidden)
+        return Statistics(weights, telling, hidden, look)
 
     def predict(self, X: Any, positions: Any, W: Any) -> Any:
         """Return entries of X W' at positions (k, 2); twin of ``robustnmf.heldout``'s."""
+        for *of, known in self.foretold:  # hidden entries were predicted by the sweep
+            if all(a is b for a, b in zip(of, (X, positions, W), strict=True)):
+                return known
         return predict(X, positions, W)
 
     def propose(self, G: Any, descent: Any, curvature: Any, X0: Any, max_iter: int) -> Any:
