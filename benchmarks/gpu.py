@@ -37,9 +37,9 @@ PARTS = ("sweeps", "objective", "fit", "many", "compiled", "streaming")
 # Momentum grows while the objective of some entries falls, and shrinks when it rises. It is worth most where each
 # half-step comes close to the best for the other factor, which takes more coordinate sweeps than the default makes.
 MOMENTUM, GROWTH, SHRINKAGE, MOST_SWEEPS, COORDINATE_SWEEPS = 0.5, 1.2, 1.5, 250, 96
-# As the default does, it begins with some of the samples: every so many, for so many sweeps. Then the codes of all are
-# found in so many half-steps from the mean code.
-EVERY, SOME_SWEEPS, ENCODINGS = 8, 160, 4
+# As the default does, it begins with some of the samples: so many for each component, for so many sweeps. Then codes of
+# all are found in so many half-steps from the mean code.
+SOME_PER_COMPONENT, SOME_SWEEPS, ENCODINGS = 64, 140, 4
 # Seeds of the starts. By three others, 2 to 4, the numbers above were chosen.
 STARTS = range(5, 10)
 # Samples and features whose entries judge.
@@ -202,7 +202,7 @@ def _row(n: int, m: int, r: int, speed: float) -> list[str]:
 def objective():
     """Yield how long it takes to come within 0.1 % of the best objective, with momentum."""
     yield f"## Milliseconds to within 0.1 % of the best objective, 16384 x 16384, scale {WIDE_SCALE}, cut {WIDE_CUT}\n"
-    yield f"{SOME_SWEEPS} sweeps with every {EVERY}th sample, {ENCODINGS} half-steps for the codes of all, then sweeps"
+    yield f"{SOME_SWEEPS} sweeps with {SOME_PER_COMPONENT} r samples, {ENCODINGS} half-steps for codes of all, sweeps"
     yield f"with all; momentum of both factors, {COORDINATE_SWEEPS} coordinate sweeps a half-step. Median, lowest and"
     yield f"highest of {len(STARTS)} random starts. The best objective is the lowest of {MOST_SWEEPS} sweeps with all"
     yield "samples from each of them. Nothing is compiled or recorded in this time.\n"
@@ -236,8 +236,9 @@ class _Descent:
 
     def __init__(self, X: torch.Tensor, r: int):
         self.X, self.shape = X, (*X.shape, r)
+        self.chosen = slice(None, None, max(1, len(X) // (SOME_PER_COMPONENT * r)))
         W, H = start(*self.shape)
-        self.some, self.all = _Momentum(X[::EVERY].contiguous(), W, H[::EVERY]), _Momentum(X, W, H)
+        self.some, self.all = _Momentum(X[self.chosen].contiguous(), W, H[self.chosen]), _Momentum(X, W, H)
         with self.some.engine.running():
             self.sweep_some, self.sweep_all = recorded(self.some.go_on), recorded(self.all.go_on)
             self.encode = recorded(self._encode)
@@ -245,7 +246,7 @@ class _Descent:
     def begin(self, seed: int) -> None:
         """Choose a start."""
         W, H = start(*self.shape, seed)
-        for walk, codes in ((self.some, H[::EVERY].contiguous()), (self.all, H)):
+        for walk, codes in ((self.some, H[self.chosen].contiguous()), (self.all, H)):
             walk.first = (W, codes, W, codes, *walk.first[4:])
 
     def go(self, n_some: int, n_all: int, watch=lambda: None) -> None:

@@ -97,7 +97,7 @@ class Twins:
         if hidden is not None:
             V = [self._veil(Y, positions) for Y, positions in zip(V, hidden, strict=True)]
         M = [None] * len(V) if M is None else M
-        if not self._stays((*V, *M)) or not V[0].is_cuda:
+        if not self._stays((*V, *M)) or not V[0].is_cuda or torch.cuda.is_current_stream_capturing():
             return sweep(V, M, W, Ht, rule, given_penalties(penalties, W), fixed, sweeps, gaps)
         key: tuple[Any, ...] = (*map(id, (*V, *M)), rule.form, rule.constant, rule.reach, len(rule.cut))
         key += (fixed, sweeps, W.shape, *(None if penalty is None else penalty.ridge for penalty in penalties))
