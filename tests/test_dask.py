@@ -8,6 +8,7 @@ import sys
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Timer
+from time import sleep
 
 import numpy as np
 import pytest
@@ -382,6 +383,27 @@ def test_a_killed_worker_costs_time_and_not_the_result(keep, client, tmp_path):
     assert_agree(found, expected)
     client.wait_for_workers(2, timeout=60)
     assert not set(victims.values()) & set(client.run(os.getpid).values())
+
+
+def test_a_fit_that_has_lost_all_workers_says_so_and_goes_on_with_new_ones(monkeypatch, tmp_path):
+    monkeypatch.setattr(dask_engine, "LONG_WAIT", 0.5)
+    parts = parts_of(schedule="plain", scale="mad", outliers="none")
+    expected = fit_here(parts, max_iter=6)
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster, set_as_default=False) as client:
+
+        def leave_alone(iteration):
+            if iteration.n_iter == 3:
+                cluster.scale(0)
+                while client.nthreads():
+                    sleep(0.05)
+                Timer(3.0, cluster.scale, (1,)).start()
+
+        engine = DaskEngine(client, block_bytes=5000, keep=False)
+        with pytest.warns(RuntimeWarning, match="no workers left") as told:
+            found = fit_there(engine, parts, tmp_path, max_iter=6, callback=leave_alone)
+    assert_agree(found, expected)
+    assert sum("no workers left" in str(warning.message) for warning in told) == 1
 
 
 CLIENT = """

@@ -11,6 +11,7 @@ workers see the same folder, else it takes them through the client) and lets Das
 """
 
 import os
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -56,6 +57,12 @@ ROOM = 5
 IN_GRAPH_BYTES = 2**22
 # Arrays up to this size, in all blocks together, travel in the graph.
 SMALL_BYTES = 2**20
+# Seconds after which it is asked whether there are workers at all, and what is said if not.
+LONG_WAIT = 60.0
+NO_WORKERS = (
+    "The Dask cluster has no workers left, and the fit waits for some. Start workers to go on; with a checkpoint "
+    "folder it can be interrupted, and goes on when fit is called again."
+)
 
 
 class DaskEngine:
@@ -419,6 +426,7 @@ class DaskEngine:
         """Return what futures hold, or say what to do about what went wrong."""
         distributed = _distributed()
         try:
+            self._wait_for(futures)
             results: list[Any] = self.client.gather(futures)
         except distributed.KilledWorker as error:
             raise MemoryError(self._advice("were killed several times in a task, most likely because they ")) from error
@@ -432,6 +440,21 @@ class DaskEngine:
                 "again and call fit with the same checkpoint folder to go on from the last checkpoint."
             ) from error
         return results
+
+    def _wait_for(self, futures: list[Any]) -> None:
+        """Wait until futures are done; if there is nobody to do them, warn: workers may come, or not."""
+        distributed, told = _distributed(), False
+        while True:
+            try:
+                with self.client.as_current():
+                    distributed.wait(futures, timeout=LONG_WAIT)
+                return
+            except distributed.CancelledError:  # who gathers them is told why
+                return
+            except TimeoutError:
+                if not told and not self.client.nthreads():
+                    warnings.warn(NO_WORKERS, RuntimeWarning, stacklevel=2)
+                    told = True
 
     def _advice(self, killed: str) -> str:
         limit = self._memory_limit
