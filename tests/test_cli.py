@@ -1,4 +1,4 @@
-"""The command line, as a user runs it: every command in a process of its own, on real files."""
+"""The command line, as a user runs it: every command on real files, most in a process of its own."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import chdir
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,14 @@ def run(*arguments, folder, code=0):
     done = subprocess.run([*COMMAND, *map(str, arguments)], cwd=folder, capture_output=True, text=True, timeout=300)
     assert done.returncode == code, done.stderr + done.stdout
     assert "Traceback" not in done.stderr
+    return done
+
+
+def run_here(*arguments, folder, code=0):
+    """Do the same in this process: another one takes seconds to start."""
+    with chdir(folder):
+        done = CliRunner().invoke(app.app, [str(argument) for argument in arguments])
+    assert done.exit_code == code, done.output
     return done
 
 
@@ -96,13 +105,13 @@ def test_a_result_is_not_replaced_unasked(fitted, table):
 def test_force_replaces_a_result_but_no_folder_of_others(tmp_path, values):
     np.save(tmp_path / "x.npy", values)
     arguments = ("fit", "x.npy", "-k", 1, "-o", "out", "--no-report", "--quiet")
-    run(*arguments, folder=tmp_path)
+    run_here(*arguments, folder=tmp_path)
     first = (tmp_path / "out" / "codes.npy").read_bytes()
-    run(*arguments[:2], "-k", 2, *arguments[4:], "--force", folder=tmp_path)
+    run_here(*arguments[:2], "-k", 2, *arguments[4:], "--force", folder=tmp_path)
     assert (tmp_path / "out" / "codes.npy").read_bytes() != first
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    said = run("fit", "x.npy", "-k", 1, "-o", "mine", "--force", "--no-report", folder=tmp_path, code=2).stderr
+    said = run_here("fit", "x.npy", "-k", 1, "-o", "mine", "--force", "--no-report", folder=tmp_path, code=2).stderr
     assert "robustnmf did not write" in said
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
 
@@ -110,30 +119,30 @@ def test_force_replaces_a_result_but_no_folder_of_others(tmp_path, values):
 def test_transform_clean_and_outliers_of_new_data(fitted, table, values):
     place = table.parent
     options = ("--missing-value", -999)
-    run("transform", fitted, table, "-o", "codes.npy", *options, folder=place)
+    run_here("transform", fitted, table, "-o", "codes.npy", *options, folder=place)
     np.testing.assert_allclose(np.load(place / "codes.npy"), read_csv(fitted / "codes.csv"))
-    run("clean", fitted / "model.robustnmf", table, "-o", "clean.csv", *options, folder=place)
+    run_here("clean", fitted / "model.robustnmf", table, "-o", "clean.csv", *options, folder=place)
     np.testing.assert_allclose(read_csv(place / "clean.csv"), read_csv(fitted / "cleaned.csv"))
-    done = run("outliers", fitted, table, "-o", "mask.npy", *options, "--json", folder=place)
+    done = run_here("outliers", fitted, table, "-o", "mask.npy", *options, "--json", folder=place)
     np.testing.assert_array_equal(np.load(place / "mask.npy"), read_csv(fitted / "outliers.csv").astype(bool))
     answer = json.loads(done.stdout)
     assert answer["outlier_share"] == pytest.approx(np.load(place / "mask.npy").mean())
     assert list(answer["worst"].values()) == sorted(answer["worst"].values(), reverse=True)
-    said = run("transform", fitted, table, "-o", "codes.npy", *options, folder=place, code=2).stderr
+    said = run_here("transform", fitted, table, "-o", "codes.npy", *options, folder=place, code=2).stderr
     assert "--force" in said
 
 
 def test_report_of_a_model(fitted, table):
-    run("report", fitted, table, "-o", "again.html", "--missing-value", -999, folder=table.parent)
+    run_here("report", fitted, table, "-o", "again.html", "--missing-value", -999, folder=table.parent)
     assert "species 7" in (table.parent / "again.html").read_text()
 
 
 def test_rank_finds_the_number_of_components(table):
     arguments = ("rank", table, "--ranks", "1-4", "--splits", 3, "--missing-value", -999)
-    answer = json.loads(run(*arguments, "--json", folder=table.parent).stdout)
+    answer = json.loads(run_here(*arguments, "--json", folder=table.parent).stdout)
     assert answer["chosen"] == 2
     assert [point["rank"] for point in answer["curve"]] == [1, 2, 3, 4]
-    text = run(*arguments, "--plot", "curve.png", folder=table.parent).stdout
+    text = run_here(*arguments, "--plot", "curve.png", folder=table.parent).stdout
     assert "<- chosen" in text
     assert (table.parent / "curve.png").read_bytes().startswith(b"\x89PNG")
 
@@ -168,16 +177,16 @@ def test_weights_and_uncertainties_are_read_from_files(tmp_path, values):
     np.save(tmp_path / "x.npy", X)
     np.save(tmp_path / "u.npy", 0.01 + 0 * X)
     np.save(tmp_path / "w.npy", (X != 9.0).astype(float))
-    run("fit", "x.npy", "-k", 2, "-o", "u", "--uncertainties", "u.npy", folder=tmp_path)
-    run("transform", "u", "x.npy", "-o", "c.npy", "--uncertainties", "u.npy", folder=tmp_path)
+    run_here("fit", "x.npy", "-k", 2, "-o", "u", "--uncertainties", "u.npy", folder=tmp_path)
+    run_here("transform", "u", "x.npy", "-o", "c.npy", "--uncertainties", "u.npy", folder=tmp_path)
     np.testing.assert_allclose(np.load(tmp_path / "c.npy"), np.load(tmp_path / "u" / "codes.npy"))
-    run("report", "u", "x.npy", "--uncertainties", "u.npy", folder=tmp_path)
-    run("outliers", "u", "x.npy", "-o", "o.npy", "--uncertainties", "u.npy", folder=tmp_path)
+    run_here("report", "u", "x.npy", "--uncertainties", "u.npy", folder=tmp_path)
+    run_here("outliers", "u", "x.npy", "-o", "o.npy", "--uncertainties", "u.npy", folder=tmp_path)
     np.testing.assert_array_equal(np.load(tmp_path / "o.npy"), np.load(tmp_path / "u" / "outliers.npy"))
-    run("fit", "x.npy", "-k", 2, "-o", "w", "--weights", "w.npy", "--no-report", folder=tmp_path)
+    run_here("fit", "x.npy", "-k", 2, "-o", "w", "--weights", "w.npy", "--no-report", folder=tmp_path)
     assert not np.load(tmp_path / "w" / "outliers.npy")[X == 9.0].any()
     np.save(tmp_path / "bad.npy", X[:, :3])
-    said = run("fit", "x.npy", "-k", 2, "-o", "b", "--weights", "bad.npy", folder=tmp_path, code=2).stderr
+    said = run_here("fit", "x.npy", "-k", 2, "-o", "b", "--weights", "bad.npy", folder=tmp_path, code=2).stderr
     assert "same shape as the data" in said
     assert not (tmp_path / "b").exists()
 
@@ -189,12 +198,12 @@ def test_rank_takes_weights_and_uncertainties(tmp_path, values):
         np.save(tmp_path / f"{name}.npy", array)
     arguments = ("rank", "x.npy", "--ranks", "1-2", "--splits", 2, "--json")
     arrays = ("--uncertainties", "u.npy", "--weights", "w.npy")
-    said = json.loads(run(*arguments, *arrays, folder=tmp_path).stdout)
+    said = json.loads(run_here(*arguments, *arrays, folder=tmp_path).stdout)
     estimator = robustnmf.RobustNMF()
     options = {"n_splits": 2, "random_state": 0, "estimator": estimator}
     found = robustnmf.select_rank(X, [1, 2], uncertainties=noise, weights=weights, **options)
     np.testing.assert_allclose([row["score"] for row in said["curve"]], found.mean)
-    wrong = run(*arguments, "--uncertainties", "w.npy", folder=tmp_path, code=2).stderr
+    wrong = run_here(*arguments, "--uncertainties", "w.npy", folder=tmp_path, code=2).stderr
     assert "positive and finite" in wrong
 
 
@@ -204,7 +213,7 @@ def test_images_keep_their_shape(tmp_path):
     (tmp_path / "faces").mkdir()
     for i, face in enumerate(faces):
         Image.fromarray(face).save(tmp_path / "faces" / f"face{i}.png")
-    run("fit", "faces", "-k", 2, "--max-iter", 40, folder=tmp_path)
+    run_here("fit", "faces", "-k", 2, "--max-iter", 40, folder=tmp_path)
     assert np.load(tmp_path / "faces-robustnmf" / "cleaned.npy").shape == (12, 32 * 32)
     assert "32" in (tmp_path / "faces-robustnmf" / "report.html").read_text()
 

@@ -258,7 +258,7 @@ def test_blocks_and_what_they_share_are_tensors_inside_of_workers(client, tmp_pa
             assert set(found) == {kind}
 
 
-QUICK = ("truncated-cauchy", "l21")
+QUICK = ("l21",)
 
 
 @pytest.mark.parametrize("method", [pytest.param(m, marks=[] if m in QUICK else pytest.mark.slow) for m in PLAIN])
@@ -366,7 +366,7 @@ def test_graphs_do_not_grow_with_iterations(client, tmp_path):
     assert max(seen[25:]) <= max(seen[:20]) + 50
 
 
-@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("keep", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_killed_worker_costs_time_and_not_the_result(keep, client, tmp_path):
     parts = parts_of(schedule="plain", scale="mad", outliers="none")
     expected = fit_here(parts, max_iter=14)

@@ -286,7 +286,7 @@ def test_the_report_opens_without_faults_and_with_every_figure_drawn(undisturbed
     assert {"losses", "generalisation"} <= set(headings)
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_ctrl_c_ends_with_130_and_keeps_what_is_finished(jobs, tmp_path):
     log = tmp_path / "runs.jsonl"
     process = start("theorem1", "fig5", "--out", tmp_path, "--jobs", jobs)  # in full: it would take minutes
