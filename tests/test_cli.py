@@ -149,18 +149,18 @@ def test_rank_finds_the_number_of_components(table):
 
 def test_compare_gives_a_line_for_each_model(table):
     arguments = ("compare", table, "-k", 2, "--method", "l2", "--method", "truncated-cauchy", "--missing-value", -999)
-    rows = [json.loads(line) for line in run(*arguments, "--json", folder=table.parent).stdout.splitlines()]
+    rows = [json.loads(line) for line in run_here(*arguments, "--json", folder=table.parent).stdout.splitlines()]
     assert [row["method"] for row in rows] == ["l2", "truncated-cauchy"]
     assert rows[1]["median"] < rows[0]["median"]
-    assert "truncated-cauchy" in run(*arguments, folder=table.parent).stdout
+    assert "truncated-cauchy" in run_here(*arguments, folder=table.parent).stdout
 
 
 def test_info_and_methods(tmp_path):
-    about = json.loads(run("info", "--json", folder=tmp_path).stdout)
+    about = json.loads(run_here("info", "--json", folder=tmp_path).stdout)
     assert about["robustnmf"] == robustnmf.__version__
     assert about["threads of a fit"] >= 1
     assert "gpu" in about
-    assert set(json.loads(run("methods", "--json", folder=tmp_path).stdout)) == set(robustnmf.METHODS)
+    assert set(json.loads(run_here("methods", "--json", folder=tmp_path).stdout)) == set(robustnmf.METHODS)
 
 
 def test_help_names_every_command(tmp_path):
@@ -235,7 +235,7 @@ def test_wrong_use_ends_with_one_line_and_code_2(tmp_path, values, arguments, me
     np.save(tmp_path / "x.npy", np.nan_to_num(values, nan=1.0))
     np.save(tmp_path / "negative.npy", -np.ones((5, 5)))
     before = sorted(tmp_path.iterdir())
-    said = run(*arguments, folder=tmp_path, code=2).stderr
+    said = run_here(*arguments, folder=tmp_path, code=2).stderr
     assert message in said
     assert sorted(tmp_path.iterdir()) == before
 

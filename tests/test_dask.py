@@ -201,7 +201,7 @@ def test_streamed_fits_agree_with_those_in_memory(method, tmp_path):
         assert_agree(fit_there(StreamingEngine(block_bytes=1700), parts, tmp_path, weights=weights), expected)
 
 
-@pytest.mark.parametrize("method", PLAIN)
+@pytest.mark.parametrize("method", [pytest.param(m, marks=[pytest.mark.slow] * (m == "cauchy")) for m in PLAIN])
 def test_fits_on_a_cluster_agree_with_those_of_one_machine(method, client, tmp_path):
     parts = parts_of(method, "published")
     engine = DaskEngine(client, block_bytes=1700, keep=False)
