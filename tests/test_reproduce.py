@@ -33,6 +33,7 @@ def start(*arguments):
     return subprocess.Popen(
         [*COMMAND, *map(str, arguments)],
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # tests in the background hear no Ctrl-C
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
