@@ -72,11 +72,6 @@ def sent_bytes() -> int:
     return int(tcp.robustnmf_sent)
 
 
-def n_tasks(dask_scheduler) -> int:
-    """Return how many tasks the scheduler has seen finished."""
-    return sum(prefix.state_counts["memory"] for prefix in dask_scheduler.task_prefixes.values())
-
-
 def measure(rows: RandomRows, n_workers: int, options: argparse.Namespace) -> dict[str, float]:
     """Return the medians over the iterations of a fit."""
     limits = {"n_workers": n_workers, "threads_per_worker": 1, "memory_limit": "8GiB", "dashboard_address": ":0"}

@@ -40,7 +40,7 @@ MOMENTUM, GROWTH, SHRINKAGE, MOST_SWEEPS, COORDINATE_SWEEPS = 0.5, 1.2, 1.5, 250
 # As the default does, it begins with some of the samples: so many for each component, for so many sweeps. Then codes of
 # all are found in so many half-steps from the mean code.
 SOME_PER_COMPONENT, SOME_SWEEPS, ENCODINGS = 64, 140, 4
-# Seeds of the starts. By three others, 2 to 4, the numbers above were chosen.
+# Seeds of the starts; the numbers above were chosen by others.
 STARTS = range(5, 10)
 # Samples and features whose entries judge.
 JUDGES = 512

@@ -1,4 +1,4 @@
-"""The command line, as a user runs it: every command on real files, most in a process of its own."""
+"""The command line, as a user runs it: every command on real files, many in a process of their own."""
 
 import json
 import os

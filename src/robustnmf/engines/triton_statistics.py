@@ -1,4 +1,4 @@
-"""The statistics of held-out residuals on a CUDA GPU; twins of `robustnmf.mixture` and of `heldout`'s predictions.
+"""The statistics of held-out residuals on a CUDA GPU; twins of `robustnmf.mixture` and of `heldout`.
 
 A fit asks for them after every iteration, and the host would take longer to answer than the GPU to iterate. Residuals
 are sorted once: then a histogram, whatever its reach, is a few searches.
@@ -206,7 +206,6 @@ class Statistics:
         self.predictions = torch.empty(len(weights), device=weights.device)
         self.best = torch.zeros_like(weights)
         self.scale, self.cut = torch.ones((2, 1), dtype=weights.dtype, device=weights.device)
-        self.last_scale = 1.0
         self.cumulated = torch.zeros((2, len(weights) + 1), dtype=torch.int64, device=weights.device)
         self.outputs: Any = None
         """Losses, and all numbers."""
@@ -224,10 +223,8 @@ class Statistics:
     def compare(self, predictions: Any, best: Any, scale: float, cut: Any) -> tuple[Any, list[float]]:
         """Return the losses of predictions and how they compare; see `look`."""
         self.best.copy_(best)
-        if scale != self.last_scale:
-            self.scale.fill_(scale)
-            self.last_scale = scale
-        self.cut.copy_(cut) if isinstance(cut, torch.Tensor) else self.cut.fill_(cut)
+        self.scale.fill_(scale)
+        self.cut.fill_(cut)
         numbers = self._run(predictions)
         return self.outputs[0].clone(), numbers
 
