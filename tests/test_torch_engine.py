@@ -101,10 +101,11 @@ class TestBlocks:
             "nothing": np.zeros_like(A),
         }[weights]
         results = []
-        for engine in (NumPyEngine(block_entries=50), TorchEngine(device, 50)):
+        for engine in (NumPyEngine(block_entries=50), TorchEngine(device, 50), TorchEngine(device)):
             V = engine.split(A)
             results.append(to_host(engine.quantile(V, None if M is None else engine.split(M, like=V), q, axis=axis)))
         np.testing.assert_array_equal(results[1], results[0])
+        np.testing.assert_array_equal(results[2], results[0])
 
 
 @pytest.mark.parametrize("method", ALTERNATING)

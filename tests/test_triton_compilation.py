@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-CODE = """
+SET_UP = """
 import sys
 from math import inf
 
@@ -39,7 +39,7 @@ class Driver:
 
 triton.runtime.driver.set_active(Driver())
 triton_steps._has_copy_engine = lambda A: capability >= 90
-compiled = set()
+compiled, variants = set(), set()
 run = JITFunction.run
 
 
@@ -47,6 +47,7 @@ def compile_only(self, *args, grid, warmup, **options):
     kernel = run(self, *args, grid=grid, warmup=True, **options)
     assert "cubin" in kernel.asm
     compiled.add(self.fn.__name__)
+    variants.add(kernel.hash)
 
 
 JITFunction.run = compile_only
@@ -59,8 +60,9 @@ def sweep(shape, rank, form=CAUCHY, reach=inf, cuts=1, weighted=False, gaps=Fals
     rule = Rule(form, 0.0, torch.ones(1), torch.full((cuts,), 2.0), reach)
     penalties = triton_steps.given_penalties((None, None), W)
     triton_steps.sweep([Y], [torch.rand(shape) if weighted else None], W, [H], rule, penalties, 0, 3, gaps)
+"""
 
-
+OF_EVERY_KIND = """
 sweep((400, 1024), 40)  # single precision
 sweep((1100, 1200), 16, by_columns=True)
 sweep((1100, 1201), 5, form=HUBER, cuts=1201)  # not aligned
@@ -76,11 +78,54 @@ print(*sorted(compiled))
 """
 
 
+WHAT_VARIES = """
+def improve(n_rows, rank, scales=1):
+    scale, cut = torch.rand(scales), torch.full((1,), 2.0)
+    arguments = torch.zeros(rank), 0.0, Rule(CAUCHY, 0.0, scale, cut, inf), 3
+    twins.improve(Y[:n_rows], None, torch.rand(n_rows, rank), torch.rand(1024, rank), *arguments)
+
+
+def recorded(rank):  # scale and cut lie behind other numbers
+    *_, cut, scale = triton_steps._apart(torch.rand(9), [torch.rand(7), torch.rand(1), torch.rand(1)])
+    penalties = triton_steps.given_penalties((None, None), torch.rand(1024, rank))
+    factors = torch.rand(1024, rank), [torch.rand(400, rank)]
+    triton_steps.sweep([Y], [None], *factors, Rule(CAUCHY, 0.0, scale, cut, inf), penalties, 0, 3, True)
+
+
+twins, Y = triton_twins.Twins(torch.device("cpu")), torch.rand(400, 1024)
+sweep((400, 1024), 10)
+print(len(variants))
+improve(400, 10, scales=400)
+improve(397, 11)
+improve(1, 16, scales=1)
+improve(9, 1, scales=9)
+recorded(10)
+print(len(variants))
+for n in (50, 64, 1):
+    twins.predict(torch.rand(10, 3), torch.zeros((n, 2), dtype=torch.int64), torch.rand(20, 3))
+print(len(variants))
+"""
+
+
+def printed(monkeypatch, code, capability):
+    """Return what the code prints that compiles kernels for GPUs of some capability."""
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    command = [sys.executable, "-c", SET_UP + code, str(capability)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert (run.returncode, run.stderr) == (0, "")
+    return run.stdout.split()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", [80, 90])
 def test_kernels_compile_without_a_gpu(capability, monkeypatch):
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    run = subprocess.run([sys.executable, "-c", CODE, str(capability)], capture_output=True, text=True, timeout=600)
-    assert (run.returncode, run.stderr) == (0, "")
     kernels = {"_fit", "_products", "accumulate", "advance", "descend", "judge", "select", "split"}
-    assert set(run.stdout.split()) == kernels
+    assert set(printed(monkeypatch, OF_EVERY_KIND, capability)) == kernels
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("capability", [80, 90])
+def test_what_varies_within_a_fit_needs_no_other_kernels(capability, monkeypatch):
+    numbers = [int(number) for number in printed(monkeypatch, WHAT_VARIES, capability)]
+    # Both roles of accumulate and judge; one of split, descend and advance; and later, one for predictions.
+    assert numbers == [7, 7, 8]

@@ -56,6 +56,20 @@ def is_uniform(a: Array) -> bool:
     return not any(steps)
 
 
+def mapped(a: Array, function: Callable[[Any], Any]) -> Array:
+    """Return a function, of each entry alone, of a vector; what is one number in memory (`is_uniform`) remains one.
+
+    Examples
+    --------
+    >>> is_uniform(mapped(np.broadcast_to(1.0, 3), lambda a: 2 * a))
+    True
+    """
+    if not is_uniform(a):
+        return function(a)
+    one = function(a[:1])
+    return array_api_compat.array_namespace(one).broadcast_to(one, a.shape)
+
+
 def moved(value: Any, move: Callable[[Any], Any]) -> Any:
     """Return arrays elsewhere, and with them tuples, lists, dicts and dataclasses that hold some.
 

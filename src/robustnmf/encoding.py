@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from robustnmf.arrays import Array, Blocks, Namespace, device, to_host
+from robustnmf.arrays import Array, Blocks, Namespace, device, mapped, to_host
 from robustnmf.engines.protocol import Engine
 from robustnmf.engines.rules import form_of
 from robustnmf.halfquadratic import half_step
@@ -88,7 +88,7 @@ class Basis:
     def placed(self, place: Callable[[Any], Array]) -> "Basis":
         """Return the basis with its arrays elsewhere: `engine.place` takes them to an engine, `to_host` back."""
         cut = self.weighting.cut
-        weighting = replace(self.weighting, cut=None if cut is None else place(cut))
+        weighting = replace(self.weighting, cut=None if cut is None else mapped(cut, place))
         return replace(self, W=place(self.W), code=place(self.code), weighting=weighting)
 
     @property

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robustnmf.arrays import Array, Blocks, Namespace, evenly, is_foreign, is_uniform, to_host
+from robustnmf.arrays import Array, Blocks, Namespace, evenly, is_foreign, is_uniform, mapped, to_host
 from robustnmf.checkpoint import Checkpoint, Journal
 from robustnmf.encoding import Basis, encode, losses, order_statistics, row_medians, typical_code
 from robustnmf.engines.protocol import Engine, light
@@ -127,9 +127,14 @@ class Staged:
 
         With a `checkpoint` that holds the steps of an earlier fit it goes on from there.
         """
-        whole = _Whole.of(V, M, W.shape[1], engine)
+        whole, ahead = _Whole.of(V, M, W.shape[1], engine), []
         if whole is not None:
+            ahead.append((method.loss, V, M, Ht))
             V, M, Ht = whole.part(V), whole.part(M), whole.part(Ht)
+        prepare = engine.kernel("prepare")
+        if prepare is not None and isinstance(method.solver, SharedGram):
+            first = [opening.loss for opening in self.openings]
+            prepare(W, [*((loss, V, M, Ht) for loss in [*first, method.loss]), *ahead])
         held = HeldOut.draw(V, M, engine)
         journal = Journal(checkpoint, engine, [V] if whole is None else [V, whole.V])
         log = _Log(callback, journal)
@@ -322,7 +327,8 @@ class _Walk:
         if weighting.cut is None or not held_out:
             return point, weighting
         limit = RELAXED * self._typical_cut(weighting)
-        wider = replace(weighting, scale=RELAXED * weighting.scale, cut=RELAXED * weighting.cut)
+        cut = mapped(weighting.cut, lambda cut: RELAXED * cut)
+        wider = replace(weighting, scale=RELAXED * weighting.scale, cut=cut)
         self.needed = [point]
         relaxed = self._settle(point, wider, judge)
         self.needed = []

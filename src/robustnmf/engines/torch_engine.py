@@ -10,7 +10,7 @@ the next is on its way.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, reduce
-from math import inf
+from math import ceil, inf
 from pathlib import Path
 from threading import Lock, current_thread, main_thread
 from typing import Any, Literal
@@ -30,6 +30,8 @@ BLOCK_ENTRIES = {"cuda": 2**28, "mps": 2**24, "cpu": 2**20}
 BYTES_PER_ENTRY = 256
 # Data may take this share of the memory that is free; the rest is for weights, outliers and what a step needs.
 DATA_SHARE = 0.3
+# Up to so many entries are sorted to find a quantile: dozens of launches take longer.
+SORTED_ENTRIES = 2**22
 # Entries of a block that is on its way while another is worked on.
 STREAMED_ENTRIES = 2**26
 
@@ -192,10 +194,14 @@ class TorchEngine:
         return transposed([kept for kept, _ in results]), reduce(add, [part for _, part in results])
 
     def quantile(self, A: Blocks, M: Blocks | None, q: float, *, axis: Literal["feature"] | None = None) -> Array:
-        """Return an exact weighted quantile of non-negative entries, by bisection: nothing is sorted or gathered.
+        """Return an exact weighted quantile of non-negative entries, of many by bisection: nothing is gathered.
 
         Non-negative floating-point numbers are ordered like their bits, so that 31 or 63 halvings find the entry.
         """
+        if M is None and len(A) == 1 and 0 < A[0].numel() <= SORTED_ENTRIES:
+            columns = A[0] if axis == "feature" else A[0].reshape(-1, 1)
+            found = torch.sort(torch.abs(columns), dim=0).values[max(ceil(q * len(columns)), 1) - 1]
+            return found if axis == "feature" else found[0]
         over = {"dim": 0} if axis == "feature" else {}
         weight = self._weight(A, M, None, over)
         # Weights such as 1/3 are rounded: a sum that reaches the share to within that rounding has reached it.

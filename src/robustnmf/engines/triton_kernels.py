@@ -3,6 +3,10 @@
 One kernel passes over the data and sums up, for every row, descent and curvature; residuals and weights never leave the
 registers. Others make of them a step of coordinate descent, judge it by some entries, and shorten it where the
 objective would rise.
+
+Triton makes a kernel for what it is first called with, and another one where an integer is 1 or no multiple of 16, or
+an address is no multiple of 16. Where that would not be faster it must not be: a kernel takes a second to compile, and
+numbers of rows vary within a fit, ranks between fits.
 """
 
 import triton
@@ -13,7 +17,16 @@ from robustnmf.engines.rules import CAUCHY, CORRENTROPY, HUBER, ROUNDED
 # An option of all launches: a product is added in one instruction. Which of the two is the default depends on Triton.
 FUSED = {"enable_fp_fusion": True}
 
+# What differs between rules: one scale and one cut, or those of each row.
+_OF_RULES = ["scale", "cut", "scale_stride", "cut_stride"]
+
 _CAUCHY, _HUBER, _ROUNDED, _CORRENTROPY = map(tl.constexpr, (CAUCHY, HUBER, ROUNDED, CORRENTROPY))
+
+
+@triton.jit
+def _known_even(n, EVEN: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return a number of which the compiler is to know, if EVEN, that it is a multiple of 16: loads become wider."""
+    return n // 16 * 16 if EVEN else n
 
 
 @triton.jit
@@ -66,20 +79,21 @@ def _load_parts(A, rows, n_rows, there, RANK: tl.constexpr):  # type: ignore[no-
     return a, a_low, squares
 
 
-@triton.jit
+@triton.jit(do_not_specialize=[*_OF_RULES, "n_rows"])
 def accumulate(  # type: ignore[no-untyped-def]
     Y, M, X, A, scale, cut, descent, curvature,
-    n_rows, n_columns, row_stride, column_stride, scale_stride, cut_row_stride, cut_column_stride,
+    n_rows, n_columns, row_stride, column_stride, scale_stride, cut_stride,
     columns_per_split, reach, constant,
     RANK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, FORM: tl.constexpr, CAPPED: tl.constexpr,
     WEIGHTED: tl.constexpr, GAPS: tl.constexpr, CUTS_COLUMNS: tl.constexpr, DESCRIBED: tl.constexpr,
-    TRANSPOSED: tl.constexpr,
+    TRANSPOSED: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Sum up descent (Q E) A and curvature Q A^2 of some rows over some columns of the data.
 
     X (3, n_rows, RANK) and A (3, n_columns, RANK) are the parts of the factors, see `_parts`; Y, M and A are described
     to the copy engine, or pointers. What lies beyond the last column adds nothing, because A is zero there.
     """
+    n_rows = _known_even(n_rows, EVEN)
     row = tl.program_id(0) * ROWS
     rows = row + tl.arange(0, ROWS)
     first = tl.program_id(1) * columns_per_split
@@ -90,7 +104,7 @@ def accumulate(  # type: ignore[no-untyped-def]
     high = tl.load(x, mask=here[:, None], other=0.0)
     low = tl.load(x + n_rows * RANK, mask=here[:, None], other=0.0)
     inverse = 1.0 / tl.load(scale + rows * scale_stride, mask=here, other=1.0)[:, None]
-    limit_of_row = tl.load(cut + rows * cut_row_stride, mask=here, other=0.0)[:, None]
+    limit_of_row = tl.load(cut + rows * cut_stride, mask=here, other=0.0)[:, None]
     wide = rows.to(tl.int64)[:, None] * row_stride
     d = tl.zeros((ROWS, RANK), dtype=tl.float32)
     c = tl.zeros((ROWS, RANK), dtype=tl.float32)
@@ -105,10 +119,7 @@ def accumulate(  # type: ignore[no-untyped-def]
             squares = tl.reshape(A.load([2, start, 0]), (COLUMNS, RANK))
         else:
             a, a_low, squares = _load_parts(A, columns, n_columns, there, RANK)
-        if CUTS_COLUMNS:
-            limit = tl.load(cut + columns * cut_column_stride, mask=there, other=0.0)[None, :]
-        else:
-            limit = limit_of_row
+        limit = tl.load(cut + columns, mask=there, other=0.0)[None, :] if CUTS_COLUMNS else limit_of_row
         E = _residuals(y, high, low, a, a_low)
         q = _weigh(E, inverse, limit, reach, constant, FORM, CAPPED)
         if WEIGHTED:
@@ -121,7 +132,7 @@ def accumulate(  # type: ignore[no-untyped-def]
     tl.store(curvature + out, c, mask=here[:, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["gain", "total", "n_rows", "n_parts", "rank", "fixed", "sweeps"])
 def descend(  # type: ignore[no-untyped-def]
     X, G, descent, curvature, linear, move, gain, total,
     n_rows, n_parts, stride, padded, rank, fixed, ridge, sweeps, RANK: tl.constexpr, ROWS: tl.constexpr,
@@ -166,19 +177,20 @@ def descend(  # type: ignore[no-untyped-def]
     tl.store(gain + rows, tl.sum(slope * m, axis=1), mask=here)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=[*_OF_RULES, "bends", "weights", "n_rows", "rank"])
 def judge(  # type: ignore[no-untyped-def]
     Y, M, X_parts, A_parts, move, scale, cut, bends, weights,
     n_rows, n_columns, n_judges, judges_per_split, row_stride, column_stride, run, skip, rank,
-    scale_stride, cut_row_stride, cut_column_stride, reach, constant,
+    scale_stride, cut_stride, reach, constant,
     RANK: tl.constexpr, ROWS: tl.constexpr, JUDGES: tl.constexpr, FORM: tl.constexpr, CAPPED: tl.constexpr,
-    WEIGHTED: tl.constexpr, CUTS_COLUMNS: tl.constexpr,
+    WEIGHTED: tl.constexpr, CUTS_COLUMNS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Sum up the curvature along the moves of some rows, `bends`, and that of all coordinates, `weights`, of judges.
 
     Judges are some columns of the data: `run` consecutive ones of every `skip`, `n_judges` in all. The sums of each
     split are written, (splits, n_rows).
     """
+    n_rows = _known_even(n_rows, EVEN)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     first = tl.program_id(1) * judges_per_split
     last = tl.minimum(first + judges_per_split, n_judges)
@@ -186,7 +198,7 @@ def judge(  # type: ignore[no-untyped-def]
     here = rows < n_rows
     parts = rows[:, None] * RANK + k[None, :]
     inverse = 1.0 / tl.load(scale + rows * scale_stride, mask=here, other=1.0)[:, None]
-    limit_of_row = tl.load(cut + rows * cut_row_stride, mask=here, other=0.0)[:, None]
+    limit_of_row = tl.load(cut + rows * cut_stride, mask=here, other=0.0)[:, None]
     high = tl.load(X_parts + parts, mask=here[:, None], other=0.0)
     low = tl.load(X_parts + n_rows * RANK + parts, mask=here[:, None], other=0.0)
     rounded = tl.load(move + parts, mask=here[:, None] & (k < rank)[None, :], other=0.0).to(high.dtype)
@@ -200,10 +212,7 @@ def judge(  # type: ignore[no-untyped-def]
         place = wide + columns.to(tl.int64)[None, :] * column_stride
         y = tl.load(Y + place, mask=here[:, None] & there[None, :], other=0.0)
         a, a_low, squares = _load_parts(A_parts, columns, n_columns, there, RANK)
-        if CUTS_COLUMNS:
-            limit = tl.load(cut + columns * cut_column_stride, mask=there, other=0.0)[None, :]
-        else:
-            limit = limit_of_row
+        limit = tl.load(cut + columns, mask=there, other=0.0)[None, :] if CUTS_COLUMNS else limit_of_row
         q = _weigh(_residuals(y, high, low, a, a_low), inverse, limit, reach, constant, FORM, CAPPED)
         if WEIGHTED:
             q *= tl.load(M + place, mask=here[:, None] & there[None, :], other=0.0)
@@ -215,7 +224,7 @@ def judge(  # type: ignore[no-untyped-def]
     tl.store(weights + out, tl.sum(c, axis=1), mask=here)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["gain", "total", "bends", "weights", "n_rows", "n_splits", "rank"])
 def advance(  # type: ignore[no-untyped-def]
     X, move, gain, total, bends, weights, new, new_parts,
     n_rows, n_splits, rank, ridge, RANK: tl.constexpr, ROWS: tl.constexpr,
@@ -252,7 +261,7 @@ def _store_parts(F, at, part, x, mask):  # type: ignore[no-untyped-def]
     tl.store(F + 2 * part + at, (x * x).to(F.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_F", "n_G", "rank"])
 def split(  # type: ignore[no-untyped-def]
     F, F_parts, n_F, G, G_parts, n_G, rank, RANK: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
@@ -274,7 +283,7 @@ def _split_rows(F, parts, first, n_rows, rank, RANK: tl.constexpr, ROWS: tl.cons
     _store_parts(parts, rows[:, None] * RANK + k[None, :], n_rows * RANK, x, here[:, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_columns", "row_stride"])
 def select(A, ranks, values, n_columns, row_stride, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
     """Write the entry of a given rank of each row of non-negative single-precision numbers.
 

@@ -99,7 +99,7 @@ def _peak_and_plain(counts, reach, width, FIXED: tl.constexpr):  # type: ignore[
     return width, share
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["values", "all_weights", "weights", "n", "halvings"])
 def _fit(values, all_weights, weights, results, n, halvings, HIDDEN: tl.constexpr):  # type: ignore[no-untyped-def]
     """Write width, share and plain of the mixture of sorted values, and their median; one program.
 
@@ -150,7 +150,7 @@ def _fit(values, all_weights, weights, results, n, halvings, HIDDEN: tl.constexp
     tl.store(results + 3, median)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n", "rank"])
 def _products(X, W, positions, results, n, rank, RANK: tl.constexpr, ROWS: tl.constexpr):  # type: ignore[no-untyped-def]
     """Write some entries of X W'."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -167,7 +167,7 @@ def _products(X, W, positions, results, n, rank, RANK: tl.constexpr, ROWS: tl.co
 def predict(X: Any, positions: Any, W: Any) -> Any:
     """Return entries of X W' at positions (k, 2), (k,)."""
     results = torch.empty(len(positions), dtype=X.dtype, device=X.device)
-    padded = triton.next_power_of_2(X.shape[1])
+    padded = max(16, triton.next_power_of_2(X.shape[1]))
     rows = max(1, 2048 // padded)
     _products[(triton.cdiv(max(len(positions), 1), rows),)](
         X.contiguous(), W.contiguous(), positions.contiguous(), results, len(positions), X.shape[1],

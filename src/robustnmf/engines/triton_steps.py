@@ -60,11 +60,9 @@ class Data(NamedTuple):
     """Whether entries of Y may be NaN."""
 
     @property
-    def strides(self) -> tuple[int, int, int, int, int]:
-        """Steps from row to row and from column to column of Y, from row to row of the scale, and for the cut."""
-        per_feature = int(len(self.cut) > 1)
-        cut = (per_feature, 0) if self.features_in_rows else (0, per_feature)
-        return (*self.Y.stride(), int(len(self.scale) > 1), *cut)
+    def strides(self) -> tuple[int, int, int, int]:
+        """Steps from row to row and from column to column of Y, and from row to row of the scale and of the cut."""
+        return (*self.Y.stride(), int(len(self.scale) > 1), int(len(self.cut) > 1 and self.features_in_rows))
 
     @property
     def cuts_columns(self) -> bool:
@@ -75,6 +73,11 @@ class Data(NamedTuple):
     def by_columns(self) -> bool:
         """Whether it is the columns of Y whose entries lie together in memory."""
         return bool(self.Y.stride(0) == 1 < self.Y.stride(1))
+
+    @property
+    def is_even(self) -> bool:
+        """Whether several rows at a time can be read: their entries lie together, in multiples of 16."""
+        return self.by_columns and len(self.Y) % 16 == 0
 
     @property
     def transposed(self) -> "Data":
@@ -190,7 +193,8 @@ def _verdicts(
         *data.pointers, of_X, of_judges, move, data.scale, data.cut, *verdicts,
         n_rows, data.Y.shape[1], count, width, row_stride, column_stride, run, skip, rank, *others,
         rule.reach, rule.constant, RANK=padded, ROWS=rows, JUDGES=judges, FORM=rule.form,
-        CAPPED=rule.reach < inf, WEIGHTED=data.M is not None, CUTS_COLUMNS=data.cuts_columns, num_warps=warps, **FUSED,
+        CAPPED=rule.reach < inf, WEIGHTED=data.M is not None, CUTS_COLUMNS=data.cuts_columns, EVEN=data.is_even,
+        num_warps=warps, **FUSED,
     )  # fmt: skip
     return verdicts
 
@@ -201,19 +205,21 @@ def _sums(blocks: Sequence[Data], of_X: Any, of_A: Sequence[Any], rule: Rule) ->
     rows, columns, warps, stages = _tile_for(of_X, blocks[0].M is not None)
     plans = [_splits(n_rows, data.Y.shape[1], rows, columns) for data in blocks]
     sums = torch.empty((2, sum(n for n, _ in plans), n_rows, padded), dtype=torch.float32, device=of_X.device)
-    done = 0
+    done, is_precise = 0, of_X.dtype == torch.float32  # of small data: one kernel, with gaps or without
     for data, parts, (n, width) in zip(blocks, of_A, plans, strict=True):
         into, described = sums[:, done : done + n], data.described(rows, columns)
         done += n
-        factor = parts
+        factor, strides, is_even = parts, data.strides, data.is_even
         if described is not None:
             factor = TensorDescriptor(parts, list(parts.shape), list(parts.stride()), [1, columns, padded])
+            strides, is_even = (0, 0, *strides[2:]), False  # of no use, and not to be compiled for
         accumulate[(triton.cdiv(n_rows, rows), n)](
             *(described or data.pointers), of_X, factor, data.scale, data.cut, into[0], into[1],
-            n_rows, data.Y.shape[1], *data.strides, width, rule.reach, rule.constant,
+            n_rows, data.Y.shape[1], *strides, width, rule.reach, rule.constant,
             RANK=padded, ROWS=rows, COLUMNS=columns, FORM=rule.form, CAPPED=rule.reach < inf,
-            WEIGHTED=data.M is not None, GAPS=data.gaps, CUTS_COLUMNS=data.cuts_columns,
-            DESCRIBED=described is not None, TRANSPOSED=data.by_columns, num_warps=warps, num_stages=stages, **FUSED,
+            WEIGHTED=data.M is not None, GAPS=data.gaps or is_precise, CUTS_COLUMNS=data.cuts_columns,
+            DESCRIBED=described is not None, TRANSPOSED=data.by_columns, EVEN=is_even,
+            num_warps=warps, num_stages=stages, **FUSED,
         )  # fmt: skip
     return sums if sums.shape[1] <= MOST_PARTS else sums.sum(dim=1, keepdim=True)
 

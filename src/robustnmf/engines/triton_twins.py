@@ -1,15 +1,18 @@
 """What Triton does on a CUDA GPU in place of reference functions, found by name through ``TorchEngine.kernel``."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
+from threading import Lock
 from typing import Any
 
 import torch
 import triton
 
 from robustnmf.arrays import is_uniform
-from robustnmf.engines.cuda_graphs import settle
+from robustnmf.engines.cuda_graphs import settle, stream_of_ones_own
 from robustnmf.engines.judging import judging_features
 from robustnmf.engines.rules import Rule, form_of
 from robustnmf.engines.triton_kernels import FUSED, select
@@ -29,6 +32,11 @@ from robustnmf.engines.triton_steps import (
 HIGHEST_RANK = 128
 # Rows that are longer do not fit in the registers of a program.
 LONGEST_ROW = 2**15
+
+
+_compiling = Lock()
+_compiled: set[tuple[Any, ...]] = set()
+"""What this process has compiled, or found on disk: kinds of sweeps."""
 
 
 @dataclass
@@ -108,6 +116,36 @@ class Twins:
         W, Ht, predictions = graph(W, Ht, rule)
         self.foretold = list(zip(Ht, hidden or [], [W] * len(Ht), predictions, strict=False))
         return W, Ht
+
+    def prepare(self, W: Any, sweeps: Sequence[tuple[Any, ...]]) -> None:
+        """Compile what sweeps will need, all at a time: one after the other it would take most of a minute.
+
+        Parameters
+        ----------
+        sweeps : loss, blocks of data, of weights or None, and of codes, for each.
+        """
+        wanted = {}
+        for loss, V, M, Ht in sweeps:
+            rule = self.rule_of(loss, 1.0, None, V[0], W.shape[1])
+            if rule is not None and V[0].is_cuda:
+                key = (rule.form, rule.reach < inf, W.shape, *(Y.shape for Y in V), M is None)
+                wanted[key] = partial(self._try, V, [None] * len(V) if M is None else M, W, Ht, rule)
+        with _compiling:
+            new = [attempt for key, attempt in wanted.items() if key not in _compiled]
+            here = torch.cuda.current_stream(self.device) if new else None
+            with ThreadPoolExecutor() as pool:
+                for attempt in [pool.submit(attempt, here) for attempt in new]:
+                    attempt.result()
+            _compiled.update(wanted)
+
+    def _try(self, V: Any, M: Any, W: Any, Ht: Any, rule: Rule, after: Any) -> None:
+        """Make a sweep for the sake of its kernels, with gaps in the data and without."""
+        with torch.no_grad(), torch.cuda.device(self.device), stream_of_ones_own(self.device) as stream:
+            stream.wait_stream(after)
+            with torch.cuda.stream(stream):
+                for gaps in (True, False):
+                    sweep(V, M, W, Ht, rule, given_penalties((None, None), W), 0, 1, gaps)
+            stream.synchronize()
 
     def _stays(self, data: tuple[Any, ...]) -> bool:
         """Return whether these are the arrays of the last call: a graph reads those that it was recorded with."""
