@@ -24,9 +24,6 @@ PR_SET_PDEATHSIG = 1
 # Elsewhere a worker looks so often whether its parent is still there, in seconds.
 INTERVAL = 1.0
 
-# Fits at a time on a GPU, if nothing else is asked for: with more, threads wait for each other.
-AT_A_TIME = 2
-
 _parents: set[int] = set()
 
 
@@ -36,7 +33,7 @@ def run_all(tasks: Iterable[Any], n_jobs: int | None, *, on_device: bool) -> lis
     Parameters
     ----------
     n_jobs : int or None
-        See joblib; None is 1, or `AT_A_TIME` on a device.
+        See joblib; None is 1.
     on_device : bool
         Whether the tasks work on a GPU.
 
@@ -45,9 +42,7 @@ def run_all(tasks: Iterable[Any], n_jobs: int | None, *, on_device: bool) -> lis
     >>> run_all((delayed(pow)(2, exponent) for exponent in range(4)), None, on_device=True)
     [1, 2, 4, 8]
     """
-    if not on_device:
-        return list(joblib.Parallel(n_jobs=n_jobs)(tasks))
-    return list(joblib.Parallel(n_jobs=AT_A_TIME if n_jobs is None else n_jobs, backend="threading")(tasks))
+    return list(joblib.Parallel(n_jobs=n_jobs, backend="threading" if on_device else None)(tasks))
 
 
 def delayed(function: Callable[..., Any]) -> Callable[..., Any]:

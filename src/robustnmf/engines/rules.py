@@ -10,6 +10,14 @@ from robustnmf.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface,
 SQUARED, CAUCHY, HUBER, ROUNDED, CORRENTROPY = range(5)
 
 
+class Form(NamedTuple):
+    """What a rule says of the loss."""
+
+    form: int
+    constant: float
+    reach: float
+
+
 class Rule(NamedTuple):
     """How residuals become weights."""
 
@@ -22,13 +30,10 @@ class Rule(NamedTuple):
     reach: float
     """and ratios to the scale."""
 
-
-class Form(NamedTuple):
-    """What a rule says of the loss."""
-
-    form: int
-    constant: float
-    reach: float
+    @property
+    def loss(self) -> Form:
+        """What it says of the loss."""
+        return Form(self.form, self.constant, self.reach)
 
 
 def form_of(loss: Any) -> Form | None:

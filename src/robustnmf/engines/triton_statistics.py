@@ -43,13 +43,15 @@ def _number_below(values, limits, closed, n, halvings):  # type: ignore[no-untyp
 @triton.jit
 def _counts(values, weights, n, halvings, reach):  # type: ignore[no-untyped-def]
     """Return the weight of values in each of the bins of equal size on [0, reach], (_LANES,); cumulated weights."""
-    i = tl.arange(0, _LANES)
-    edge = reach / _BINS
-    first = _number_below(values, i * edge, i < 0, n, halvings)
+    i = tl.arange(0, 2 * _LANES)  # both ends of all bins are searched for at once: it is waiting that takes time
+    at_end = i // _LANES
+    k = i % _LANES
     # The last edge is the reach itself, which belongs to the last bin.
-    last = _number_below(values, tl.where(i == _BINS - 1, reach, (i + 1) * edge), i == _BINS - 1, n, halvings)
-    ticks = tl.load(weights + last) - tl.load(weights + first)
-    return tl.where(i < _BINS, ticks, 0).to(tl.float32)
+    closed = (at_end == 1) & (k == _BINS - 1)
+    edges = tl.where(closed, reach, (k + at_end) * (reach / _BINS))
+    ticks = tl.load(weights + _number_below(values, edges, closed, n, halvings))
+    inside = tl.sum(tl.reshape(tl.where(at_end == 1, ticks, -ticks), (2, _LANES)), axis=0)
+    return tl.where(tl.arange(0, _LANES) < _BINS, inside, 0).to(tl.float32)
 
 
 @triton.jit

@@ -10,7 +10,7 @@ are kept, good to 2e-5 of the reconstruction; descent and curvature from weights
 which are averages over so many entries that this does not show. Where there are few, all is single precision.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import ceil, inf
 from typing import Any, NamedTuple
@@ -24,7 +24,6 @@ from robustnmf.engines.cuda_graphs import beside, record
 from robustnmf.engines.judging import judging_features, judging_rows
 from robustnmf.engines.rules import Rule
 from robustnmf.engines.triton_kernels import FUSED, accumulate, advance, descend, judge, split
-from robustnmf.engines.triton_statistics import predict
 
 # With no more samples, or features, products are of single-precision numbers: rounding errors would not average out.
 PRECISE = 1024
@@ -311,36 +310,27 @@ def _gather(blocks: Sequence[Any], rows: Sequence[slice]) -> Any:
     return chosen[0] if len(chosen) == 1 else torch.cat(chosen)
 
 
-class RecordedSweep:
-    """A sweep that is recorded once and launched as a whole, with predictions of some entries after it.
+class Recorded:
+    """Work on some arrays, recorded and then launched as a whole. It must have been done before.
 
     Parameters
     ----------
-    wanted : list of positions in each block, (k, 2), of entries to predict; empty for none.
+    work : function
+        Returns a list of arrays. It keeps what else it reads, the data above all, where it is.
+    arrays : list of arrays that will differ in value
     """
 
-    def __init__(
-        self, V: Any, M: Any, W: Any, Ht: Any, rule: Rule, options: tuple[Any, ...], wanted: Sequence[Any]
-    ) -> None:
-        arrays = [W, *Ht, rule.cut, rule.scale]
+    def __init__(self, work: Callable[..., list[Any]], arrays: Sequence[Any]) -> None:
+        self.work = work
         self.inputs = _joined(arrays)  # one array, so that all are copied at once
-        W, *Ht, cut, scale = _apart(self.inputs, arrays)
-        self.kept = (V, M, options, wanted)  # the graph reads their memory
-        self.n_blocks = len(Ht)
+        parts = _apart(self.inputs, arrays)
+        self.graph, self.outputs = record(lambda: work(*parts))
 
-        def work() -> list[Any]:
-            new, codes = sweep(V, M, W, Ht, rule._replace(scale=scale, cut=cut), *options)
-            return [new, *codes, *(predict(X, some, new) for X, some in zip(codes, wanted, strict=False))]
-
-        work()
-        self.graph, self.outputs = record(work)
-
-    def __call__(self, W: Any, Ht: Any, rule: Rule) -> tuple[Any, list[Any], list[Any]]:
-        """Return basis and codes after the sweep, and what they predict."""
-        _joined([W, *Ht, rule.cut, rule.scale], out=self.inputs)
+    def __call__(self, *arrays: Any) -> list[Any]:
+        """Return what the work returns, in arrays of their own."""
+        _joined(arrays, out=self.inputs)
         self.graph.replay()
-        W, *others = _apart(_joined(self.outputs), self.outputs)
-        return W, others[: self.n_blocks], others[self.n_blocks :]
+        return _apart(_joined(self.outputs), self.outputs)
 
 
 def _joined(arrays: Sequence[Any], out: Any = None) -> Any:

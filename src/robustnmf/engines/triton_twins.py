@@ -1,6 +1,6 @@
 """What Triton does on a CUDA GPU in place of reference functions, found by name through ``TorchEngine.kernel``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,14 +12,14 @@ import torch
 import triton
 
 from robustnmf.arrays import is_uniform
-from robustnmf.engines.cuda_graphs import settle, stream_of_ones_own
+from robustnmf.engines.cuda_graphs import MOST_RECORDED, settle, stream_of_ones_own
 from robustnmf.engines.judging import judging_features
 from robustnmf.engines.rules import Rule, form_of
 from robustnmf.engines.triton_kernels import FUSED, select
 from robustnmf.engines.triton_statistics import Statistics, predict
 from robustnmf.engines.triton_steps import (
     Data,
-    RecordedSweep,
+    Recorded,
     given_penalties,
     half_step,
     moves_of,
@@ -46,9 +46,12 @@ class Twins:
     device: torch.device
     veiled: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     """Data in which hidden entries are NaN, by the identity of their positions."""
-    graphs: dict[Any, RecordedSweep] = field(default_factory=dict)
+    graphs: dict[Any, Recorded] = field(default_factory=dict)
+    """Sweeps that were recorded, by their kind."""
+    steps: dict[Any, Recorded] = field(default_factory=dict)
+    """The step of codes that was recorded last."""
     last: tuple[Any, ...] = ()
-    """Data and weights of the last sweep."""
+    """The kind of what was done last, and its data."""
     foretold: list[tuple[Any, ...]] = field(default_factory=list)
     """Codes of each block after the last sweep, positions, basis, and what they predict there."""
 
@@ -78,10 +81,21 @@ class Twins:
         ----------
         Y, M : (B, p), M may be None; X : (B, r); A : (p, r); linear : (r,) and ridge, the penalty.
         """
-        data = Data(Y, M, rule.scale, rule.cut)
         how = judging_features(Y.shape[1])
-        of_A, of_X = split_factors(A, X, precision_of(len(A)))
-        return half_step([data], X, of_X, [of_A], [(A, None)], data, of_A, how, rule, linear, ridge, sweeps)[0]
+
+        def work(X: Any, linear: Any, scale: Any, cut: Any) -> list[Any]:
+            data = Data(Y, M, scale, cut)
+            of_A, of_X = split_factors(A, X, precision_of(len(A)))
+            step = (data, of_A, how, rule, linear, ridge, sweeps)
+            return [half_step([data], X, of_X, [of_A], [(A, None)], *step)[0]]
+
+        arrays = (X, linear, rule.scale, rule.cut)
+        key = ("improve", id(Y), id(M), id(A), *(a.shape for a in arrays), rule.loss, ridge, sweeps)
+        if Y.nbytes > MOST_RECORDED:
+            return work(*arrays)[0]
+        if key not in self.steps:
+            self.steps.clear()  # those of other data, which may be gone
+        return self._do(work, arrays, key, (Y, M, A), self.steps)[0]
 
     def sweep(
         self,
@@ -105,15 +119,17 @@ class Twins:
         if hidden is not None:
             V = [self._veil(Y, positions) for Y, positions in zip(V, hidden, strict=True)]
         M = [None] * len(V) if M is None else M
-        if not self._stays((*V, *M)) or not V[0].is_cuda or torch.cuda.is_current_stream_capturing():
-            return sweep(V, M, W, Ht, rule, given_penalties(penalties, W), fixed, sweeps, gaps)
-        key: tuple[Any, ...] = (*map(id, (*V, *M)), rule.form, rule.constant, rule.reach, len(rule.cut))
-        key += (fixed, sweeps, W.shape, *(None if penalty is None else penalty.ridge for penalty in penalties))
-        graph = self.graphs.get(key)
-        if graph is None:
-            options = (given_penalties(penalties, W), fixed, sweeps, gaps)
-            graph = self.graphs[key] = RecordedSweep(V, M, W, Ht, rule, options, hidden or [])
-        W, Ht, predictions = graph(W, Ht, rule)
+
+        def work(W: Any, scale: Any, cut: Any, *Ht: Any) -> list[Any]:
+            following = rule._replace(scale=scale, cut=cut)
+            new, codes = sweep(V, M, W, Ht, following, given_penalties(penalties, W), fixed, sweeps, gaps)
+            return [new, *codes, *(predict(X, some, new) for X, some in zip(codes, hidden or [], strict=False))]
+
+        arrays = (W, rule.scale, rule.cut, *Ht)
+        ridges = (None if penalty is None else penalty.ridge for penalty in penalties)
+        key = ("sweep", *map(id, (*V, *M)), *(a.shape for a in arrays), rule.loss, fixed, sweeps, *ridges)
+        W, *others = self._do(work, arrays, key, (V, M), self.graphs)
+        Ht, predictions = others[: len(V)], others[len(V) :]
         self.foretold = list(zip(Ht, hidden or [], [W] * len(Ht), predictions, strict=False))
         return W, Ht
 
@@ -147,11 +163,28 @@ class Twins:
                     sweep(V, M, W, Ht, rule, given_penalties((None, None), W), 0, 1, gaps)
             stream.synchronize()
 
-    def _stays(self, data: tuple[Any, ...]) -> bool:
-        """Return whether these are the arrays of the last call: a graph reads those that it was recorded with."""
-        same = len(data) == len(self.last) and all(a is b for a, b in zip(data, self.last, strict=True))
-        self.last = data
-        return same
+    def _do(
+        self,
+        work: Callable[..., list[Any]],
+        arrays: Sequence[Any],
+        key: tuple[Any, ...],
+        data: tuple[Any, ...],
+        recorded: dict[Any, Recorded],
+    ) -> list[Any]:
+        """Do some work; if it is what was done last, record it: a graph goes on reading the same data."""
+        if self.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+            return work(*arrays)
+        if self._is_done_again(key, data) and key not in recorded:
+            recorded[key] = Recorded(work, arrays)
+        return recorded.get(key, work)(*arrays)
+
+    def _is_done_again(self, key: tuple[Any, ...], data: tuple[Any, ...]) -> bool:
+        """Return whether this is what was done last.
+
+        The key tells data by its identity, which nothing else can have while it is kept.
+        """
+        again, self.last = self.last[:1] == (key,), (key, data)
+        return again
 
     def settle(self, improve: Any, Y: Any, M: Any, X: Any, *, max_iter: int, tol: float, few: float) -> Any:
         """Improve rows of X until each is at rest; twin of ``robustnmf.encoding``'s."""
