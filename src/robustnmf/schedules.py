@@ -127,14 +127,13 @@ class Staged:
 
         With a `checkpoint` that holds the steps of an earlier fit it goes on from there.
         """
-        whole, ahead = _Whole.of(V, M, W.shape[1], engine), []
+        given, whole = (V, M, Ht), _Whole.of(V, M, W.shape[1], engine)
         if whole is not None:
-            ahead.append((method.loss, V, M, Ht))
             V, M, Ht = whole.part(V), whole.part(M), whole.part(Ht)
         prepare = engine.kernel("prepare")
         if prepare is not None and isinstance(method.solver, SharedGram):
-            first = [opening.loss for opening in self.openings]
-            prepare(W, [*((loss, V, M, Ht) for loss in [*first, method.loss]), *ahead])
+            early = [opening.loss for opening in self.openings]
+            prepare(W, [(method.loss, *given), *((loss, V, M, Ht) for loss in [*early, method.loss])])
         held = HeldOut.draw(V, M, engine)
         journal = Journal(checkpoint, engine, [V] if whole is None else [V, whole.V])
         log = _Log(callback, journal)

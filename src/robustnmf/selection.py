@@ -130,7 +130,7 @@ def select_rank(
     random_state : int, RandomState, Generator or None
         Seed of splits and starts. Every rank starts from the same seeds.
     n_jobs : int or None
-        Fits at a time, see joblib; None means 1. On a GPU they are threads, and gain nothing if fits are small.
+        Fits at a time, see joblib; None means 1. On a GPU they are threads, which gain little.
 
     Examples
     --------

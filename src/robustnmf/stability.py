@@ -122,7 +122,7 @@ def consensus(
     random_state : int, RandomState, Generator or None
         Seed of the starts.
     n_jobs : int or None
-        Fits at a time, see joblib; None means 1. On a GPU they are threads, and gain nothing if fits are small.
+        Fits at a time, see joblib; None means 1. On a GPU they are threads, which gain little.
 
     References
     ----------
@@ -199,7 +199,7 @@ def bootstrap_components(
     random_state : int, RandomState, Generator or None
         Seed of the resampling.
     n_jobs : int or None
-        Fits at a time, see joblib; None means 1. On a GPU they are threads, and gain nothing if fits are small.
+        Fits at a time, see joblib; None means 1. On a GPU they are threads, which gain little.
 
     Examples
     --------
