@@ -1,7 +1,9 @@
 """How fast a robust sweep is on a CUDA GPU, against multiplicative NMF and the algorithm of torchnmf.
 
     python benchmarks/gpu.py [--out benchmarks/results/gpu.md] [--stream-gb 16]
-        [--parts sweeps objective fit first many compiled streaming]
+        [--parts sweeps objective fit first many compiled streaming host]
+
+The last part needs no GPU and is made only if asked for: fits on the processor, to compare with where there is none.
 
 Every time is a median, by CUDA events. The floor of a sweep is two reads of the data at the bandwidth that a copy on
 the same GPU reaches. Before it is timed, a sweep is compared with one in double precision by NumPy's reference code.
@@ -37,6 +39,7 @@ SCALE, CUT, OUTLIERS = 0.1, 1.0, 0.2
 # From a random start residuals are larger: a scale and a cut that let clean entries in.
 WIDE_SCALE, WIDE_CUT = 1.0, 8.0
 PARTS = ("sweeps", "objective", "fit", "first", "many", "compiled", "streaming")
+HOST = "host"
 # Momentum grows while the objective of some entries falls, and shrinks when it rises. It is worth most where each
 # half-step comes close to the best for the other factor, which takes more coordinate sweeps than the default makes.
 MOMENTUM, GROWTH, SHRINKAGE, MOST_SWEEPS, COORDINATE_SWEEPS = 0.5, 1.2, 1.5, 250, 96
@@ -52,14 +55,13 @@ JUDGES = 512
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="also write the tables to this file")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--parts", nargs="+", choices=[*PARTS, HOST], default=PARTS)
     parser.add_argument("--stream-gb", type=float, default=16.0, help="gigabytes of host memory that are streamed")
     options = parser.parse_args()
-    if not torch.cuda.is_available():
-        sys.exit("This benchmark needs a CUDA GPU, and Torch sees none.")
-    lines = [
-        f"# On one GPU\n\n{torch.cuda.get_device_name()}, Torch {torch.__version__}, `python benchmarks/gpu.py`.\n"
-    ]
+    if not torch.cuda.is_available() and options.parts != [HOST]:
+        sys.exit("This benchmark needs a CUDA GPU, and Torch sees none; without there is only `--parts host`.")
+    name = torch.cuda.get_device_name() if torch.cuda.is_available() else "No GPU"
+    lines = [f"# On one GPU\n\n{name}, Torch {torch.__version__}, `python benchmarks/gpu.py`.\n"]
     for part in options.parts:
         for line in streaming(options.stream_gb) if part == "streaming" else globals()[part]():
             print(line, flush=True)
@@ -374,29 +376,39 @@ def fit():
     yield "| --- | ---: | ---: | ---: | ---: |"
     for n, m, r, with_cpu in ((16384, 16384, 32, False), (16384, 16384, 64, False), (8192, 8192, 32, True)):
         X = make(n, m, r)
-        seconds, model = _fitted(X, X, r, 3)
+        seconds, model = _fitted(X, r, 3)
         cells = [f"{n} x {m}, r = {r}", f"{seconds:.2f}", "", "", f"{_excess(model, X, n, m, r):.2%}"]
         if with_cpu:
-            host = X.cpu().numpy()
-            slow, other = _fitted(host, host[: n // 4], r, 1)
+            slow, other = _fitted(X.cpu().numpy(), r, 1)
             cells[2:4] = f"{slow:.1f}", f"{slow / seconds:.0f}"
             cells[4] += f", {_excess(other, X, n, m, r):.2%}"
         yield "| " + " | ".join(cells) + " |"
     yield ""
 
 
-def _fitted(X, first, r: int, repeats: int):
-    """Return the median seconds of a fit, and the model; a first fit, of other data perhaps, compiles what it needs."""
+def host():
+    """Yield the time of whole fits on the processor."""
+    yield f"## Seconds of a whole fit on the processor, 2 threads; {os.cpu_count()} cores\n"
+    yield "| size | seconds |"
+    yield "| --- | ---: |"
+    for size in (4096, 8192):
+        seconds, _ = _fitted(make(size, size, 32, device="cpu").numpy(), 32, 1)
+        yield f"| {size} x {size}, r = 32 | {seconds:.1f} |"
+    yield ""
+
+
+def _fitted(X, r: int, repeats: int):
+    """Return the median seconds of a fit, and the model; before, a fit of all or, on the CPU, less data compiles."""
     from threadpoolctl import threadpool_limits
 
-    times = []
+    times, on_gpu = [], isinstance(X, torch.Tensor)
     with warnings.catch_warnings(), threadpool_limits(limits=2):
         warnings.simplefilter("ignore")
-        for data in [first] + [X] * repeats:
-            torch.cuda.synchronize()
+        for data in [X if on_gpu else X[: len(X) // 4]] + [X] * repeats:
             begin = time.perf_counter()
             model = TruncatedCauchyNMF(r, random_state=0).fit(data)
-            torch.cuda.synchronize()
+            if on_gpu:
+                torch.cuda.synchronize()
             times.append(time.perf_counter() - begin)
     return statistics.median(times[1:]), model
 
