@@ -53,13 +53,16 @@ def compile_only(self, *args, grid, warmup, **options):
 JITFunction.run = compile_only
 
 
-def sweep(shape, rank, form=CAUCHY, reach=inf, cuts=1, weighted=False, gaps=False, by_columns=False):
-    Y, W, H = torch.rand(shape), torch.rand(shape[1], rank), torch.rand(shape[0], rank)
+def sweep(shape, rank, form=CAUCHY, reach=inf, cuts=1, weighted=False, gaps=False, by_columns=False, dtype=None):
+    def draw(*sides):
+        return torch.rand(sides, dtype=dtype)
+
+    Y, W, H = draw(*shape), draw(shape[1], rank), draw(shape[0], rank)
     if by_columns:
         Y = Y.T.contiguous().T
-    rule = Rule(form, 0.0, torch.ones(1), torch.full((cuts,), 2.0), reach)
-    penalties = triton_steps.given_penalties((None, None), W)
-    triton_steps.sweep([Y], [torch.rand(shape) if weighted else None], W, [H], rule, penalties, 0, 3, gaps)
+    rule = Rule(form, 0.0, draw(1), draw(cuts), reach)
+    penalties = (triton_steps.as_array(None, W),) * 2
+    triton_steps.sweep([Y], [draw(*shape) if weighted else None], W, [H], rule, penalties, 0, 3, gaps)
 """
 
 OF_EVERY_KIND = """
@@ -69,6 +72,8 @@ sweep((1100, 1201), 5, form=HUBER, cuts=1201)  # not aligned
 sweep((5000, 1200), 30, form=CORRENTROPY, weighted=True)
 sweep((1100, 1200), 60, form=ROUNDED, reach=3.0, gaps=True)
 sweep((1100, 1200), 100)
+for rank, weighted in ((16, True), (30, False), (64, True)):
+    sweep((1100, 1201), rank, weighted=weighted, dtype=torch.float64)
 twins = triton_twins.Twins(torch.device("cpu"))
 twins.order_statistics(torch.rand(2, 100), torch.tensor([5, 50]))
 look = lambda values, *_: (values, values, torch.ones(4))
@@ -87,7 +92,7 @@ def improve(n_rows, rank, scales=1):
 
 def recorded(rank):  # scale and cut lie behind other numbers
     *_, cut, scale = triton_steps._apart(torch.rand(9), [torch.rand(7), torch.rand(1), torch.rand(1)])
-    penalties = triton_steps.given_penalties((None, None), torch.rand(1024, rank))
+    penalties = (torch.zeros(rank + 1),) * 2
     factors = torch.rand(1024, rank), [torch.rand(400, rank)]
     triton_steps.sweep([Y], [None], *factors, Rule(CAUCHY, 0.0, scale, cut, inf), penalties, 0, 3, True)
 

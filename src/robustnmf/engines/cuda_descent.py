@@ -37,9 +37,9 @@ __device__ real over_lanes(real part)
 // Descent and curvature come in parts, one after the other, that are added up.
 // Coordinate k of a row is register k / LANES of lane k % LANES. See `descend` in triton_kernels.py.
 extern "C" __global__ void __launch_bounds__(THREADS) descend(
-    const real* X, const real* G, const real* descent, const real* curvature, const real* linear,
+    const real* X, const real* G, const real* descent, const real* curvature, const real* penalty,
     real* move, real* gain, real* total,
-    int n_rows, int n_parts, int stride, int padded, int rank, int fixed, double penalty, int sweeps)
+    int n_rows, int n_parts, int stride, int padded, int rank, int fixed, int sweeps)
 {
     __shared__ __align__(16) real gram[RANK * LANES * SPAN];
     __shared__ real inverse[RANK], against[RANK];  // of the matrix's diagonal; the penalty
@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) descend(
     for (int k = threadIdx.x; k < RANK; k += THREADS) {
         const real diagonal = k < rank ? G[k * rank + k] : (real)0;
         inverse[k] = diagonal > 0 ? 1 / diagonal : (real)0;
-        against[k] = k < rank ? linear[k] : (real)0;
+        against[k] = k < rank ? penalty[k] : (real)0;
     }
     #pragma unroll 8
     for (int i = threadIdx.x; i < RANK * RANK; i += THREADS) {
@@ -77,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) descend(
         unit[row][k] = curved;
     }
     __syncthreads();
-    const real ridge = penalty;
+    const real ridge = penalty[rank];
     const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
     // In the variables z = x / unit every coordinate has the curvature of the Gram matrix; g is the step of each, which
     // needs no division if columns of the matrix are divided by the diagonal. A coordinate that no entry of positive

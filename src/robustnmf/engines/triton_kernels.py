@@ -18,7 +18,7 @@ from robustnmf.engines.rules import CAUCHY, CORRENTROPY, HUBER, ROUNDED
 FUSED = {"enable_fp_fusion": True}
 
 # What differs between rules: one scale and one cut, or those of each row.
-_OF_RULES = ["scale", "cut", "scale_stride", "cut_stride"]
+_OF_RULES = ["scale", "cut", "constants", "scale_stride", "cut_stride"]
 
 _CAUCHY, _HUBER, _ROUNDED, _CORRENTROPY = map(tl.constexpr, (CAUCHY, HUBER, ROUNDED, CORRENTROPY))
 
@@ -43,7 +43,7 @@ def _weigh(E, inverse, limit, reach, constant, FORM: tl.constexpr, CAPPED: tl.co
     elif FORM == _CORRENTROPY:
         q = 0.5 * tl.exp(-0.5 * ratio * ratio)
     else:
-        q = tl.full(E.shape, 1.0, tl.float32)
+        q = tl.full(E.shape, 1.0, E.dtype)
     if CAPPED:
         q = tl.where(tl.abs(ratio) <= reach, q, 0.0)
     return tl.where(tl.abs(E) <= limit, q, 0.0)
@@ -52,8 +52,8 @@ def _weigh(E, inverse, limit, reach, constant, FORM: tl.constexpr, CAPPED: tl.co
 @triton.jit
 def _residuals(y, high, low, a, a_low):  # type: ignore[no-untyped-def]
     """Return y - x a' for factors x = high + low and a + a_low: the product of both small parts is left out."""
-    product = tl.dot(high, tl.trans(a), input_precision="tf32x3")
-    if a.dtype != tl.float32:  # in single precision there are no low parts
+    product = tl.dot(high, tl.trans(a), input_precision="tf32x3", out_dtype=y.dtype)
+    if a.dtype == tl.bfloat16:  # others have no low parts
         product = tl.dot(high, tl.trans(a_low), acc=product)
         product = tl.dot(low, tl.trans(a), acc=product)
     return y - product
@@ -81,9 +81,8 @@ def _load_parts(A, rows, n_rows, there, RANK: tl.constexpr):  # type: ignore[no-
 
 @triton.jit(do_not_specialize=[*_OF_RULES, "n_rows"])
 def accumulate(  # type: ignore[no-untyped-def]
-    Y, M, X, A, scale, cut, descent, curvature,
-    n_rows, n_columns, row_stride, column_stride, scale_stride, cut_stride,
-    columns_per_split, reach, constant,
+    Y, M, X, A, scale, cut, constants, descent, curvature,
+    n_rows, n_columns, row_stride, column_stride, scale_stride, cut_stride, columns_per_split,
     RANK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, FORM: tl.constexpr, CAPPED: tl.constexpr,
     WEIGHTED: tl.constexpr, GAPS: tl.constexpr, CUTS_COLUMNS: tl.constexpr, DESCRIBED: tl.constexpr,
     TRANSPOSED: tl.constexpr, EVEN: tl.constexpr,
@@ -105,9 +104,10 @@ def accumulate(  # type: ignore[no-untyped-def]
     low = tl.load(x + n_rows * RANK, mask=here[:, None], other=0.0)
     inverse = 1.0 / tl.load(scale + rows * scale_stride, mask=here, other=1.0)[:, None]
     limit_of_row = tl.load(cut + rows * cut_stride, mask=here, other=0.0)[:, None]
+    reach, constant = tl.load(constants), tl.load(constants + 1)
     wide = rows.to(tl.int64)[:, None] * row_stride
-    d = tl.zeros((ROWS, RANK), dtype=tl.float32)
-    c = tl.zeros((ROWS, RANK), dtype=tl.float32)
+    d = tl.zeros((ROWS, RANK), dtype=descent.dtype.element_ty)
+    c = tl.zeros((ROWS, RANK), dtype=descent.dtype.element_ty)
     for start in range(first, last, COLUMNS):
         columns = start + tl.arange(0, COLUMNS)
         there = columns < n_columns
@@ -125,17 +125,17 @@ def accumulate(  # type: ignore[no-untyped-def]
         if WEIGHTED:
             q *= _tile(M, at, row, start, here, there, DESCRIBED, TRANSPOSED)
         s = tl.where(q > 0, q * E, 0.0) if GAPS else q * E
-        d = tl.dot(s.to(a.dtype), a, acc=d, input_precision="tf32x3")
-        c = tl.dot(q.to(a.dtype), squares, acc=c, input_precision="tf32x3")
+        d = tl.dot(s.to(a.dtype), a, acc=d, input_precision="tf32x3", out_dtype=d.dtype)
+        c = tl.dot(q.to(a.dtype), squares, acc=c, input_precision="tf32x3", out_dtype=c.dtype)
     out = (tl.program_id(1).to(tl.int64) * n_rows + rows[:, None]) * RANK + k[None, :]
     tl.store(descent + out, d, mask=here[:, None])
     tl.store(curvature + out, c, mask=here[:, None])
 
 
-@triton.jit(do_not_specialize=["gain", "total", "n_rows", "n_parts", "rank", "fixed", "sweeps"])
+@triton.jit(do_not_specialize=["penalty", "gain", "total", "n_rows", "n_parts", "rank", "fixed", "sweeps"])
 def descend(  # type: ignore[no-untyped-def]
-    X, G, descent, curvature, linear, move, gain, total,
-    n_rows, n_parts, stride, padded, rank, fixed, ridge, sweeps, RANK: tl.constexpr, ROWS: tl.constexpr,
+    X, G, descent, curvature, penalty, move, gain, total,
+    n_rows, n_parts, stride, padded, rank, fixed, sweeps, RANK: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Write the move (n_rows, padded) that coordinate descent on a model of the objective makes from X (n_rows, rank).
 
@@ -155,7 +155,8 @@ def descend(  # type: ignore[no-untyped-def]
         offset = tl.cast(part, tl.int64) * n_rows * stride
         slope += tl.load(descent + offset + at, mask=used, other=0.0)
         c += tl.load(curvature + offset + at, mask=used, other=0.0)
-    slope -= tl.load(linear + k, mask=k < rank, other=0.0)[None, :] + ridge * x
+    ridge = tl.load(penalty + rank)
+    slope -= tl.load(penalty + k, mask=k < rank, other=0.0)[None, :] + ridge * x
     tl.store(total + rows, tl.sum(c, axis=1), mask=here)
     c = tl.where((k < fixed)[None, :], 0.0, c + ridge)
     diagonal = tl.load(G + k * rank + k, mask=k < rank, other=0.0)[None, :]
@@ -179,9 +180,8 @@ def descend(  # type: ignore[no-untyped-def]
 
 @triton.jit(do_not_specialize=[*_OF_RULES, "bends", "weights", "n_rows", "rank"])
 def judge(  # type: ignore[no-untyped-def]
-    Y, M, X_parts, A_parts, move, scale, cut, bends, weights,
-    n_rows, n_columns, n_judges, judges_per_split, row_stride, column_stride, run, skip, rank,
-    scale_stride, cut_stride, reach, constant,
+    Y, M, X_parts, A_parts, move, scale, cut, constants, bends, weights,
+    n_rows, n_columns, n_judges, judges_per_split, row_stride, column_stride, run, skip, rank, scale_stride, cut_stride,
     RANK: tl.constexpr, ROWS: tl.constexpr, JUDGES: tl.constexpr, FORM: tl.constexpr, CAPPED: tl.constexpr,
     WEIGHTED: tl.constexpr, CUTS_COLUMNS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
@@ -202,8 +202,9 @@ def judge(  # type: ignore[no-untyped-def]
     high = tl.load(X_parts + parts, mask=here[:, None], other=0.0)
     low = tl.load(X_parts + n_rows * RANK + parts, mask=here[:, None], other=0.0)
     rounded = tl.load(move + parts, mask=here[:, None] & (k < rank)[None, :], other=0.0).to(high.dtype)
-    bend = tl.zeros((ROWS,), dtype=tl.float32)
-    c = tl.zeros((ROWS, RANK), dtype=tl.float32)
+    reach, constant = tl.load(constants), tl.load(constants + 1)
+    bend = tl.zeros((ROWS,), dtype=bends.dtype.element_ty)
+    c = tl.zeros((ROWS, RANK), dtype=bends.dtype.element_ty)
     wide = rows.to(tl.int64)[:, None] * row_stride
     for start in range(first, last, JUDGES):
         judges = start + tl.arange(0, JUDGES)
@@ -216,18 +217,19 @@ def judge(  # type: ignore[no-untyped-def]
         q = _weigh(_residuals(y, high, low, a, a_low), inverse, limit, reach, constant, FORM, CAPPED)
         if WEIGHTED:
             q *= tl.load(M + place, mask=here[:, None] & there[None, :], other=0.0)
-        along = tl.dot(rounded, tl.trans(a), input_precision="tf32x3")
+        along = tl.dot(rounded, tl.trans(a), input_precision="tf32x3", out_dtype=y.dtype)
         bend += tl.sum(q * along * along, axis=1)
-        c = tl.dot(q.to(a.dtype), squares, acc=c, input_precision="tf32x3")  # data for a product comes ahead of time
+        # Data for a product comes ahead of time.
+        c = tl.dot(q.to(a.dtype), squares, acc=c, input_precision="tf32x3", out_dtype=c.dtype)
     out = tl.program_id(1) * n_rows + rows
     tl.store(bends + out, bend, mask=here)
     tl.store(weights + out, tl.sum(c, axis=1), mask=here)
 
 
-@triton.jit(do_not_specialize=["gain", "total", "bends", "weights", "n_rows", "n_splits", "rank"])
+@triton.jit(do_not_specialize=["gain", "total", "bends", "weights", "penalty", "n_rows", "n_splits", "rank"])
 def advance(  # type: ignore[no-untyped-def]
-    X, move, gain, total, bends, weights, new, new_parts,
-    n_rows, n_splits, rank, ridge, RANK: tl.constexpr, ROWS: tl.constexpr,
+    X, move, gain, total, bends, weights, penalty, new, new_parts,
+    n_rows, n_splits, rank, RANK: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """Write X after its move, shortened where it would raise the objective, and its parts; see `descend`, `judge`."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -238,11 +240,12 @@ def advance(  # type: ignore[no-untyped-def]
     x = tl.load(X + at, mask=used, other=0.0)
     parts = rows[:, None] * RANK + k[None, :]
     m = tl.load(move + parts, mask=used, other=0.0)
-    bend, weight = tl.zeros((ROWS,), tl.float32), tl.zeros((ROWS,), tl.float32)
+    bend, weight = tl.zeros((ROWS,), x.dtype), tl.zeros((ROWS,), x.dtype)
     for part in range(n_splits):
         bend += tl.load(bends + part * n_rows + rows, mask=here, other=0.0)
         weight += tl.load(weights + part * n_rows + rows, mask=here, other=0.0)
     everything = tl.load(total + rows, mask=here, other=0.0)  # for which the judges stand
+    ridge = tl.load(penalty + rank)
     bend = bend * everything / tl.where(weight > 0, weight, 1.0) + ridge * tl.sum(m * m, axis=1)
     fall = tl.load(gain + rows, mask=here, other=0.0)
     shorter = tl.maximum(fall / tl.where(bend > 0, bend, 1.0), 0.0)
@@ -257,7 +260,7 @@ def _store_parts(F, at, part, x, mask):  # type: ignore[no-untyped-def]
     """Write x as a high part, a low part, and squares."""
     high = x.to(F.dtype.element_ty)
     tl.store(F + at, high, mask=mask)
-    tl.store(F + part + at, (x - high.to(tl.float32)).to(F.dtype.element_ty), mask=mask)
+    tl.store(F + part + at, (x - high.to(x.dtype)).to(F.dtype.element_ty), mask=mask)
     tl.store(F + 2 * part + at, (x * x).to(F.dtype.element_ty), mask=mask)
 
 

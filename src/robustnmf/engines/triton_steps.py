@@ -7,7 +7,8 @@ Sums over the data are split between programs and added up in a fixed order: the
 
 Precision: residuals come from products of factors split into two bfloat16 numbers each, of which three of four products
 are kept, good to 2e-5 of the reconstruction; descent and curvature from weights and residuals rounded to bfloat16,
-which are averages over so many entries that this does not show. Where there are few, all is single precision.
+which are averages over so many entries that this does not show. Where there are few, all is single precision. Data in
+double precision is worked on in double precision.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,14 +23,17 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from robustnmf.engines.cuda_descent import MOST_PARTS, kernel_for
 from robustnmf.engines.cuda_graphs import beside, record
 from robustnmf.engines.judging import judging_features, judging_rows
-from robustnmf.engines.rules import Rule
+from robustnmf.engines.rules import Form, Rule
 from robustnmf.engines.triton_kernels import FUSED, accumulate, advance, descend, judge, split
 
 # With no more samples, or features, products are of single-precision numbers: rounding errors would not average out.
 PRECISE = 1024
 # Rows and columns of the data that a program works on at a time, its warps, and tiles on their way, by padded rank.
-TILES = {16: (64, 128, 4, 3), 32: (64, 64, 4, 3), 64: (64, 32, 4, 3), 128: (64, 32, 4, 2)}
-PRECISE_TILES = {16: (32, 64, 4, 2), 32: (32, 64, 4, 2), 64: (32, 64, 4, 2), 128: (32, 32, 4, 2)}
+TILES = {
+    torch.bfloat16: {16: (64, 128, 4, 3), 32: (64, 64, 4, 3), 64: (64, 32, 4, 3), 128: (64, 32, 4, 2)},
+    torch.float32: {16: (32, 64, 4, 2), 32: (32, 64, 4, 2), 64: (32, 64, 4, 2), 128: (32, 32, 4, 2)},
+    torch.float64: {16: (32, 32, 4, 2), 32: (32, 32, 4, 2), 64: (32, 32, 4, 2)},
+}
 # Share of the memory of a multiprocessor that tiles on their way may take; the rest is for products.
 TILE_SHARE = 0.75
 # Rows and judges that a program works on at a time, and its warps: for more rows than so many, and for fewer, where
@@ -38,7 +42,7 @@ JUDGING_TILE, SMALL_JUDGING_TILE, FEW_ROWS = (64, 32, 4), (16, 128, 8), 4096
 # Rows that a program moves, once they are judged, and rows that it splits.
 ADVANCING_ROWS, SPLIT_ROWS = 16, 64
 # Numbers of a factor that a program can hold for its judges, several times.
-MOST_JUDGED = 2**13
+MOST_JUDGED = {torch.float32: 2**13, torch.float64: 2**10}
 # Programs that a pass over the data should have at least, to keep all multiprocessors busy.
 ENOUGH_PROGRAMS = 1056
 # More parts of a sum take longer to add up than they save.
@@ -93,7 +97,8 @@ class Data(NamedTuple):
         """Return Y and M for the copy engine, in tiles of rows x columns; None if it cannot read them."""
         block = [columns, rows] if self.by_columns else [rows, columns]
         matrices = [A.T if self.by_columns else A for A in (self.Y, self.M) if A is not None]
-        if not _has_copy_engine(self.Y) or not all(_is_aligned(A) for A in matrices):
+        is_single = self.Y.dtype == torch.float32
+        if not is_single or not _has_copy_engine(self.Y) or not all(_is_aligned(A) for A in matrices):
             return None
         found = [TensorDescriptor(A, list(A.shape), list(A.stride()), block) for A in matrices]
         return found[0], found[-1]
@@ -109,9 +114,9 @@ def _is_aligned(A: Any) -> bool:
     return bool(A.stride(1) == 1 and A.stride(0) * A.element_size() % 16 == 0 and A.data_ptr() % 16 == 0)
 
 
-def precision_of(*sizes: int) -> torch.dtype:
+def precision_of(dtype: torch.dtype, *sizes: int) -> torch.dtype:
     """Return the type of the numbers that products over so many samples, or features, are made of."""
-    return torch.float32 if min(sizes) <= PRECISE else torch.bfloat16
+    return torch.bfloat16 if dtype == torch.float32 and min(sizes) > PRECISE else dtype
 
 
 def split_factors(F: Any, G: Any, dtype: torch.dtype) -> tuple[Any, Any]:
@@ -143,8 +148,7 @@ def half_step(
     of_judges: Any,
     judging: tuple[int, int, int],
     rule: Rule,
-    linear: Any,
-    ridge: float,
+    penalty: Any,
     sweeps: int,
     fixed: int = 0,
 ) -> tuple[Any, Any, Any]:
@@ -156,16 +160,17 @@ def half_step(
     A : the factor itself, for each block, with how far its rows are trusted, see `_write_gram`.
     judged, of_judges : data and parts of the factor for the columns by which a step is judged.
     judging : which of these, (run, skip, count).
+    penalty : (r + 1,), see `as_array`.
     """
     n_rows, rank = X.shape
     X, gram = X.contiguous(), torch.empty((rank, rank), dtype=X.dtype, device=X.device)
     with beside(X.device, lambda: _write_gram(gram, A)):
         sums = _sums(blocks, of_X, of_A, rule)
-    moves = moves_of(X, gram, sums, linear, ridge, sweeps, fixed)
+    moves = moves_of(X, gram, sums, penalty, sweeps, fixed)
     verdicts = _verdicts(judged, of_X, of_judges, moves[0], judging, rule, rank)
     new, of_new, rows = torch.empty_like(X), torch.empty_like(of_X), ADVANCING_ROWS
     advance[(triton.cdiv(n_rows, rows),)](
-        X, *moves, *verdicts, new, of_new, n_rows, verdicts.shape[1], rank, ridge, RANK=of_X.shape[2], ROWS=rows,
+        X, *moves, *verdicts, penalty, new, of_new, n_rows, verdicts.shape[1], rank, RANK=of_X.shape[2], ROWS=rows,
         **FUSED,
     )  # fmt: skip
     return new, of_new, moves[-1]
@@ -184,14 +189,14 @@ def _verdicts(
     """Return the curvature of the objective along the moves, and that of all coordinates, (2, splits, n_rows)."""
     (_, n_rows, padded), (run, skip, count) = of_X.shape, judging
     rows, judges, warps = JUDGING_TILE if n_rows > FEW_ROWS else SMALL_JUDGING_TILE
-    judges = min(judges, MOST_JUDGED // padded)
+    judges = min(judges, MOST_JUDGED[move.dtype] // padded)
     n_splits, width = _splits(n_rows, count, rows, judges)
     row_stride, column_stride, *others = data.strides
-    verdicts = torch.empty((2, n_splits, n_rows), dtype=torch.float32, device=of_X.device)
+    verdicts = torch.empty((2, n_splits, n_rows), dtype=move.dtype, device=of_X.device)
     judge[(triton.cdiv(n_rows, rows), n_splits)](
-        *data.pointers, of_X, of_judges, move, data.scale, data.cut, *verdicts,
+        *data.pointers, of_X, of_judges, move, data.scale, data.cut, constants_of(rule.loss, data.Y), *verdicts,
         n_rows, data.Y.shape[1], count, width, row_stride, column_stride, run, skip, rank, *others,
-        rule.reach, rule.constant, RANK=padded, ROWS=rows, JUDGES=judges, FORM=rule.form,
+        RANK=padded, ROWS=rows, JUDGES=judges, FORM=rule.form,
         CAPPED=rule.reach < inf, WEIGHTED=data.M is not None, CUTS_COLUMNS=data.cuts_columns, EVEN=data.is_even,
         num_warps=warps, **FUSED,
     )  # fmt: skip
@@ -203,8 +208,9 @@ def _sums(blocks: Sequence[Data], of_X: Any, of_A: Sequence[Any], rule: Rule) ->
     _, n_rows, padded = of_X.shape
     rows, columns, warps, stages = _tile_for(of_X, blocks[0].M is not None)
     plans = [_splits(n_rows, data.Y.shape[1], rows, columns) for data in blocks]
-    sums = torch.empty((2, sum(n for n, _ in plans), n_rows, padded), dtype=torch.float32, device=of_X.device)
-    done, is_precise = 0, of_X.dtype == torch.float32  # of small data: one kernel, with gaps or without
+    shape = (2, sum(n for n, _ in plans), n_rows, padded)
+    sums = torch.empty(shape, dtype=blocks[0].Y.dtype, device=of_X.device)
+    done, is_precise = 0, of_X.dtype != torch.bfloat16  # of small data: one kernel, with gaps or without
     for data, parts, (n, width) in zip(blocks, of_A, plans, strict=True):
         into, described = sums[:, done : done + n], data.described(rows, columns)
         done += n
@@ -213,8 +219,8 @@ def _sums(blocks: Sequence[Data], of_X: Any, of_A: Sequence[Any], rule: Rule) ->
             factor = TensorDescriptor(parts, list(parts.shape), list(parts.stride()), [1, columns, padded])
             strides, is_even = (0, 0, *strides[2:]), False  # of no use, and not to be compiled for
         accumulate[(triton.cdiv(n_rows, rows), n)](
-            *(described or data.pointers), of_X, factor, data.scale, data.cut, into[0], into[1],
-            n_rows, data.Y.shape[1], *strides, width, rule.reach, rule.constant,
+            *(described or data.pointers), of_X, factor, data.scale, data.cut, constants_of(rule.loss, data.Y), *into,
+            n_rows, data.Y.shape[1], *strides, width,
             RANK=padded, ROWS=rows, COLUMNS=columns, FORM=rule.form, CAPPED=rule.reach < inf,
             WEIGHTED=data.M is not None, GAPS=data.gaps or is_precise, CUTS_COLUMNS=data.cuts_columns,
             DESCRIBED=described is not None, TRANSPOSED=data.by_columns, EVEN=is_even,
@@ -225,8 +231,9 @@ def _sums(blocks: Sequence[Data], of_X: Any, of_A: Sequence[Any], rule: Rule) ->
 
 def _tile_for(parts: Any, weighted: bool) -> tuple[int, int, int, int]:
     """Return the tile for a factor's parts: as in the table, or narrower where those on their way would not fit."""
-    rows, columns, warps, stages = (TILES if parts.dtype == torch.bfloat16 else PRECISE_TILES)[parts.shape[2]]
-    per_column = 4 * rows * (1 + weighted) + 3 * parts.shape[2] * parts.element_size()
+    rows, columns, warps, stages = TILES[parts.dtype][parts.shape[2]]
+    per_entry = max(4, parts.element_size()) * (1 + weighted)
+    per_column = rows * per_entry + 3 * parts.shape[2] * parts.element_size()
     while stages * columns * per_column > TILE_SHARE * _shared_memory(parts.device):
         columns //= 2
     return rows, columns, warps, stages
@@ -240,13 +247,13 @@ def _shared_memory(device: torch.device) -> float:
     return float(triton.runtime.driver.active.utils.get_device_properties(device.index)["max_shared_mem"])
 
 
-def moves_of(X: Any, gram: Any, sums: Any, linear: Any, ridge: float, sweeps: int, fixed: int) -> tuple[Any, Any, Any]:
+def moves_of(X: Any, gram: Any, sums: Any, penalty: Any, sweeps: int, fixed: int) -> tuple[Any, Any, Any]:
     """Return the move of each row by coordinate descent, padded, its gain and the total curvature; see `descend`."""
     (n_rows, rank), padded = X.shape, _padded(X.shape[1])
     move = torch.empty((n_rows, padded), dtype=X.dtype, device=X.device)
     gain, total = torch.empty((2, n_rows), dtype=X.dtype, device=X.device)
-    arguments = [X, gram, sums[0], sums[1], linear, move, gain, total]
-    arguments += [n_rows, sums.shape[1], sums.shape[3], padded, rank, fixed, float(ridge), sweeps]
+    arguments = [X, gram, sums[0], sums[1], penalty, move, gain, total]
+    arguments += [n_rows, sums.shape[1], sums.shape[3], padded, rank, fixed, sweeps]
     launch = kernel_for(rank, X.dtype, n_rows) if X.is_cuda else None
     if launch is not None:
         launch(n_rows, arguments)
@@ -274,14 +281,14 @@ def sweep(
     sweeps: int,
     gaps: bool,
 ) -> tuple[Any, list[Any]]:
-    """Improve the codes of all blocks, then the basis."""
+    """Improve the codes of all blocks, then the basis; the penalties are those of both, see `as_array`."""
     samples = [Data(Y, m, rule.scale, rule.cut, gaps=gaps) for Y, m in zip(V, M, strict=True)]
-    (linear, ridge), (basis_linear, basis_ridge) = penalties
-    precision = precision_of(len(W), sum(len(Y) for Y in V))
+    on_codes, on_basis = penalties
+    precision = precision_of(W.dtype, len(W), sum(len(Y) for Y in V))
     how, improved = judging_features(V[0].shape[1]), []
     for data, X in zip(samples, Ht, strict=True):
         of_W, of_X = split_factors(W, X, precision)
-        improved.append(half_step([data], X, of_X, [of_W], [(W, None)], data, of_W, how, rule, linear, ridge, sweeps))
+        improved.append(half_step([data], X, of_X, [of_W], [(W, None)], data, of_W, how, rule, on_codes, sweeps))
     codes, of_codes, curvature = (list(found) for found in zip(*improved, strict=True))
     if fixed == W.shape[1]:
         return W, codes
@@ -292,16 +299,27 @@ def sweep(
     features = [data.transposed for data in samples]
     # Samples are trusted by their mean weight, which is their curvature but for a factor that does not matter.
     trusted = list(zip(codes, curvature, strict=True))
-    known = (basis_linear, basis_ridge, sweeps, fixed)
-    new, *_ = half_step(features, W, of_W, of_codes, trusted, judged.transposed, of_judges, everyone, rule, *known)
+    known = (rule, on_basis, sweeps, fixed)
+    new, *_ = half_step(features, W, of_W, of_codes, trusted, judged.transposed, of_judges, everyone, *known)
     return new, codes
 
 
-def given_penalties(penalties: tuple[Any, Any], W: Any) -> tuple[Any, Any]:
-    """Return the penalties of both factors, (linear (r,), ridge), zero where there is none."""
-    nothing = (torch.zeros_like(W[0]), 0.0)
-    codes, basis = (penalty or nothing for penalty in penalties)
-    return codes, basis
+def as_array(penalty: tuple[Any, float] | None, X: Any) -> Any:
+    """Return a penalty on the rows of X, a linear part for each coordinate and a ridge, as one array, (r + 1,)."""
+    if penalty is None:
+        return torch.zeros(X.shape[1] + 1, dtype=X.dtype, device=X.device)
+    linear, ridge = penalty
+    return torch.cat([linear, torch.full_like(linear[:1], ridge)])
+
+
+@cache
+def _constants(loss: Form, dtype: torch.dtype, device: torch.device) -> Any:
+    return torch.tensor([loss.reach, loss.constant], dtype=dtype, device=device)
+
+
+def constants_of(loss: Form, Y: Any) -> Any:
+    """Return the reach and the constant of a loss where the data is: as numbers they would be single precision."""
+    return _constants(loss, Y.dtype, Y.device)
 
 
 def _gather(blocks: Sequence[Any], rows: Sequence[slice]) -> Any:

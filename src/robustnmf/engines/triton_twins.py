@@ -20,7 +20,7 @@ from robustnmf.engines.triton_statistics import Statistics, predict
 from robustnmf.engines.triton_steps import (
     Data,
     Recorded,
-    given_penalties,
+    as_array,
     half_step,
     moves_of,
     precision_of,
@@ -28,8 +28,10 @@ from robustnmf.engines.triton_steps import (
     sweep,
 )
 
-# Beyond this rank there are too few registers.
-HIGHEST_RANK = 128
+# Beyond this rank there are too few registers. Earlier versions cannot multiply matrices of doubles.
+HIGHEST_RANK = {torch.float32: 128}
+if tuple(int(number) for number in triton.__version__.split(".")[:2]) >= (3, 6):
+    HIGHEST_RANK[torch.float64] = 64
 # Rows that are longer do not fit in the registers of a program.
 LONGEST_ROW = 2**15
 
@@ -58,18 +60,18 @@ class Twins:
     def rule_of(self, loss: Any, scale: Any, cut: Any, Y: Any, rank: int) -> Rule | None:
         """Return the rule of a weighting for data Y (B, p), or None if kernels cannot follow it.
 
-        They know some losses, single precision, and ranks up to `HIGHEST_RANK`; Y must be on their device.
+        They know some losses, and ranks up to `HIGHEST_RANK`; Y must be on their device.
         """
         form, flat = form_of(loss), cut is None or cut.ndim < 2
-        fits = Y.dtype == torch.float32 and Y.device == self.device and rank <= HIGHEST_RANK
+        fits = Y.device == self.device and rank <= HIGHEST_RANK.get(Y.dtype, 0)
         if form is None or not flat or not fits:
             return None
         if isinstance(scale, torch.Tensor):
             scale = scale.to(Y.dtype).reshape(-1)
         else:
-            scale = torch.full((1,), float(scale), device=Y.device)
+            scale = torch.full((1,), float(scale), dtype=Y.dtype, device=Y.device)
         if cut is None:
-            cut = torch.full((1,), inf, device=Y.device)
+            cut = torch.full((1,), inf, dtype=Y.dtype, device=Y.device)
         elif is_uniform(cut):  # one number in memory, which kernels take for all features
             cut = cut.reshape(-1)[:1]
         return Rule(form.form, form.constant, scale, cut, form.reach)
@@ -83,14 +85,13 @@ class Twins:
         """
         how = judging_features(Y.shape[1])
 
-        def work(X: Any, linear: Any, scale: Any, cut: Any) -> list[Any]:
+        def work(X: Any, penalty: Any, scale: Any, cut: Any) -> list[Any]:
             data = Data(Y, M, scale, cut)
-            of_A, of_X = split_factors(A, X, precision_of(len(A)))
-            step = (data, of_A, how, rule, linear, ridge, sweeps)
-            return [half_step([data], X, of_X, [of_A], [(A, None)], *step)[0]]
+            of_A, of_X = split_factors(A, X, precision_of(A.dtype, len(A)))
+            return [half_step([data], X, of_X, [of_A], [(A, None)], data, of_A, how, rule, penalty, sweeps)[0]]
 
-        arrays = (X, linear, rule.scale, rule.cut)
-        key = ("improve", id(Y), id(M), id(A), *(a.shape for a in arrays), rule.loss, ridge, sweeps)
+        arrays = (X, as_array((linear, ridge), X), rule.scale, rule.cut)
+        key = ("improve", id(Y), id(M), id(A), *(a.shape for a in arrays), rule.loss, sweeps)
         if Y.nbytes > MOST_RECORDED:
             return work(*arrays)[0]
         if key not in self.steps:
@@ -122,7 +123,8 @@ class Twins:
 
         def work(W: Any, scale: Any, cut: Any, *Ht: Any) -> list[Any]:
             following = rule._replace(scale=scale, cut=cut)
-            new, codes = sweep(V, M, W, Ht, following, given_penalties(penalties, W), fixed, sweeps, gaps)
+            on_codes, on_basis = (as_array(penalty, W) for penalty in penalties)
+            new, codes = sweep(V, M, W, Ht, following, (on_codes, on_basis), fixed, sweeps, gaps)
             return [new, *codes, *(predict(X, some, new) for X, some in zip(codes, hidden or [], strict=False))]
 
         arrays = (W, rule.scale, rule.cut, *Ht)
@@ -160,7 +162,7 @@ class Twins:
             stream.wait_stream(after)
             with torch.cuda.stream(stream):
                 for gaps in (True, False):
-                    sweep(V, M, W, Ht, rule, given_penalties((None, None), W), 0, 1, gaps)
+                    sweep(V, M, W, Ht, rule, (as_array(None, W),) * 2, 0, 1, gaps)
             stream.synchronize()
 
     def _do(
@@ -208,7 +210,7 @@ class Twins:
     def propose(self, G: Any, descent: Any, curvature: Any, X0: Any, max_iter: int) -> Any:
         """Return the move of coordinate descent with one Gram matrix, in any precision; twin of ``shared_gram``'s."""
         sums = torch.stack([descent, curvature])[:, None]
-        move, *_ = moves_of(X0.contiguous(), G.contiguous(), sums, torch.zeros_like(X0[0]), 0.0, max_iter, 0)
+        move, *_ = moves_of(X0.contiguous(), G.contiguous(), sums, as_array(None, X0), max_iter, 0)
         return move[:, : X0.shape[1]]
 
     def order_statistics(self, A: Any, ranks: Any) -> Any:
