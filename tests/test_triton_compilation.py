@@ -75,7 +75,8 @@ sweep((1100, 1200), 100)
 for rank, weighted in ((16, True), (30, False), (64, True)):
     sweep((1100, 1201), rank, weighted=weighted, dtype=torch.float64)
 twins = triton_twins.Twins(torch.device("cpu"))
-twins.order_statistics(torch.rand(2, 100), torch.tensor([5, 50]))
+for dtype in (torch.float32, torch.float64):
+    twins.order_statistics(torch.rand((2, 100), dtype=dtype), torch.tensor([5, 50]))
 look = lambda values, *_: (values, values, torch.ones(4))
 twins.statistics(torch.ones(50), torch.ones(50) > 0, True, look).of(torch.rand(50))
 twins.predict(torch.rand(10, 3), torch.tensor([[1, 2]]), torch.rand(20, 3))

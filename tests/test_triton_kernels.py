@@ -142,9 +142,10 @@ class TorchlessEngine(NumPyEngine):
         return None
 
 
-def test_order_statistics_are_those_of_sorting():
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_order_statistics_are_those_of_sorting(dtype):
     rng = np.random.default_rng(0)
-    A = rng.random((9, 300)).astype(np.float32)
+    A = rng.random((9, 300)).astype(dtype)
     A[0], A[1, :200], A[2, 5:] = 0.0, np.inf, 1e-40
     ranks = rng.integers(0, 300, 9)
     engine = triton_engine()

@@ -288,19 +288,21 @@ def _split_rows(F, parts, first, n_rows, rank, RANK: tl.constexpr, ROWS: tl.cons
 
 @triton.jit(do_not_specialize=["n_columns", "row_stride"])
 def select(A, ranks, values, n_columns, row_stride, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Write the entry of a given rank of each row of non-negative single-precision numbers.
+    """Write the entry of a given rank of each row of non-negative numbers.
 
-    They are ordered like their bits: 31 halvings of the range of integers find the entry.
+    They are ordered like their bits: 31 or 63 halvings of the range of integers find the entry.
     """
+    INTEGER: tl.constexpr = tl.int64 if A.dtype.element_ty == tl.float64 else tl.int32
+    HALVINGS: tl.constexpr = INTEGER.primitive_bitwidth - 1
     row = tl.program_id(0)
     columns = tl.arange(0, COLUMNS)
     a = tl.load(A + row.to(tl.int64) * row_stride + columns, mask=columns < n_columns, other=float("inf"))
-    bits = a.to(tl.int32, bitcast=True)
+    bits = a.to(INTEGER, bitcast=True)
     wanted = tl.load(ranks + row)
-    low, high = tl.full((), -1, tl.int32), tl.full((), 0x7F800000, tl.int32)
-    for _ in range(31):
+    low, high = tl.full((), -1, INTEGER), tl.full((), float("inf"), a.dtype).to(INTEGER, bitcast=True)
+    for _ in range(HALVINGS):
         middle = low + (high - low) // 2
         reached = tl.sum((bits <= middle).to(tl.int32), axis=0) > wanted
         low = tl.where(reached, low, middle)
         high = tl.where(reached, middle, high)
-    tl.store(values + row, high.to(tl.float32, bitcast=True))
+    tl.store(values + row, high.to(a.dtype, bitcast=True))

@@ -32,8 +32,8 @@ from robustnmf.engines.triton_steps import (
 HIGHEST_RANK = {torch.float32: 128}
 if tuple(int(number) for number in triton.__version__.split(".")[:2]) >= (3, 6):
     HIGHEST_RANK[torch.float64] = 64
-# Rows that are longer do not fit in the registers of a program.
-LONGEST_ROW = 2**15
+# Rows of more bytes do not fit in the registers of a program.
+LONGEST_ROW = 2**17
 
 
 _compiling = Lock()
@@ -216,12 +216,12 @@ class Twins:
     def order_statistics(self, A: Any, ranks: Any) -> Any:
         """Return the entry of a given rank of each row of non-negative A, (B,); twin of ``encoding``'s."""
         n_rows, n_columns = A.shape
-        if A.dtype != torch.float32 or n_columns > LONGEST_ROW:
+        if n_columns * A.element_size() > LONGEST_ROW:
             return torch.take_along_dim(torch.sort(A, dim=1).values, ranks[:, None], dim=1)[:, 0]
         values = torch.empty(n_rows, dtype=A.dtype, device=A.device)
         A = A if A.stride(1) == 1 else A.contiguous()
         columns = triton.next_power_of_2(n_columns)
-        warps = min(max(columns // 1024, 1), 16)
+        warps = min(max(columns * A.element_size() // 4096, 1), 16)
         select[(n_rows,)](A, ranks, values, n_columns, A.stride(0), COLUMNS=columns, num_warps=warps, **FUSED)
         return values
 
