@@ -35,7 +35,6 @@ if tuple(int(number) for number in triton.__version__.split(".")[:2]) >= (3, 6):
 # Rows of more bytes do not fit in the registers of a program.
 LONGEST_ROW = 2**17
 
-
 _compiling = Lock()
 _compiled: set[tuple[Any, ...]] = set()
 """What this process has compiled, or found on disk: kinds of sweeps."""
@@ -146,7 +145,7 @@ class Twins:
         for loss, V, M, Ht in sweeps:
             rule = self.rule_of(loss, 1.0, None, V[0], W.shape[1])
             if rule is not None and V[0].is_cuda:
-                key = (rule.form, rule.reach < inf, W.shape, *(Y.shape for Y in V), M is None)
+                key = (rule.form, rule.reach < inf, W.dtype, W.shape, *(Y.shape for Y in V), M is None)
                 wanted[key] = partial(self._try, V, [None] * len(V) if M is None else M, W, Ht, rule)
         with _compiling:
             new = [attempt for key, attempt in wanted.items() if key not in _compiled]
