@@ -26,8 +26,8 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 HTML = DOCS / "_build" / "html"
 EXAMPLES = sorted((ROOT / "examples").glob("plot_*.py"))
-# Take more than five seconds on one core.
-SLOW = {"plot_faces", "plot_rank"}
+# Take more than three seconds on one core.
+SLOW = {"plot_faces", "plot_hyperspectral", "plot_rank", "plot_streaming", "plot_video_background"}
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "guide").glob("*.md"))]
 SLOW_PAGES = {"dask", "rank"}
 REFERENCE = (DOCS / "api.rst").read_text(encoding="utf-8")

@@ -109,7 +109,9 @@ class TestBlocks:
 
 
 @pytest.mark.parametrize("method", ALTERNATING)
-@pytest.mark.parametrize(("gaps", "weighted"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize(
+    ("gaps", "weighted"), [(False, False), pytest.param(True, False, marks=pytest.mark.slow), (True, True)]
+)
 def test_every_method_gives_the_factors_of_numpy(device, method, gaps, weighted):
     X, M = observed(gaps, weighted, "float64")
     ours, theirs = (

@@ -75,6 +75,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @on_linux
 def test_workers_of_a_reproduction_that_is_killed_end_at_once(tmp_path):
     process = subprocess.Popen(
