@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from robustnmf.engines import NumPyEngine
+from robustnmf.engines import NumPyEngine, numba_pass
 from robustnmf.engines.judging import MOST_JUDGES, judging_features, judging_rows
 from robustnmf.engines.numba_kernels import histogram
 from robustnmf.engines.numba_pass import rule_of
@@ -240,3 +240,21 @@ def test_a_basis_of_zeros_stays(sweeps, engine):
     new, [codes] = one_pass.sweep([X], None, None, W, [Ht], weighting=Weighting(Cauchy(), 1.0), **shared)
     np.testing.assert_array_equal(new, W)
     np.testing.assert_array_equal(codes, Ht)
+
+
+def test_kernels_are_not_compiled_again_for_data_that_is_read_only():
+    if not hasattr(numba_pass._visit, "signatures"):
+        pytest.skip("nothing is compiled")
+    numbers, engine = [], NumPyEngine()
+    parts = {"weighting": Weighting(Cauchy(), 1.0), "solver": SharedGram(), "engine": engine}
+    for writeable in (True, False):
+        X, M, W, H = np.ones((4, 3)), np.ones((4, 3)), np.ones((3, 2)), np.ones((4, 2))
+        for array in (X, M, W, H):
+            array.flags.writeable = writeable
+        for weights in (None, M):
+            one_pass.sweep(
+                [X], None if weights is None else [weights], None, W, [H], penalties=Penalties(), fixed=0, **parts
+            )
+            one_pass.improve(X, weights, H, W, None, **parts)
+        numbers.append((len(numba_pass._visit.signatures), len(numba_pass._step.signatures)))
+    assert numbers[0] == numbers[1]

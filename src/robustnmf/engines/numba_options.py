@@ -32,3 +32,20 @@ def contiguous(kernel: Callable[..., Any]) -> Callable[..., Any]:
         return kernel(*(np.ascontiguousarray(a) if isinstance(a, np.ndarray) else a for a in arguments))
 
     return call
+
+
+def reading(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a kernel arrays that it must not write to: it is not compiled once more for data that is read-only."""
+
+    @wraps(kernel)
+    def call(*arguments: Any) -> Any:
+        return kernel(*(read_only(a) if isinstance(a, np.ndarray) else a for a in arguments))
+
+    return call
+
+
+def read_only(a: Any) -> Any:
+    """Return a view of an array that cannot be written to."""
+    view = a.view()
+    view.flags.writeable = False
+    return view

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from robustnmf.engines.judging import judging_features
-from robustnmf.engines.numba_options import FAST, contiguous
+from robustnmf.engines.numba_options import FAST, contiguous, read_only, reading
 from robustnmf.engines.rules import CAUCHY, CORRENTROPY, HUBER, ROUNDED, Rule, form_of
 
 # Rows are worked on by tiles whose residuals and weights stay in the cache.
@@ -260,6 +260,7 @@ _THREAD = local()
 
 
 @contiguous
+@reading
 def improve(Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int) -> Any:
     """Reweight and improve X in Y ~ X A'; twin of ``robustnmf.solvers.one_pass.improve``.
 
@@ -268,11 +269,12 @@ def improve(Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: Rul
     Y, M : (B, p), M may be None; X : (B, r); A : (p, r); linear : (r,) and ridge, the penalty.
     """
     ridge, work, how = Y.dtype.type(ridge), _work_space(Y), judging_features(Y.shape[1])
-    nothing = np.empty((0, Y.shape[1]), dtype=Y.dtype)  # not a part of Y, which may be read-only
+    nothing = np.empty((0, Y.shape[1]), dtype=Y.dtype)  # not a part of Y, which is read-only
     return _visit(Y, M, _NOTHING_HIDDEN, X, A, linear, ridge, rule, sweeps, how, _NO_JUDGES, nothing, False, *work)[0]
 
 
 @contiguous
+@reading
 def visit(
     Y: Any, M: Any, hidden: Any, X: Any, judges: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int
 ) -> tuple[Any, Any, Any, Any, Any]:
@@ -294,8 +296,8 @@ def visit(
     return new, trust, kept, *sums
 
 
-_NOTHING_HIDDEN = np.empty((0, 2), dtype=np.int64)
-_NO_JUDGES = np.empty(0, dtype=np.int64)
+_NOTHING_HIDDEN = read_only(np.empty((0, 2), dtype=np.int64))
+_NO_JUDGES = read_only(np.empty(0, dtype=np.int64))
 
 
 @njit(**FAST)
