@@ -208,8 +208,8 @@ def test_fits_on_a_cluster_agree_with_those_of_one_machine(method, client, tmp_p
     assert_agree(fit_there(engine, parts, tmp_path, weights=WEIGHTS), fit_here(parts, weights=WEIGHTS))
 
 
-@pytest.mark.parametrize("block_bytes", [200, 5000, 10**6])
-@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("block_bytes", [200, 5000, pytest.param(10**6, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("keep", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_how_the_data_is_cut_and_kept_does_not_matter(keep, block_bytes, client, tmp_path):
     parts = parts_of(schedule="plain", scale="mad", outliers="three-sigma-feature")
     engine = DaskEngine(client, block_bytes=block_bytes, keep=keep)
