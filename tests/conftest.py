@@ -2,7 +2,6 @@
 
 import os
 import sys
-import warnings
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,21 +28,6 @@ def make_data(n=30, m=20, rank=3, noise=0.02, outliers=0.1, seed=0) -> Sample:
     mask = rng.random((n, m)) < outliers
     noisy = np.maximum(clean + noise * rng.standard_normal((n, m)), 0)
     return Sample(np.where(mask, rng.choice([0.0, 10.0], (n, m)), noisy), clean, mask)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def shared_compilation() -> None:
-    """Have each worker compile for one precision before it begins: else all would compile the same for both."""
-    worker = os.environ.get("PYTEST_XDIST_WORKER")
-    if worker is None:
-        return
-    from robustnmf import RobustNMF
-
-    X = make_data().X.astype("float32" if int(worker.removeprefix("gw")) % 2 else "float64")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for weights in (None, np.ones_like(X)):
-            RobustNMF(3, max_iter=30, random_state=0).fit(X, weights=weights)
 
 
 @pytest.fixture

@@ -23,6 +23,11 @@ _OF_RULES = ["scale", "cut", "constants", "scale_stride", "cut_stride"]
 _CAUCHY, _HUBER, _ROUNDED, _CORRENTROPY = map(tl.constexpr, (CAUCHY, HUBER, ROUNDED, CORRENTROPY))
 
 
+def padded_rank(rank: int) -> int:
+    """Return the rank that kernels work with."""
+    return max(16, int(triton.next_power_of_2(rank)))
+
+
 @triton.jit
 def _known_even(n, EVEN: tl.constexpr):  # type: ignore[no-untyped-def]
     """Return a number of which the compiler is to know, if EVEN, that it is a multiple of 16: loads become wider."""

@@ -13,7 +13,7 @@ import triton.language as tl
 
 from robustnmf.engines.cuda_graphs import record
 from robustnmf.engines.peaks import BINS, MAX_STEPS, REACH, ROUNDING, ROUNDS, SMALLEST_SHARE, TOLERANCE, WIDEST
-from robustnmf.engines.triton_kernels import FUSED
+from robustnmf.engines.triton_kernels import FUSED, padded_rank
 
 # Weights are counted in such parts of the largest possible one, 1: sums of integers do not depend on their order.
 TICK = 2.0**-30
@@ -169,7 +169,7 @@ def _products(X, W, positions, results, n, rank, RANK: tl.constexpr, ROWS: tl.co
 def predict(X: Any, positions: Any, W: Any) -> Any:
     """Return entries of X W' at positions (k, 2), (k,)."""
     results = torch.empty(len(positions), dtype=X.dtype, device=X.device)
-    padded = max(16, triton.next_power_of_2(X.shape[1]))
+    padded = padded_rank(X.shape[1])
     rows = max(1, 2048 // padded)
     _products[(triton.cdiv(max(len(positions), 1), rows),)](
         X.contiguous(), W.contiguous(), positions.contiguous(), results, len(positions), X.shape[1],

@@ -24,7 +24,7 @@ from robustnmf.engines.cuda_descent import MOST_PARTS, kernel_for
 from robustnmf.engines.cuda_graphs import beside, record
 from robustnmf.engines.judging import judging_features, judging_rows
 from robustnmf.engines.rules import Form, Rule
-from robustnmf.engines.triton_kernels import FUSED, accumulate, advance, descend, judge, split
+from robustnmf.engines.triton_kernels import FUSED, accumulate, advance, descend, judge, padded_rank, split
 
 # With no more samples, or features, products are of single-precision numbers: rounding errors would not average out.
 PRECISE = 1024
@@ -125,17 +125,12 @@ def split_factors(F: Any, G: Any, dtype: torch.dtype) -> tuple[Any, Any]:
     What is not split, in single precision, has no low part. Both at once: a launch takes longer than a small factor.
     """
     rank, rows = F.shape[1], SPLIT_ROWS
-    padded = _padded(rank)
+    padded = padded_rank(rank)
     of_F, of_G = (torch.empty((3, len(A), padded), dtype=dtype, device=A.device) for A in (F, G))
     programs = triton.cdiv(len(F), rows) + triton.cdiv(len(G), rows)
     F, G = F.contiguous(), G.contiguous()
     split[(programs,)](F, of_F, len(F), G, of_G, len(G), rank, RANK=padded, ROWS=rows, **FUSED)
     return of_F, of_G
-
-
-def _padded(rank: int) -> int:
-    """Return the rank that kernels work with."""
-    return max(16, int(triton.next_power_of_2(rank)))
 
 
 def half_step(
@@ -249,7 +244,7 @@ def _shared_memory(device: torch.device) -> float:
 
 def moves_of(X: Any, gram: Any, sums: Any, penalty: Any, sweeps: int, fixed: int) -> tuple[Any, Any, Any]:
     """Return the move of each row by coordinate descent, padded, its gain and the total curvature; see `descend`."""
-    (n_rows, rank), padded = X.shape, _padded(X.shape[1])
+    (n_rows, rank), padded = X.shape, padded_rank(X.shape[1])
     move = torch.empty((n_rows, padded), dtype=X.dtype, device=X.device)
     gain, total = torch.empty((2, n_rows), dtype=X.dtype, device=X.device)
     arguments = [X, gram, sums[0], sums[1], penalty, move, gain, total]
