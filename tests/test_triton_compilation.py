@@ -20,7 +20,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
-from robustnmf.engines import triton_steps, triton_twins
+from robustnmf.engines import triton_ahead, triton_steps, triton_twins
 from robustnmf.engines.rules import CAUCHY, CORRENTROPY, HUBER, ROUNDED, Rule
 
 capability = int(sys.argv[1])
@@ -78,7 +78,10 @@ twins = triton_twins.Twins(torch.device("cpu"))
 for dtype in (torch.float32, torch.float64):
     twins.order_statistics(torch.rand((2, 100), dtype=dtype), torch.tensor([5, 50]))
 look = lambda values, *_: (values, values, torch.ones(4))
-twins.statistics(torch.ones(50), torch.ones(50) > 0, True, look).of(torch.rand(50))
+statistics = twins.statistics(torch.ones(50), torch.ones(50) > 0, True, look)
+statistics.of(torch.rand(50))
+iteration = lambda W, Ht, *_: (W, Ht, torch.rand(50))
+triton_ahead.Ahead(iteration, statistics, [torch.rand(20, 3), torch.rand(10, 3)], "kind")._iterate()
 twins.predict(torch.rand(10, 3), torch.tensor([[1, 2]]), torch.rand(20, 3))
 print(*sorted(compiled))
 """
@@ -92,7 +95,7 @@ def improve(n_rows, rank, scales=1):
 
 
 def recorded(rank):  # scale and cut lie behind other numbers
-    *_, cut, scale = triton_steps._apart(torch.rand(9), [torch.rand(7), torch.rand(1), torch.rand(1)])
+    *_, cut, scale = triton_steps.apart(torch.rand(9), [torch.rand(7), torch.rand(1), torch.rand(1)])
     penalties = (torch.zeros(rank + 1),) * 2
     factors = torch.rand(1024, rank), [torch.rand(400, rank)]
     triton_steps.sweep([Y], [None], *factors, Rule(CAUCHY, 0.0, scale, cut, inf), penalties, 0, 3, True)
@@ -125,7 +128,7 @@ def printed(monkeypatch, code, capability):
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", [80, 90])
 def test_kernels_compile_without_a_gpu(capability, monkeypatch):
-    kernels = {"_fit", "_products", "accumulate", "advance", "descend", "judge", "select", "split"}
+    kernels = {"_decide", "_fit", "_products", "accumulate", "advance", "descend", "judge", "select", "split"}
     assert set(printed(monkeypatch, OF_EVERY_KIND, capability)) == kernels
 
 

@@ -287,11 +287,12 @@ def _alternate(
 
         def watch(iteration: Iteration) -> bool:
             iteration = in_units_of_X(iteration)
-            bar.update(iteration.n_iter - bar.n)
-            bar.set_postfix_str(
-                f"objective {iteration.objective:.6g}, scale {iteration.scale:.3g}, "
-                f"outliers {iteration.outlier_share:.1%}"
-            )
+            if estimator.verbose:
+                bar.update(iteration.n_iter - bar.n)
+                bar.set_postfix_str(
+                    f"objective {iteration.objective:.6g}, scale {iteration.scale:.3g}, "
+                    f"outliers {iteration.outlier_share:.1%}"
+                )
             return estimator.callback is not None and bool(estimator.callback(iteration))
 
         result = parts.algorithm(

@@ -105,7 +105,7 @@ class HeldOut:
         return self.engine.xp if is_foreign(self.values) else np
 
     @cached_property
-    def _statistics(self) -> Any:
+    def statistics(self) -> Any:
         """The engine's kernels for the statistics of these entries, None on the host."""
         if not is_foreign(self.values):
             return None
@@ -120,13 +120,13 @@ class HeldOut:
     def point(self, W: Array, Ht: Blocks) -> Point:
         """Return the factors with their predictions of these entries."""
         predictions = self.engine.join(self.engine.map(_predict, Ht, self.positions, W=W, engine=self.engine))
-        if self._statistics is None:
+        if self.statistics is None:
             predictions = to_host(predictions).astype(np.float64, copy=False)
         return Point(W, Ht, predictions)
 
     def predictions(self, point: Point) -> Array:
         """Return the predictions of a point, where the values are."""
-        there = self._statistics is not None and not is_foreign(point.predictions)  # of a fit that goes on
+        there = self.statistics is not None and not is_foreign(point.predictions)  # of a fit that goes on
         return self.engine.place(point.predictions) if there else point.predictions
 
     def magnitudes(self, point: Point) -> Array:
@@ -156,16 +156,16 @@ class HeldOut:
 
     def median(self, point: Point) -> float:
         """Return the median magnitude of the residuals of entries that tell."""
-        if self._statistics is not None and len(self.values):
-            return float(self._statistics.of(self.predictions(point)).median)
+        if self.statistics is not None and len(self.values):
+            return float(self.statistics.of(self.predictions(point)).median)
         return median(to_host(self.magnitudes(point)[self.telling]), to_host(self.weights[self.telling]))
 
     def mixture(self, point: Point) -> Mixture:
         """Return the width of clean residuals, of entries that tell, and the share of clean ones among all."""
         if not len(self.values):
             return Mixture(0.0, 1.0)
-        if self._statistics is not None:
-            return Mixture(*self._statistics.of(self.predictions(point))[:3])
+        if self.statistics is not None:
+            return Mixture(*self.statistics.of(self.predictions(point))[:3])
         magnitudes, telling = self.magnitudes(point), self.telling
         width = fit_mixture(magnitudes[telling], self.weights[telling]).width
         if not self.hidden:  # a fit to few entries meets some of them exactly: the peak is not that of the noise
@@ -184,8 +184,8 @@ class HeldOut:
         if not len(self.values):
             return best, Comparison(0.0, 0.0, 0.0, 0.0)
         predictions = self.predictions(point)
-        if self._statistics is not None:
-            losses, numbers = self._statistics.compare(predictions, best, scale, cut)
+        if self.statistics is not None:
+            losses, numbers = self.statistics.compare(predictions, best, scale, cut)
         else:
             _, losses, found = _look(self.values, self.weights, predictions, best, scale, cut, xp=self.xp)
             numbers = found.tolist()

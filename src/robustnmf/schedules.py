@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from robustnmf.arrays import Array, Blocks, Namespace, evenly, is_foreign, is_uniform, mapped, to_host
 from robustnmf.checkpoint import Checkpoint, Journal
 from robustnmf.encoding import Basis, encode, losses, order_statistics, row_medians, typical_code
+from robustnmf.engines.course import Course, Stand
 from robustnmf.engines.protocol import Engine, light
 from robustnmf.halfquadratic import Callback, Iteration, Method, Result, State, assess, sweep
 from robustnmf.heldout import HeldOut, Judge, Point
@@ -212,6 +213,17 @@ class _Path(NamedTuple):
     """How large the residuals of the typical sample are."""
 
 
+class _Stage(NamedTuple):
+    """What the iterations of a stage have in common."""
+
+    method: Method
+    judge: Judge
+    course: Course | None
+    """How weightings and momentum follow from what the judge sees; None if they depend on more than that."""
+    see_all: bool = False
+    """Whether the entries held out are given back."""
+
+
 @dataclass
 class _Walk:
     """One fit: what its stages share."""
@@ -249,19 +261,21 @@ class _Walk:
             share = float(self.held.xp.count_nonzero(beyond)) / max(len(beyond), 1)
             self.log.add(float(weighting.scale), share, judge.path[0], inf)
         method = replace(self.method, loss=opening.loss, outliers=NoRejection(), solver=SharedGram(max_iter=1))
-        point = start
-        for _ in range(min(self.plan.opening_iter, self.max_iter // 8)):
+        course = Course(by_median=True, scale=(1.0, 0.0), cut=(opening.cut or 0.0, 0.0), lowest_scale=self.scale_floor)
+        stage, point = _Stage(method, judge, course), start
+        for left in range(min(self.plan.opening_iter, self.max_iter // 8), 0, -1):
             if not self.log.stopped:
                 scale = self._median(point)
                 cut = None if opening.cut is None else self._per_feature(opening.cut * scale)
-                point = self._advance(point, point, Weighting(opening.loss, scale, cut), method, judge)
+                point = self._advance(point, point, Weighting(opening.loss, scale, cut), stage, left)
         last, mixture, best = point, self._mixture(point), judge.kept
         self.needed.append(best)
         self.momentum = self.plan.momentum
-        for _ in range(min(self.plan.trial_iter, self.max_iter // 20)):
+        stage = self._main_stage(judge)
+        for left in range(min(self.plan.trial_iter, self.max_iter // 20), 0, -1):
             if not self.log.stopped:
                 weighting = self.weigh(point, mixture)
-                last, point = point, self._advance(point, last, weighting, self.method, judge)
+                last, point = point, self._advance(point, last, weighting, stage, left, mixture.width)
                 mixture = self._mixture(point, mixture)
         self.needed += [point, last]
         misfit = self.journal.values(lambda: {"misfit": self._misfit(point)})["misfit"]
@@ -282,10 +296,11 @@ class _Walk:
         point, last, mixture, converged = path.point, path.last, path.mixture, False
         self.momentum = self.plan.momentum
         self.needed = []
-        most = self.max_iter - (1 + MOST_RELAXATIONS) * self.last_iter
+        stage, most = self._main_stage(judge), self.max_iter - (1 + MOST_RELAXATIONS) * self.last_iter
         while not (converged or self.log.stopped) and self.log.n_iter < most:
             weighting = self.weigh(point, mixture)
-            last, point = point, self._advance(point, last, weighting, self.method, judge)
+            left = most - self.log.n_iter
+            last, point = point, self._advance(point, last, weighting, stage, left, mixture.width)
             mixture = self._mixture(point, mixture)
             at_rest = judge.change <= self.tol and judge.kept is point
             converged = at_rest or judge.unimproved > self.plan.patience
@@ -416,17 +431,40 @@ class _Walk:
 
     def _settle(self, point: Point, weighting: Weighting, judge: Judge, *, see_all: bool = False) -> Point:
         """Return the point after a few iterations with fixed scale and cut."""
-        last = point
-        for _ in range(min(self.last_iter, self.max_iter - self.log.n_iter)):
+        last, stage = point, _Stage(self.method, judge, self._with_momentum(Course()), see_all)
+        for left in range(min(self.last_iter, self.max_iter - self.log.n_iter), 0, -1):
             if not self.log.stopped:
-                last, point = point, self._advance(point, last, weighting, self.method, judge, see_all=see_all)
+                last, point = point, self._advance(point, last, weighting, stage, left)
         return point
+
+    def _main_stage(self, judge: Judge) -> _Stage:
+        """Return the main stage; its weightings are those of `weigh`."""
+        scale_rule, cut_rule = self.method.scale, self.method.outliers
+        if not self._weighs_by_held_out:
+            return _Stage(self.method, judge, None)
+        course = Course(lowest_width=self.floor, lowest_scale=self.scale_floor)
+        if isinstance(scale_rule, MixtureScale):
+            course = course._replace(scale=(scale_rule.factor, scale_rule.power))
+        if isinstance(cut_rule, MixtureRule):
+            course = course._replace(cut=(cut_rule.factor, cut_rule.power))
+        return _Stage(self.method, judge, self._with_momentum(course))
+
+    def _with_momentum(self, course: Course) -> Course:
+        return course._replace(first_momentum=self.plan.momentum, growth=MOMENTUM_GROWTH, most_momentum=MOST_MOMENTUM)
+
+    @property
+    def _weighs_by_held_out(self) -> bool:
+        """Whether scale and cut are known from entries held out."""
+        rules = self.method.scale, self.method.outliers
+        return isinstance(rules[0], MixtureScale | FixedScale) and isinstance(rules[1], MixtureRule | NoRejection)
 
     def weigh(self, point: Point, mixture: Mixture) -> Weighting:
         """Return loss, scale and cut of the model: those of a mixture by held-out entries, others by those fitted."""
         scale_rule, cut_rule = self.method.scale, self.method.outliers
-        held_out = isinstance(scale_rule, MixtureScale | FixedScale) and isinstance(cut_rule, MixtureRule | NoRejection)
-        weighting = Weighting(self.method.loss, self.scale_floor, None, cut_rule) if held_out else self._assessed(point)
+        if self._weighs_by_held_out:
+            weighting = Weighting(self.method.loss, self.scale_floor, None, cut_rule)
+        else:
+            weighting = self._assessed(point)
         if isinstance(scale_rule, FixedScale):
             weighting = replace(weighting, scale=max(scale_rule.value, self.scale_floor))
         elif isinstance(scale_rule, MixtureScale):
@@ -475,17 +513,19 @@ class _Walk:
         return float(np.median(to_host(cut)))
 
     def _advance(
-        self,
-        point: Point,
-        last: Point,
-        weighting: Weighting,
-        method: Method,
-        judge: Judge,
-        *,
-        see_all: bool = False,
+        self, point: Point, last: Point, weighting: Weighting, stage: _Stage, left: int, width: float = inf
     ) -> Point:
-        """Return the point after one iteration, with momentum from the last one."""
-        new = self.journal.point(lambda: self._next(point, last, weighting, method, see_all=see_all))
+        """Return the point after one iteration, with momentum from the last one.
+
+        `left` are the iterations that the stage may still make, this one included; `width` is that of the mixture by
+        which the weighting was found.
+        """
+        judge = stage.judge
+        new = self.journal.point(
+            lambda: (
+                self._foreseen(point, last, weighting, stage, left, width) or self._next(point, last, weighting, stage)
+            )
+        )
         share = judge.offer(new, self._typical_cut(weighting))
         falls = judge.path[-1] < judge.path[-2]
         self.momentum = min(MOMENTUM_GROWTH * self.momentum, MOST_MOMENTUM) if falls else self.plan.momentum
@@ -494,17 +534,33 @@ class _Walk:
         self.journal.save_if_due(needed, [iteration.seconds for iteration in self.log.history])
         return new
 
-    def _next(self, point: Point, last: Point, weighting: Weighting, method: Method, *, see_all: bool) -> Point:
+    def _foreseen(
+        self, point: Point, last: Point, weighting: Weighting, stage: _Stage, left: int, width: float
+    ) -> Point | None:
+        """Return the point that one iteration leads to, if the engine makes iterations ahead."""
+        kernel = self.engine.kernel("foresee")
+        method, judge, course, see_all = stage
+        if kernel is None or course is None or (see_all and self.whole is not None):
+            return None
+        now, before = ([p.W, *p.Ht] for p in (point, last))
+        momentum, scale = min(self.momentum, course.most_momentum), float(weighting.scale)
+        judged = (judge.best, judge.path[-1], judge.scale)
+        stand = Stand(now, before, momentum, width, scale, weighting.cut, *judged)
+        hide = self.held.hidden and not see_all
+        new = kernel(self.V, self.M, self.held, hide, method, stand, course, left)
+        return None if new is None else self.held.point(*new)
+
+    def _next(self, point: Point, last: Point, weighting: Weighting, stage: _Stage) -> Point:
         """Return the point that one iteration leads to."""
-        W, Ht, engine = point.W, point.Ht, self.engine
+        W, Ht, engine, method = point.W, point.Ht, self.engine, stage.method
         if last is not point:
             W = _onward(W, last.W, momentum=self.momentum, engine=engine, xp=engine.xp)
             Ht = engine.map(_onward, Ht, last.Ht, momentum=self.momentum, engine=engine)
-        if see_all and self.whole is not None:
+        if stage.see_all and self.whole is not None:
             W, Ht = sweep(self.whole.V, self.whole.M, W, Ht, weighting, method, engine)
             Ht = engine.anchor(Ht)
             return self.held.point(W, self.whole.part(Ht))._replace(Ht=Ht)
-        hidden = self.held.positions if self.held.hidden and not see_all else None
+        hidden = self.held.positions if self.held.hidden and not stage.see_all else None
         W, Ht = sweep(self.V, self.M, W, Ht, weighting, method, engine, hidden)
         return self.held.point(W, engine.anchor(Ht))
 

@@ -5,18 +5,20 @@ are sorted once: then a histogram, whatever its reach, is a few searches.
 """
 
 from collections.abc import Callable
+from math import inf
 from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
-from robustnmf.engines.cuda_graphs import record
 from robustnmf.engines.peaks import BINS, MAX_STEPS, REACH, ROUNDING, ROUNDS, SMALLEST_SHARE, TOLERANCE, WIDEST
 from robustnmf.engines.triton_kernels import FUSED, padded_rank
 
 # Weights are counted in such parts of the largest possible one, 1: sums of integers do not depend on their order.
 TICK = 2.0**-30
+# Numbers that are found: those of a `Summary`, and the four of a comparison.
+N_NUMBERS = 8
 # A width that falls so low, in data whose unit is a typical entry, is on its way to zero, and out of single precision.
 NOTHING = 1e-20
 
@@ -187,6 +189,19 @@ class Summary(NamedTuple):
     median: float
 
 
+class Known(NamedTuple):
+    """What was found for some predictions."""
+
+    predictions: Any
+    losses: Any
+    best: Any
+    """The losses that they were compared with,"""
+    scale: float
+    """and the scale of both."""
+    numbers: list[float]
+    """Those of a `Summary`, and of the comparison."""
+
+
 class Statistics:
     """What residuals of the same entries tell, again and again; it is fetched from the device at once.
 
@@ -205,46 +220,37 @@ class Statistics:
     def __init__(self, weights: Any, telling: Any, hidden: bool, look: Callable[..., tuple[Any, Any, Any]]) -> None:
         self.ticks = torch.round(torch.stack([weights, weights * telling]) / TICK).to(torch.int64)
         self.hidden, self.look = hidden, look
-        self.predictions = torch.empty(len(weights), device=weights.device)
-        self.best = torch.zeros_like(weights)
-        self.scale, self.cut = torch.ones((2, 1), dtype=weights.dtype, device=weights.device)
         self.cumulated = torch.zeros((2, len(weights) + 1), dtype=torch.int64, device=weights.device)
-        self.outputs: Any = None
-        """Losses, and all numbers."""
-        self.graph: Any = None
-        self.seen: Any = None
-        """The last predictions, of which the summary is known."""
-        self.summary = Summary(0.0, 0.0, 0.0, 0.0)
+        self.nothing = torch.zeros_like(weights)
+        """Losses to compare with where that does not matter."""
+        self.known: dict[int, Known] = {}
+        """What was found last, by the identity of predictions."""
 
     def of(self, predictions: Any) -> Summary:
         """Return what the residuals of predictions (k,) tell."""
-        if predictions is not self.seen:
-            self._run(predictions)
-        return self.summary
+        known = self.known.get(id(predictions)) or self._find(predictions, self.nothing, 1.0, inf)
+        return Summary(*known.numbers[:4])
 
     def compare(self, predictions: Any, best: Any, scale: float, cut: Any) -> tuple[Any, list[float]]:
         """Return the losses of predictions and how they compare; see `look`."""
-        self.best.copy_(best)
-        self.scale.fill_(scale)
-        self.cut.fill_(cut)
-        numbers = self._run(predictions)
-        return self.outputs[0].clone(), numbers
+        known = self.known.get(id(predictions))
+        if known is None or known.best is not best or known.scale != scale:
+            known = self._find(predictions, best, scale, cut)
+        return known.losses, known.numbers[4:]
 
-    def _run(self, predictions: Any) -> list[float]:
-        """Look, keep the summary, and return the numbers of the comparison."""
-        self.predictions.copy_(predictions)
-        if self.outputs is not None and self.graph is None and predictions.is_cuda:
-            self.graph, self.outputs = record(self._make)
-        if self.graph is None:
-            self.outputs = self._make()
-        else:
-            self.graph.replay()
-        numbers: list[float] = self.outputs[1].tolist()
-        self.seen, self.summary = predictions, Summary(*numbers[:4])
-        return numbers[4:]
+    def _find(self, predictions: Any, best: Any, scale: float, cut: Any) -> Known:
+        losses, numbers = self.measure(predictions, best, scale, cut)
+        self.known.clear()
+        return self.know(predictions, losses, best, scale, numbers.tolist())
 
-    def _make(self) -> tuple[Any, Any]:
-        magnitudes, losses, numbers = self.look(self.predictions, self.best, self.scale, self.cut)
+    def know(self, predictions: Any, losses: Any, best: Any, scale: float, numbers: list[float]) -> Known:
+        """Keep what was found for predictions, until something else is."""
+        known = self.known[id(predictions)] = Known(predictions, losses, best, scale, numbers)
+        return known
+
+    def measure(self, predictions: Any, best: Any, scale: Any, cut: Any) -> tuple[Any, Any]:
+        """Return the losses of predictions, (k,), and what they tell, (8,), without waiting for them."""
+        magnitudes, losses, numbers = self.look(predictions, best, scale, cut)
         values, order = torch.sort(magnitudes.to(torch.float32))
         torch.cumsum(self.ticks[:, order], dim=1, out=self.cumulated[:, 1:])
         n, found = len(values), torch.empty(4, device=values.device)

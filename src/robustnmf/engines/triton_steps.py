@@ -335,23 +335,23 @@ class Recorded:
 
     def __init__(self, work: Callable[..., list[Any]], arrays: Sequence[Any]) -> None:
         self.work = work
-        self.inputs = _joined(arrays)  # one array, so that all are copied at once
-        parts = _apart(self.inputs, arrays)
+        self.inputs = joined(arrays)  # one array, so that all are copied at once
+        parts = apart(self.inputs, arrays)
         self.graph, self.outputs = record(lambda: work(*parts))
 
     def __call__(self, *arrays: Any) -> list[Any]:
         """Return what the work returns, in arrays of their own."""
-        _joined(arrays, out=self.inputs)
+        joined(arrays, out=self.inputs)
         self.graph.replay()
-        return _apart(_joined(self.outputs), self.outputs)
+        return apart(joined(self.outputs), self.outputs)
 
 
-def _joined(arrays: Sequence[Any], out: Any = None) -> Any:
+def joined(arrays: Sequence[Any], out: Any = None) -> Any:
     """Return the numbers of some arrays one after the other."""
     return torch.cat([a.reshape(-1) for a in arrays], out=out)
 
 
-def _apart(joined: Any, like: Sequence[Any]) -> list[Any]:
+def apart(whole: Any, like: Sequence[Any]) -> list[Any]:
     """Return arrays of the shapes of others, whose numbers are joined."""
-    pieces = torch.split(joined, [a.numel() for a in like])
+    pieces = torch.split(whole, [a.numel() for a in like])
     return [piece.view(a.shape) for piece, a in zip(pieces, like, strict=True)]

@@ -12,9 +12,11 @@ import torch
 import triton
 
 from robustnmf.arrays import is_uniform
+from robustnmf.engines.course import Course, Stand
 from robustnmf.engines.cuda_graphs import MOST_RECORDED, settle, stream_of_ones_own
 from robustnmf.engines.judging import judging_features
 from robustnmf.engines.rules import Rule, form_of
+from robustnmf.engines.triton_ahead import Ahead
 from robustnmf.engines.triton_kernels import FUSED, select
 from robustnmf.engines.triton_statistics import Statistics, predict
 from robustnmf.engines.triton_steps import (
@@ -27,6 +29,7 @@ from robustnmf.engines.triton_steps import (
     split_factors,
     sweep,
 )
+from robustnmf.solvers.shared_gram import SharedGram
 
 # Beyond this rank there are too few registers. Earlier versions cannot multiply matrices of doubles.
 HIGHEST_RANK = {torch.float32: 128}
@@ -51,6 +54,8 @@ class Twins:
     """Sweeps that were recorded, by their kind."""
     steps: dict[Any, Recorded] = field(default_factory=dict)
     """The step of codes that was recorded last."""
+    ahead: dict[Any, Ahead] = field(default_factory=dict)
+    """Iterations that are made ahead, by their kind."""
     last: tuple[Any, ...] = ()
     """The kind of what was done last, and its data."""
     foretold: list[tuple[Any, ...]] = field(default_factory=list)
@@ -132,6 +137,45 @@ class Twins:
         W, *others = self._do(work, arrays, key, (V, M), self.graphs)
         Ht, predictions = others[: len(V)], others[len(V) :]
         self.foretold = list(zip(Ht, hidden or [], [W] * len(Ht), predictions, strict=False))
+        return W, Ht
+
+    def foresee(
+        self,
+        V: Sequence[Any],
+        M: Sequence[Any] | None,
+        held: Any,
+        hide: bool,
+        method: Any,
+        stand: Stand,
+        course: Course,
+        most: int,
+    ) -> tuple[Any, list[Any]] | None:
+        """Return the factors after an iteration, those after it being made ahead; None if that cannot be.
+
+        Parameters
+        ----------
+        held : HeldOut
+            Entries by which it is judged; they may be hidden from it.
+        stand, course : where the fit stands, and how it goes on.
+        most : iterations that may follow, this one included.
+        """
+        (Y, *others), form, cut = V, form_of(method.loss), stand.cut
+        is_simple = isinstance(method.solver, SharedGram) and not (others or method.penalties.product)
+        can_judge = held.statistics is not None and len(held.values) and (cut is None or is_uniform(cut))
+        if form is None or not is_simple or not can_judge or Y.nbytes > MOST_RECORDED:
+            return None
+        seen = self._veil(Y, held.positions[0]) if hide else Y
+        how = (hide, form, method.solver, method.penalties, method.fixed)
+        key = (id(seen), M is None or id(M[0]), *how)
+        if key not in self.ahead:
+            rule = self.rule_of(method.loss, stand.scale, cut, Y, stand.factors[0].shape[1])
+            if rule is None:
+                return None
+            made = partial(_iteration, seen, None if M is None else M[0], held.positions[0], hide, method, rule)
+            kind = (self.device, Y.shape, Y.stride(), M is None, stand.factors[0].shape, len(held.values), *how)
+            self.ahead[key] = Ahead(made, held.statistics, stand.factors, kind)
+        W, Ht, predictions = self.ahead[key].next(stand, course, most)
+        self.foretold = [(Ht[0], held.positions[0], W, predictions)]
         return W, Ht
 
     def prepare(self, W: Any, sweeps: Sequence[tuple[Any, ...]]) -> None:
@@ -231,3 +275,14 @@ class Twins:
             copy[positions[:, 0], positions[:, 1]] = torch.nan
             self.veiled[id(positions)] = (positions, copy)  # who holds the positions keeps their identity
         return self.veiled[id(positions)][1]
+
+
+def _iteration(
+    Y: Any, M: Any, positions: Any, gaps: bool, method: Any, rule: Rule, W: Any, Ht: Any, scale: Any, cut: Any
+) -> tuple[Any, list[Any], Any]:
+    """Return W, codes of the only block, and their predictions at positions (k, 2), after an iteration."""
+    penalties = method.penalties
+    on_both = [as_array(penalties.of(net, W, 1.0, torch), W) for net in (penalties.codes, penalties.basis)]
+    rule, (on_codes, on_basis) = rule._replace(scale=scale, cut=cut), on_both
+    W, Ht = sweep([Y], [M], W, Ht, rule, (on_codes, on_basis), method.fixed, method.solver.max_iter, gaps)
+    return W, Ht, predict(Ht[0], positions, W)
