@@ -521,11 +521,7 @@ class _Walk:
         which the weighting was found.
         """
         judge = stage.judge
-        new = self.journal.point(
-            lambda: (
-                self._foreseen(point, last, weighting, stage, left, width) or self._next(point, last, weighting, stage)
-            )
-        )
+        new = self.journal.point(lambda: self._next(point, last, weighting, stage, left, width))
         share = judge.offer(new, self._typical_cut(weighting))
         falls = judge.path[-1] < judge.path[-2]
         self.momentum = min(MOMENTUM_GROWTH * self.momentum, MOST_MOMENTUM) if falls else self.plan.momentum
@@ -533,6 +529,23 @@ class _Walk:
         needed = [*self.needed, new, point, judge.kept]
         self.journal.save_if_due(needed, [iteration.seconds for iteration in self.log.history])
         return new
+
+    def _next(self, point: Point, last: Point, weighting: Weighting, stage: _Stage, left: int, width: float) -> Point:
+        """Return the point that one iteration leads to."""
+        foreseen = self._foreseen(point, last, weighting, stage, left, width)
+        if foreseen is not None:
+            return foreseen
+        W, Ht, engine, method = point.W, point.Ht, self.engine, stage.method
+        if last is not point:
+            W = _onward(W, last.W, momentum=self.momentum, engine=engine, xp=engine.xp)
+            Ht = engine.map(_onward, Ht, last.Ht, momentum=self.momentum, engine=engine)
+        if stage.see_all and self.whole is not None:
+            W, Ht = sweep(self.whole.V, self.whole.M, W, Ht, weighting, method, engine)
+            Ht = engine.anchor(Ht)
+            return self.held.point(W, self.whole.part(Ht))._replace(Ht=Ht)
+        hidden = self.held.positions if self.held.hidden and not stage.see_all else None
+        W, Ht = sweep(self.V, self.M, W, Ht, weighting, method, engine, hidden)
+        return self.held.point(W, engine.anchor(Ht))
 
     def _foreseen(
         self, point: Point, last: Point, weighting: Weighting, stage: _Stage, left: int, width: float
@@ -549,20 +562,6 @@ class _Walk:
         hide = self.held.hidden and not see_all
         new = kernel(self.V, self.M, self.held, hide, method, stand, course, left)
         return None if new is None else self.held.point(*new)
-
-    def _next(self, point: Point, last: Point, weighting: Weighting, stage: _Stage) -> Point:
-        """Return the point that one iteration leads to."""
-        W, Ht, engine, method = point.W, point.Ht, self.engine, stage.method
-        if last is not point:
-            W = _onward(W, last.W, momentum=self.momentum, engine=engine, xp=engine.xp)
-            Ht = engine.map(_onward, Ht, last.Ht, momentum=self.momentum, engine=engine)
-        if stage.see_all and self.whole is not None:
-            W, Ht = sweep(self.whole.V, self.whole.M, W, Ht, weighting, method, engine)
-            Ht = engine.anchor(Ht)
-            return self.held.point(W, self.whole.part(Ht))._replace(Ht=Ht)
-        hidden = self.held.positions if self.held.hidden and not stage.see_all else None
-        W, Ht = sweep(self.V, self.M, W, Ht, weighting, method, engine, hidden)
-        return self.held.point(W, engine.anchor(Ht))
 
     def _code_sweeps(self, point: Point, weighting: Weighting, judge: Judge) -> int | None:
         """Return after how many sweeps codes in the basis of this point predict held-out entries best.
