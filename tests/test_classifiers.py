@@ -237,15 +237,23 @@ class TestFaces:
         faces = Faces(40)
         assert faces.accuracy(SRC(), faces.test) > max(0.88, faces.accuracy(KNeighborsClassifier(1), faces.test))
 
-    @pytest.mark.parametrize("model", [SRC(constraint="sparse-error"), SEC((32, 32))], ids=["sparse-error", "sec"])
+    @pytest.mark.parametrize(
+        "model",
+        [
+            pytest.param(SRC(constraint="sparse-error"), id="sparse-error"),
+            pytest.param(SEC((32, 32)), id="sec", marks=pytest.mark.slow),
+        ],
+    )
     def test_allowing_for_errors_costs_little_on_clean_faces(self, model, faces):
         """Measured: 0.91 and 0.91."""
         assert faces.accuracy(clone(model), faces.test) > 0.88
 
+    @pytest.mark.slow
     def test_src_beats_the_nearest_neighbour_on_occluded_faces(self, accuracies):
         assert accuracies["noise"] > accuracies["nearest neighbour"]
         assert accuracies["sparse-error"] > accuracies["nearest neighbour"] + 0.2
 
+    @pytest.mark.slow
     def test_sec_beats_src_on_occluded_faces(self, accuracies):
         assert accuracies["sec"] > accuracies["sparse-error"] + 0.03
 

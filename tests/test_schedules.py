@@ -1,7 +1,7 @@
 """Held-out entries, their judge, and the staged schedule of the default."""
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from robustnmf.outliers import MADRule
 from robustnmf.scales import MAD, FirstScale
 from robustnmf.schedules import TRUSTING, WARY, Staged
 from robustnmf.solvers import HALS
+from robustnmf.spatial import MRFRule
 from robustnmf.weighting import Weighting
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -713,3 +714,40 @@ def test_cut_of_large_data_into_blocks_does_not_matter(few_are_enough, monkeypat
     monkeypatch.setattr(numpy_engine, "BLOCK_ENTRIES", 300)
     cut = make(max_iter=40).fit(LARGE.X)
     np.testing.assert_allclose(cut.components_, whole.components_, rtol=0, atol=1e-6)
+
+
+class Foreseeing(NumPyEngine):
+    """An engine that is asked to make iterations ahead, and cannot; it counts how often."""
+
+    asked = 0
+
+    def kernel(self, name):
+        return self.foresee if name == "foresee" else super().kernel(name)
+
+    def foresee(self, V, M, held, hide, method, stand, course, most):
+        self.asked += 1
+        assert most >= 1 and stand.scale > 0
+
+
+@pytest.mark.parametrize(
+    ("parts", "asked"),
+    [
+        ({}, "always"),
+        ({"scale": MAD(), "outliers": MADRule()}, "but for the main stage"),  # there all entries decide
+        ({"outliers": MRFRule((6, 10))}, "in the openings"),  # whole images decide
+        ({"solver": HALS(max_iter=2)}, "in the openings"),  # which have a solver of their own
+    ],
+)
+def test_engines_are_asked_to_look_ahead_where_they_could(parts, asked):
+    engine, method = Foreseeing(), replace(resolve("truncated-cauchy", "default").method, **parts)
+    W, H = MedianStart()(data.X.T, None, RANK, np.random.default_rng(0))
+    start = W, [np.ascontiguousarray(H.T)]
+    options = {"max_iter": 60, "tol": 0.0, "scale_floor": 1e-15}
+    result = Staged(patience=60)(engine.split(data.X), None, *start, method, engine, **options)
+    n_iter, in_openings, at_most_last = len(result.history) - 1, 2 * 7, 3 * 6
+    expected = {
+        "always": [n_iter],
+        "in the openings": [in_openings],
+        "but for the main stage": range(in_openings + 6, in_openings + at_most_last + 1),
+    }
+    assert engine.asked in expected[asked]

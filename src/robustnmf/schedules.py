@@ -553,7 +553,9 @@ class _Walk:
         """Return the point that one iteration leads to, if the engine makes iterations ahead."""
         kernel = self.engine.kernel("foresee")
         method, judge, course, see_all = stage
-        if kernel is None or course is None or (see_all and self.whole is not None):
+        if kernel is None or course is None or not isinstance(method.solver, SharedGram):
+            return None
+        if weighting.is_spatial or (see_all and self.whole is not None):
             return None
         now, before = ([p.W, *p.Ht] for p in (point, last))
         momentum, scale = min(self.momentum, course.most_momentum), float(weighting.scale)

@@ -29,7 +29,6 @@ from robustnmf.engines.triton_steps import (
     split_factors,
     sweep,
 )
-from robustnmf.solvers.shared_gram import SharedGram
 
 # Beyond this rank there are too few registers. Earlier versions cannot multiply matrices of doubles.
 HIGHEST_RANK = {torch.float32: 128}
@@ -156,11 +155,13 @@ class Twins:
         ----------
         held : HeldOut
             Entries by which it is judged; they may be hidden from it.
+        method : Method
+            Its solver must be `SharedGram`.
         stand, course : where the fit stands, and how it goes on.
         most : iterations that may follow, this one included.
         """
         (Y, *others), form, cut = V, form_of(method.loss), stand.cut
-        is_simple = isinstance(method.solver, SharedGram) and not (others or method.penalties.product)
+        is_simple = not (others or method.penalties.product)
         can_judge = held.statistics is not None and len(held.values) and (cut is None or is_uniform(cut))
         if form is None or not is_simple or not can_judge or Y.nbytes > MOST_RECORDED:
             return None
