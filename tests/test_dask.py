@@ -640,6 +640,7 @@ class TestEstimator:
         cleaned = da.from_zarr(str(tmp_path / "clean.zarr")).compute()
         np.testing.assert_allclose(cleaned, model_of(GAPS).clean(GAPS), atol=1e-6)
 
+    @pytest.mark.slow
     def test_a_fit_goes_on_from_its_checkpoint(self, client, tmp_path):
         class CrashError(Exception):
             pass

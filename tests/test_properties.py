@@ -33,7 +33,7 @@ common = {"derandomize": True, "deadline": None, "database": None, "suppress_hea
 each_effort = pytest.mark.parametrize(
     "effort",
     [
-        pytest.param(settings(max_examples=6, **common), id="few"),
+        pytest.param(settings(max_examples=4, **common), id="few"),
         pytest.param(settings(max_examples=60, **common), id="many", marks=pytest.mark.slow),
     ],
 )

@@ -103,6 +103,7 @@ def test_rule_best_takes_the_highest_score():
     assert selection.chosen == selection.best == selection.ranks[selection.mean.argmax()]
 
 
+@pytest.mark.slow
 def test_selection_is_the_same_for_a_seed_whatever_the_number_of_jobs():
     one, two = (select_rank(data.X, [2, 3], n_splits=2, random_state=0, n_jobs=jobs) for jobs in (None, 2))
     np.testing.assert_array_equal(one.scores, two.scores)

@@ -110,7 +110,7 @@ class TestBlocks:
 
 @pytest.mark.parametrize("method", ALTERNATING)
 @pytest.mark.parametrize(
-    ("gaps", "weighted"), [(False, False), pytest.param(True, False, marks=pytest.mark.slow), (True, True)]
+    ("gaps", "weighted"), [*(pytest.param(gaps, False, marks=pytest.mark.slow) for gaps in (False, True)), (True, True)]
 )
 def test_every_method_gives_the_factors_of_numpy(device, method, gaps, weighted):
     X, M = observed(gaps, weighted, "float64")
@@ -149,7 +149,7 @@ def test_the_objective_after_fifty_iterations_is_that_of_numpy_in_double_precisi
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "float64"])
 def test_estimators_give_the_results_of_numpy(device, method, dtype):
     X, weights = data(gaps=method not in ("heavy-noise", "near-separable"), dtype=dtype)
     fits = [RobustNMF(4, method=method, random_state=0, engine=name, device=where, max_iter=60)
