@@ -1,9 +1,7 @@
 """How fast a robust sweep is on a CUDA GPU, against multiplicative NMF and the algorithm of torchnmf.
 
     python benchmarks/gpu.py [--out benchmarks/results/gpu.md] [--stream-gb 16]
-        [--parts sweeps objective fit first many compiled streaming host]
-
-The last part needs no GPU and is made only if asked for: fits on the processor, to compare with where there is none.
+        [--parts sweeps objective fit first many compiled streaming]
 
 Every time is a median, by CUDA events. The floor of a sweep is two reads of the data at the bandwidth that a copy on
 the same GPU reaches. Before it is timed, a sweep is compared with one in double precision by NumPy's reference code.
@@ -40,7 +38,6 @@ SCALE, CUT, OUTLIERS = 0.1, 1.0, 0.2
 # From a random start residuals are larger: a scale and a cut that let clean entries in.
 WIDE_SCALE, WIDE_CUT = 1.0, 8.0
 PARTS = ("sweeps", "objective", "fit", "first", "many", "compiled", "streaming")
-HOST = "host"
 # Momentum grows while the objective of some entries falls, and shrinks when it rises. It is worth most where each
 # half-step comes close to the best for the other factor, which takes more coordinate sweeps than the default makes.
 MOMENTUM, GROWTH, SHRINKAGE, MOST_SWEEPS, COORDINATE_SWEEPS = 0.5, 1.2, 1.5, 250, 96
@@ -56,12 +53,12 @@ JUDGES = 512
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="also write the tables to this file")
-    parser.add_argument("--parts", nargs="+", choices=[*PARTS, HOST], default=PARTS)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--stream-gb", type=float, default=16.0, help="gigabytes of host memory that are streamed")
     options = parser.parse_args()
-    if not torch.cuda.is_available() and options.parts != [HOST]:
-        sys.exit("This benchmark needs a CUDA GPU, and Torch sees none; without there is only `--parts host`.")
-    name = torch.cuda.get_device_name() if torch.cuda.is_available() else "No GPU"
+    if not torch.cuda.is_available():
+        sys.exit("This benchmark needs a CUDA GPU, and Torch sees none.")
+    name = torch.cuda.get_device_name()
     lines = [f"# On one GPU\n\n{name}, Torch {torch.__version__}, `python benchmarks/gpu.py`.\n"]
     for part in options.parts:
         for line in streaming(options.stream_gb) if part == "streaming" else globals()[part]():
@@ -387,17 +384,6 @@ def fit():
             cells[3:5] = f"{slow:.1f}", f"{slow / seconds:.0f}"
             cells[5] += f", {_excess(other, X, n, m, r):.2%}"
         yield "| " + " | ".join(cells) + " |"
-    yield ""
-
-
-def host():
-    """Yield the time of whole fits on the processor."""
-    yield f"## Seconds of a whole fit on the processor, 2 threads; {os.cpu_count()} cores\n"
-    yield "| size | seconds |"
-    yield "| --- | ---: |"
-    for size in (4096, 8192):
-        seconds, _ = _fitted(make(size, size, 32, device="cpu").numpy(), 32, 1)
-        yield f"| {size} x {size}, r = 32 | {seconds:.1f} |"
     yield ""
 
 

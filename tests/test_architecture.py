@@ -34,6 +34,7 @@ ORDER = [
     "baselines",
     "halfquadratic",
     "encoding",
+    "lost_features",
     "schedules",
     "methods",
     "streaming",

@@ -94,6 +94,14 @@ def test_iterations_made_ahead_are_those_of_the_host(shape, weighted, opening, c
     assert counted == {"made": 2 + 2 + 2 + 3 + 2, "begun": 5}
 
 
+def test_data_that_lies_otherwise_in_memory_is_of_another_kind():
+    """Kernels may have to be compiled for it, which is not possible while they are recorded."""
+    numbers = torch.zeros(40)
+    layouts = [triton_twins._layout(a.reshape(6, -1)) for a in (numbers[:36], numbers[4:40], numbers[1:37])]
+    assert layouts[0] == layouts[1] != layouts[2]
+    assert triton_twins._layout(torch.zeros(6, 6).T[:, :5]) != triton_twins._layout(torch.zeros(6, 5))
+
+
 @pytest.mark.skipif(not ON_GPU, reason="whole fits take long in the interpreter")
 @pytest.mark.parametrize("options", [{}, {"weights": True}, {"fixed": 1}, {"alpha_W": 0.01}, {"scale": 0.1}])
 def test_fits_are_the_same_when_they_look_ahead(options, counted, monkeypatch):

@@ -80,8 +80,8 @@ for dtype in (torch.float32, torch.float64):
 look = lambda values, *_: (values, values, torch.ones(4))
 statistics = twins.statistics(torch.ones(50), torch.ones(50) > 0, True, look)
 statistics.of(torch.rand(50))
-iteration = lambda W, Ht, *_: (W, Ht, torch.rand(50))
-triton_ahead.Ahead(iteration, statistics, [torch.rand(20, 3), torch.rand(10, 3)], "kind")._iterate()
+iteration, rule = lambda rule, W, Ht: (W, Ht, [torch.rand(50)]), Rule(CAUCHY, 0.0, None, None, inf)
+triton_ahead.Ahead(iteration, rule, statistics, [torch.rand(20, 3), torch.rand(10, 3)], "kind")._iterate()
 twins.predict(torch.rand(10, 3), torch.tensor([[1, 2]]), torch.rand(20, 3))
 print(*sorted(compiled))
 """

@@ -22,16 +22,16 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from robustnmf.arrays import Array, Blocks, Namespace, evenly, is_foreign, is_uniform, mapped, to_host
 from robustnmf.checkpoint import Checkpoint, Journal
-from robustnmf.encoding import Basis, encode, losses, order_statistics, row_medians, typical_code
+from robustnmf.encoding import Basis, order_statistics, typical_code
 from robustnmf.engines.course import Course, Stand
 from robustnmf.engines.protocol import Engine, light
 from robustnmf.halfquadratic import Callback, Iteration, Method, Result, State, assess, sweep
 from robustnmf.heldout import HeldOut, Judge, Point
 from robustnmf.losses import Absolute, Huber, Loss
+from robustnmf.lost_features import encode_all_features, encode_lost, lost_features
 from robustnmf.mixture import Mixture
 from robustnmf.outliers import MixtureRule, NoRejection
 from robustnmf.scales import FixedScale, MixtureScale
@@ -57,10 +57,6 @@ MOST_RELAXATIONS = 2
 CLEARLY_BETTER = 0.99
 # With so many samples per component, errors in some of them cannot mislead a feature.
 FEW_SAMPLES = 8
-# A feature of which more is cut than this, and than twice as much as of the typical one, may be lost.
-LOST = 0.25
-# It is found again if the codes leave residuals below this part of its spread.
-EXPLAINED = 0.5
 # Sweeps over the codes that are tried, after a fit that had to be stopped.
 MOST_CODE_SWEEPS = 12
 # A fit has learnt something if the median residual of held-out entries fell below this part of that at the start.
@@ -363,12 +359,8 @@ class _Walk:
         enough = FEW_SAMPLES * self.rank * self.V[0].shape[1]
         if self.held.n_observed > enough or weighting.is_spatial or self.method.fixed:
             return point
-        return self.journal.point(lambda: self._encode_features(point, weighting))
-
-    def _encode_features(self, point: Point, weighting: Weighting) -> Point:
-        """Return the point with its features encoded anew, where that gives a lower loss."""
-        shared = {"basis": self._codes_as_basis(point, weighting), "engine": self.engine}
-        return self.held.point(self.engine.map_features(_encode_again, self.V, self.M, point.W, **shared), point.Ht)
+        parts = (self.V, self.M, point.W, point.Ht, weighting, self.engine)
+        return self.journal.point(lambda: self.held.point(encode_all_features(*parts), point.Ht))
 
     def _find_lost(self, point: Point, weighting: Weighting) -> Point:
         """Return the point with features encoded anew that are cut far more than others, where the codes explain them.
@@ -378,32 +370,11 @@ class _Walk:
         """
         if weighting.cut is None or weighting.is_spatial or self.method.fixed or self.method.loss.group == "sample":
             return point
-        lost = self.journal.values(lambda: {"lost": self._lost(point, weighting)})["lost"]
-        return self.journal.point(lambda: self._encode_lost(point, lost, weighting)) if lost.size else point
-
-    def _lost(self, point: Point, weighting: Weighting) -> NDArray[np.intp]:
-        """Return the features that are cut far more than others, by their numbers."""
-        counts = self.engine.sum(_cut_and_all, self.V, self.M, point.Ht, W=point.W, weighting=weighting)
-        cut, observed = (to_host(count) for count in counts)
-        share = cut / np.where(observed > 0, observed, 1)
-        return np.flatnonzero(share > max(LOST, 2 * np.median(share)))
-
-    def _encode_lost(self, point: Point, lost: NDArray[np.intp], weighting: Weighting) -> Point:
-        """Return the point with some features encoded anew, where the codes explain them."""
-        engine, xp = self.engine, self.engine.xp
-        features = engine.place(lost)
-        V = engine.map(_some_features, self.V, features=features)
-        M = None if self.M is None else engine.map(_some_features, self.M, features=features)
-        W = xp.asarray(point.W, copy=True)
-        shared = {"basis": self._codes_as_basis(point, weighting), "engine": engine}
-        W[features] = engine.map_features(_encode_if_explained, V, M, W[features], **shared)
-        return self.held.point(W, point.Ht)
-
-    def _codes_as_basis(self, point: Point, weighting: Weighting) -> Basis:
-        """Return the codes in the role of the basis, to encode features."""
-        codes = self.engine.join(point.Ht)
-        weighting = replace(weighting, cut=None if weighting.cut is None else weighting.cut[:1])
-        return Basis(codes, typical_code(codes, [point.W], None, self.engine), weighting)
+        now, how = (self.V, self.M, point.W, point.Ht), (weighting, self.engine)
+        lost = self.journal.values(lambda: {"lost": lost_features(*now, *how)})["lost"]
+        if not lost.size:
+            return point
+        return self.journal.point(lambda: self.held.point(encode_lost(*now, lost, *how), point.Ht))
 
     def _with_all_samples(self, point: Point, weighting: Weighting, code_sweeps: int | None = None) -> Point:
         """Return the point with the codes of all samples, if it has those of some."""
@@ -590,39 +561,6 @@ class _Walk:
             f"component does as well as {self.rank}: either it is enough, or too much of the data is wrong or too "
             "noisy to tell more, and then the components mean nothing."
         )
-
-
-def _encode_again(Y: Array, M: Array | None, X: Array, *, basis: Basis, engine: Engine, xp: Namespace) -> Array:
-    """Return new codes of some rows where they have a lower loss, and X elsewhere."""
-    new = encode(Y, M, basis=basis, engine=engine, max_iter=50, tol=1e-3, xp=xp)
-    better = losses(Y, M, new, basis, xp) < losses(Y, M, X, basis, xp)
-    return xp.where(better[:, None], new, X)
-
-
-def _encode_if_explained(Y: Array, M: Array | None, X: Array, *, basis: Basis, engine: Engine, xp: Namespace) -> Array:
-    """Return new codes of rows that they explain clearly better than a constant does, and X elsewhere.
-
-    What is stuck at one value, or hidden behind the same thing in most samples, is a constant; what is wrong at random
-    is explained by nothing.
-    """
-    new = encode(Y, M, basis=basis, engine=engine, max_iter=50, tol=1e-3, xp=xp)
-    residual = row_medians(xp.abs(Y - new @ basis.W.T), M, engine)
-    spread = row_medians(xp.abs(Y - row_medians(Y, M, engine)[:, None]), M, engine)
-    return xp.where((residual < EXPLAINED * spread)[:, None], new, X)
-
-
-def _cut_and_all(
-    Y: Array, M: Array | None, X: Array, *, W: Array, weighting: Weighting, xp: Namespace
-) -> tuple[Array, Array]:
-    """Return the weight of the entries of each feature that are cut, and that of all, (m,)."""
-    everything = xp.ones_like(Y) if M is None else M
-    cut = everything - weighting.kept(Y - X @ W.T, M, xp)
-    return xp.sum(cut, axis=0), xp.sum(everything, axis=0)
-
-
-def _some_features(Y: Array, *, features: Array, xp: Namespace) -> Array:
-    """Return some columns."""
-    return Y[:, features]
 
 
 @light

@@ -17,6 +17,7 @@ import triton.language as tl
 
 from robustnmf.engines.course import Course, Stand
 from robustnmf.engines.cuda_graphs import fetch_later, record
+from robustnmf.engines.rules import Rule
 from robustnmf.engines.triton_kernels import FUSED
 from robustnmf.engines.triton_statistics import N_NUMBERS, Statistics
 from robustnmf.engines.triton_steps import apart, joined
@@ -25,7 +26,7 @@ from robustnmf.engines.triton_steps import apart, joined
 AT_ONCE, UNDER_WAY = 4, 2
 N_COURSE = len(Course().numbers)
 
-Sweep = Callable[..., tuple[Any, list[Any], Any]]
+Sweep = Callable[..., tuple[Any, list[Any], list[Any]]]
 
 _done: set[Hashable] = set()
 """Kinds of iterations that this process has made."""
@@ -36,7 +37,9 @@ def _decide(found, state, course, step, row, N_NUMBERS: tl.constexpr):  # type: 
     """Decide how to go on, and write down what was found and what led there; one program.
 
     `found` holds width, share, plain and median of held-out residuals, and their mean loss; `state` momentum, width,
-    scale, cut and loss; `course` its numbers; `step` what the next iteration reads, in single precision.
+    scale, cut and loss; `course` whether it goes by the median, factor and power of the scale, and of the cut, lowest
+    width and scale, and of momentum the first, the growth and the most; `step` what the next iteration reads, in single
+    precision.
     """
     i = tl.arange(0, N_NUMBERS)
     tl.store(row + i, tl.load(found + i))
@@ -89,7 +92,9 @@ class Ahead:
     Parameters
     ----------
     sweep : function
-        Returns W, blocks of codes and predictions of held-out entries, for factors, scale and cut, (1,) each.
+        Returns W, blocks of codes, and a list with the predictions of held-out entries, for a rule and the factors.
+    rule : Rule
+        Which has another scale and cut in every iteration.
     statistics : Statistics
         Of the held-out entries.
     like : list of arrays
@@ -98,8 +103,8 @@ class Ahead:
         What has been done once in this process, with any data, can be recorded.
     """
 
-    def __init__(self, sweep: Sweep, statistics: Statistics, like: list[Any], kind: Hashable) -> None:
-        self.sweep, self.statistics, self.like, self.kind = sweep, statistics, like, kind
+    def __init__(self, sweep: Sweep, rule: Rule, statistics: Statistics, like: list[Any], kind: Hashable) -> None:
+        self.sweep, self.rule, self.statistics, self.like, self.kind = sweep, rule, statistics, like, kind
         device = like[0].device
         self.now, self.before = joined(like), joined(like)
         self.best = torch.empty_like(statistics.nothing)
@@ -183,7 +188,7 @@ class Ahead:
         """Make one iteration from where the last one led, and decide how to go on."""
         scale, cut = self.step[1:2], self.step[2:3]
         W, *Ht = apart(torch.lerp(self.before, self.now, self.step[0]).clamp_(min=0), self.like)
-        W, Ht, predictions = self.sweep(W, Ht, scale, cut)
+        W, Ht, (predictions,) = self.sweep(self.rule._replace(scale=scale, cut=cut), W, Ht)
         losses, found = self.statistics.measure(predictions, self.best, self.judged_at, cut)
         self.before.copy_(self.now)
         joined([W, *Ht], out=self.now)

@@ -126,9 +126,8 @@ class Twins:
 
         def work(W: Any, scale: Any, cut: Any, *Ht: Any) -> list[Any]:
             following = rule._replace(scale=scale, cut=cut)
-            on_codes, on_basis = (as_array(penalty, W) for penalty in penalties)
-            new, codes = sweep(V, M, W, Ht, following, (on_codes, on_basis), fixed, sweeps, gaps)
-            return [new, *codes, *(predict(X, some, new) for X, some in zip(codes, hidden or [], strict=False))]
+            new, codes, predictions = _swept(V, M, hidden or [], gaps, penalties, fixed, sweeps, following, W, Ht)
+            return [new, *codes, *predictions]
 
         arrays = (W, rule.scale, rule.cut, *Ht)
         ridges = (None if penalty is None else penalty.ridge for penalty in penalties)
@@ -172,9 +171,12 @@ class Twins:
             rule = self.rule_of(method.loss, stand.scale, cut, Y, stand.factors[0].shape[1])
             if rule is None:
                 return None
-            made = partial(_iteration, seen, None if M is None else M[0], held.positions[0], hide, method, rule)
-            kind = (self.device, Y.shape, Y.stride(), M is None, stand.factors[0].shape, len(held.values), *how)
-            self.ahead[key] = Ahead(made, held.statistics, stand.factors, kind)
+            (W, *_), nets = stand.factors, (method.penalties.codes, method.penalties.basis)
+            on_both = tuple(method.penalties.of(net, W, 1.0, torch) for net in nets)
+            data = ([seen], [None] if M is None else M, held.positions, hide, on_both, method.fixed)
+            kind = (self.device, _layout(seen), M is None or _layout(M[0]), W.shape, len(held.values), *how)
+            iteration = partial(_swept, *data, method.solver.max_iter)
+            self.ahead[key] = Ahead(iteration, rule, held.statistics, stand.factors, kind)
         W, Ht, predictions = self.ahead[key].next(stand, course, most)
         self.foretold = [(Ht[0], held.positions[0], W, predictions)]
         return W, Ht
@@ -278,12 +280,24 @@ class Twins:
         return self.veiled[id(positions)][1]
 
 
-def _iteration(
-    Y: Any, M: Any, positions: Any, gaps: bool, method: Any, rule: Rule, W: Any, Ht: Any, scale: Any, cut: Any
-) -> tuple[Any, list[Any], Any]:
-    """Return W, codes of the only block, and their predictions at positions (k, 2), after an iteration."""
-    penalties = method.penalties
-    on_both = [as_array(penalties.of(net, W, 1.0, torch), W) for net in (penalties.codes, penalties.basis)]
-    rule, (on_codes, on_basis) = rule._replace(scale=scale, cut=cut), on_both
-    W, Ht = sweep([Y], [M], W, Ht, rule, (on_codes, on_basis), method.fixed, method.solver.max_iter, gaps)
-    return W, Ht, predict(Ht[0], positions, W)
+def _swept(
+    V: Sequence[Any],
+    M: Sequence[Any],
+    positions: Sequence[Any],
+    gaps: bool,
+    penalties: Sequence[Any],
+    fixed: int,
+    sweeps: int,
+    rule: Rule,
+    W: Any,
+    Ht: Sequence[Any],
+) -> tuple[Any, list[Any], list[Any]]:
+    """Return W and codes after a sweep, and what they predict at positions (k, 2) of each block, if there are any."""
+    on_codes, on_basis = (as_array(penalty, W) for penalty in penalties)
+    W, codes = sweep(V, M, W, Ht, rule, (on_codes, on_basis), fixed, sweeps, gaps)
+    return W, codes, [predict(X, some, W) for X, some in zip(codes, positions, strict=False)]
+
+
+def _layout(a: Any) -> tuple[Any, ...]:
+    """Return how an array lies in memory, as far as kernels are compiled for it."""
+    return a.shape, a.stride(), a.data_ptr() % 16
