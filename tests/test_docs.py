@@ -43,7 +43,18 @@ INTERNAL = {
 
 INTERNAL_MODULES = {
     *("arrays", "baselines", "blockwise", "cli", "compare", "demo", "encoding", "estimators", "files", "fitting"),
-    *("heldout", "markov", "outofcore", "penalties", "sparse_codes", "streaming", "trials", "validation", "weighting"),
+    *(
+        "heldout",
+        "lost_features",
+        "markov",
+        "outofcore",
+        "penalties",
+        "sparse_codes",
+        "streaming",
+        "trials",
+        "validation",
+        "weighting",
+    ),
     "workers",
 }
 
