@@ -43,18 +43,8 @@ INTERNAL = {
 
 INTERNAL_MODULES = {
     *("arrays", "baselines", "blockwise", "cli", "compare", "demo", "encoding", "estimators", "files", "fitting"),
-    *(
-        "heldout",
-        "lost_features",
-        "markov",
-        "outofcore",
-        "penalties",
-        "sparse_codes",
-        "streaming",
-        "trials",
-        "validation",
-        "weighting",
-    ),
+    *("heldout", "lost_features", "markov", "outofcore", "penalties", "sparse_codes", "streaming", "trials"),
+    *("validation", "weighting"),
     "workers",
 }
 
