@@ -21,7 +21,7 @@ import pytest
 from typer.testing import CliRunner
 
 from conftest import make_data
-from robustnmf import RobustNMF, load
+from robustnmf import RobustNMF, files, load
 from robustnmf import checkpoint as checkpoint_module
 from robustnmf.checkpoint import Checkpoint
 from robustnmf.cli import folder as results
@@ -30,7 +30,7 @@ from robustnmf.engines import NumPyEngine, StreamingEngine
 from robustnmf.engines.lazy import ReadBlock
 from robustnmf.experiments.results import Log, Record
 from robustnmf.experiments.task import Outcome, Task
-from robustnmf.files import write_atomically
+from robustnmf.files import write_atomically, write_folder
 
 pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="signals and limits of POSIX"),
@@ -53,7 +53,7 @@ def python(program, *arguments, **options):
 # --- Kills ------------------------------------------------------------------------------------------------------------
 
 
-def kill_at_random(work, check, n_faults, longest=None):
+def kill_at_random(work, check, n_faults, longest=None, rng=None):
     """Fork, let the child do its work over and over, kill it at a random moment and check what is left; many times.
 
     It is killed after no more than so many seconds, by default twice what the work takes on this machine, as it is now.
@@ -62,7 +62,7 @@ def kill_at_random(work, check, n_faults, longest=None):
         begin = time.perf_counter()
         work()
         longest = 2 * (time.perf_counter() - begin)
-    rng = np.random.default_rng(0)
+    rng = rng or np.random.default_rng(0)
     for _ in range(n_faults):
         child = os.fork()
         if child == 0:
@@ -115,7 +115,7 @@ def test_kill_while_a_folder_of_results_is_replaced_leaves_the_old_or_the_new(tm
     out = tmp_path / "out"
 
     def write(version):
-        with results.new_folder(out, force=True) as place:
+        with write_folder(out, replace=True) as place:
             results.write_matrix(place / "codes.npy", np.full((20, 3), version))
             results.write_json(place / "summary.json", {"version": version})
 
@@ -176,7 +176,7 @@ def version_in(folder):
     checkpoint, engine = Checkpoint(folder, {"data": "X"}), NumPyEngine(n_threads=1)
     state = checkpoint.load()
     like = [np.empty((50, 30))] * N_BLOCKS
-    found = [checkpoint.arrays(state["name"])["W"], *checkpoint.blocks(state["name"], like, engine)]
+    found = [checkpoint.arrays(state["name"])["W"], *checkpoint.blocks(state["name"], like, 30, engine)]
     assert all((array == state["version"]).all() for array in found)
     return state["version"]
 
@@ -205,24 +205,31 @@ def test_kill_while_a_checkpoint_is_written_leaves_the_old_or_the_new(tmp_path, 
     assert last == before + 5
 
 
-@pytest.mark.slow
-def test_fit_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
+STRANGERS = {"data.npy": b"mine", "point-000003.npz": b"mine", "steps-000002.npz": b"mine", "notes.txt": b"mine"}
+
+
+@pytest.mark.parametrize("schedule", ["staged", "plain"])
+@pytest.mark.parametrize("n_kills", [pytest.param(5, id="few"), pytest.param(250, id="many", marks=pytest.mark.slow)])
+def test_fit_that_is_killed_goes_on_to_the_same_result_beside_files_of_others(tmp_path, monkeypatch, schedule, n_kills):
     monkeypatch.setattr(checkpoint_module, "SHARE", np.inf)
     monkeypatch.setattr(Checkpoint.__init__, "__defaults__", (1,))
     X = make_data(n=60, m=40).X
-    options = {"n_components": 3, "random_state": 0, "max_iter": 100, "tol": 1e-6}
+    options = {"n_components": 3, "random_state": 0, "max_iter": 60, "tol": 1e-6, "schedule": schedule}
     expected = RobustNMF(**options).fit(X)
-    folder = tmp_path / "state"
-    first = []
-
-    def fit(callback=None):
-        return RobustNMF(**options, checkpoint=folder, callback=callback).fit(X)
-
-    kill_at_random(fit, lambda: None, 20, 0.2)
-    resumed = fit(lambda iteration: first.append(iteration.n_iter))
-    assert not first or first[0] > 0
-    np.testing.assert_array_equal(resumed.components_, expected.components_)
-    np.testing.assert_array_equal(resumed.weights_, expected.weights_)
+    rng, n_resumed = np.random.default_rng(0), 0
+    for k in range(n_kills):
+        folder, first = tmp_path / str(k), []
+        folder.mkdir()
+        for name, content in STRANGERS.items():
+            (folder / name).write_bytes(content)
+        kill_at_random(lambda folder=folder: RobustNMF(**options, checkpoint=folder).fit(X), lambda: None, 1, 0.3, rng)
+        watch = {"checkpoint": folder, "callback": lambda iteration, first=first: first.append(iteration.n_iter)}
+        resumed = RobustNMF(**options, **watch).fit(X)
+        np.testing.assert_array_equal(resumed.components_, expected.components_)
+        np.testing.assert_array_equal(resumed.weights_, expected.weights_)
+        assert {name: (folder / name).read_bytes() for name in STRANGERS} == STRANGERS
+        n_resumed += not first or first[0] > 0
+    assert n_resumed > 0.2 * n_kills
 
 
 def spectra(path, seed=0):
@@ -388,6 +395,7 @@ import numpy as np
 from robustnmf import load
 from robustnmf.cli import folder  # all that is needed, before the rights are given up
 from robustnmf.experiments.results import Log
+from robustnmf.files import write_folder
 from robustnmf import checkpoint
 checkpoint.Checkpoint.__init__.__defaults__ = (1,)
 model = load(sys.argv[1])
@@ -396,7 +404,7 @@ if os.getuid() == 0:
     os.setgid(65534), os.setuid(65534)  # the administrator may write anywhere
 place = Path(sys.argv[2])
 def to_folder():
-    with folder.new_folder(place / "out", force=True) as new:
+    with write_folder(place / "out") as new:
         folder.write_json(new / "summary.json", {})
 writes = [
     lambda: model.save(place / "m", overwrite=True),
@@ -473,22 +481,23 @@ def test_writing_in_many_threads_leaves_the_umask_alone(tmp_path):
 def test_interrupted_replacement_of_a_folder_keeps_the_old_one(tmp_path, monkeypatch, can_exchange, fault):
     """Where folders cannot be exchanged in one step, an interrupt between the two steps must not lose both."""
     out = tmp_path / "out"
-    with results.new_folder(out, force=False) as place:
+    with write_folder(out) as place:
         results.write_json(place / "summary.json", {"version": 1})
     if not can_exchange:
-        monkeypatch.setattr(results, "_exchange", lambda one, other: False)
-    replace, calls = os.replace, []
+        monkeypatch.setattr(files, "_exchange", lambda one, other: False)
+    replace, is_put_aside = os.replace, []
 
     def fail_at_the_second(source, target):
-        calls.append(source)
-        if len(calls) == 3:  # the first is the file, the second puts the old folder aside
+        if Path(target) == out and is_put_aside.count(out) == 1:
+            is_put_aside.append(None)
             raise fault
+        is_put_aside.append(Path(source))
         replace(source, target)
 
-    monkeypatch.setattr(results.os, "replace", fail_at_the_second)
+    monkeypatch.setattr(files.os, "replace", fail_at_the_second)
     expected = 1
     try:
-        with results.new_folder(out, force=True) as place:
+        with write_folder(out, replace=True) as place:
             results.write_json(place / "summary.json", {"version": 2})
         expected = 2
     except fault:
@@ -496,16 +505,6 @@ def test_interrupted_replacement_of_a_folder_keeps_the_old_one(tmp_path, monkeyp
     assert expected == (2 if can_exchange and sys.platform == "linux" else 1)
     assert json.loads((out / "summary.json").read_text())["version"] == expected
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_file_or_link_in_the_place_of_a_folder_is_replaced_if_forced(tmp_path):
-    (tmp_path / "a").write_text("a")
-    (tmp_path / "b").symlink_to(tmp_path / "a")
-    for name in "ab":
-        with results.new_folder(tmp_path / name, force=True) as place:
-            results.write_json(place / "summary.json", {})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
-    assert (tmp_path / "a" / "summary.json").is_file() and (tmp_path / "b" / "summary.json").is_file()
 
 
 def test_picture_of_ranks_is_not_replaced_unasked(tmp_path):
@@ -516,9 +515,14 @@ def test_picture_of_ranks_is_not_replaced_unasked(tmp_path):
     refused = CliRunner().invoke(app, arguments)
     assert refused.exit_code == 2
     assert picture.read_text() == "mine"
-    done = CliRunner().invoke(app, [*arguments, "--force"])
-    assert done.exit_code == 0, done.output
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    refused = CliRunner().invoke(app, [*arguments, "--force"])
+    assert refused.exit_code == 2
+    assert picture.read_text() == "mine"
+    picture.unlink()
+    for force in ([], ["--force"]):
+        done = CliRunner().invoke(app, [*arguments, *force])
+        assert done.exit_code == 0, done.output
+        assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_log_of_experiments_names_no_file_elsewhere(tmp_path):

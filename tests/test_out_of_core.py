@@ -1,6 +1,5 @@
-"""Data that is read block by block: its sources, its checks and starts, fits by one process, checkpoints."""
+"""Data that is read block by block: its sources, its checks and starts, fits by one process."""
 
-import json
 import pickle
 import subprocess
 import sys
@@ -10,9 +9,8 @@ import pytest
 from sklearn.base import clone
 
 from conftest import make_data
-from robustnmf import RobustNMF, blockwise, checkpoint, fitting, load, schedules
-from robustnmf.checkpoint import Checkpoint, CheckpointError, data_fingerprint
-from robustnmf.engines import DaskEngine, NumPyEngine, StreamingEngine, numpy_engine
+from robustnmf import RobustNMF, blockwise, fitting, load
+from robustnmf.engines import DaskEngine, NumPyEngine, StreamingEngine
 from robustnmf.engines.sources import ParquetRows, RowBlock, Rows, row_cuts, rows_of
 from robustnmf.errors import IncompatibleError
 from robustnmf.fitting import data_unit
@@ -387,162 +385,6 @@ def test_memory_of_a_streamed_fit_is_a_part_of_the_data(tmp_path):
     command = [sys.executable, "-W", "ignore", "-c", MEMORY, str(tmp_path / "X.npy")]
     grown = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert grown < 0.5 * x.nbytes
-
-
-# --- Checkpoints ------------------------------------------------------------------------------------------------------
-
-
-class CrashError(Exception):
-    pass
-
-
-def crash_at(n_iter):
-    def callback(iteration):
-        if iteration.n_iter == n_iter:
-            raise CrashError
-
-    return callback
-
-
-def run_and_crash(n_iter, x, folder, **options):
-    with pytest.raises(CrashError):
-        fitted(x, callback=crash_at(n_iter), checkpoint=folder, **options)
-
-
-@pytest.fixture
-def saved_often(monkeypatch):
-    monkeypatch.setattr(checkpoint, "SHARE", np.inf)
-    monkeypatch.setattr(checkpoint.Checkpoint.__init__, "__defaults__", (1,))
-
-
-CASES = {
-    "staged": {},
-    "staged, other rules": {"scale": "mad", "outliers": "mad-feature"},
-    "plain": {"schedule": "plain"},
-    "norms of samples": {"method": "l21"},
-    "few samples": {"n_components": 10},
-    "part of the samples": {},
-}
-
-
-SLOW = {"norms of samples", "few samples", "staged, other rules"}
-
-
-@pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.slow] * (case in SLOW)) for case in CASES])
-def test_a_resumed_fit_is_the_same_to_the_last_bit(case, tmp_path, saved_often, monkeypatch):
-    monkeypatch.setattr(numpy_engine, "BLOCK_ENTRIES", 500)
-    if case == "part of the samples":
-        monkeypatch.setattr(schedules, "ENOUGH_ENTRIES", 800)
-        monkeypatch.setattr(schedules, "ENOUGH_SAMPLES", 5)
-    options = CASES[case] | {"tol": 1e-6}
-    expected = fitted(GAPS, **options)
-    for n_iter in (2, 9, 20, expected.n_iter_ - 1):
-        folder = tmp_path / str(n_iter)
-        run_and_crash(n_iter, GAPS, folder, **options)
-        told = []
-        resumed = fitted(GAPS, checkpoint=folder, callback=lambda i, told=told: told.append(i.n_iter), **options)
-        assert min(told) >= n_iter
-        np.testing.assert_array_equal(resumed.components_, expected.components_)
-        np.testing.assert_array_equal(resumed.weights_, expected.weights_)
-        for column in ("objective", "scale", "outlier_share", "relative_change"):
-            np.testing.assert_array_equal(resumed.history_[column], expected.history_[column])
-        assert np.all(np.diff(resumed.history_["seconds"]) >= 0)
-
-
-def test_a_streamed_fit_is_resumed_too(tmp_path, saved_often):
-    stored = mapped(tmp_path, GAPS)
-    run_and_crash(30, stored, tmp_path / "state", **STREAM)
-    resumed = fitted(stored, checkpoint=tmp_path / "state", **STREAM)
-    np.testing.assert_array_equal(resumed.components_, fitted(stored, **STREAM).components_)
-
-
-def test_a_finished_fit_is_not_made_again(tmp_path, saved_often):
-    expected, told = fitted(X, checkpoint=tmp_path / "state", schedule="plain"), []
-    again = fitted(X, checkpoint=tmp_path / "state", schedule="plain", callback=lambda i: told.append(i))
-    assert not told
-    np.testing.assert_array_equal(again.components_, expected.components_)
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"tol": 1e-3}, "parameter tol is 0.0001, here it is 0.001"),
-        ({"random_state": 1}, "parameter random_state is 0"),
-        ({"x": X + 1e-9}, "its data is 120 x 40 float64"),
-        ({"x": X[:-1]}, "here it is 119 x 40"),
-        ({"weights": WEIGHTS}, "its data"),
-        ({"fixed_components": np.ones((1, 40))}, "parameter fixed_components is None"),
-    ],
-)
-def test_a_checkpoint_of_another_fit_is_refused_with_a_reason(change, reason, tmp_path, saved_often):
-    run_and_crash(3, X, tmp_path / "state")
-    with pytest.raises(CheckpointError, match=reason):
-        fitted(**{"x": X, "checkpoint": tmp_path / "state"} | change)
-
-
-def test_what_does_not_change_the_result_may_change(tmp_path, saved_often):
-    run_and_crash(3, X, tmp_path / "state")
-    fitted(X, checkpoint=tmp_path / "state", verbose=0, callback=lambda iteration: None)
-
-
-@pytest.mark.parametrize("name", ["checkpoint.json", "point-*.npz", "steps-*.npz"])
-def test_damage_is_found(name, tmp_path, saved_often):
-    run_and_crash(5, X, tmp_path / "state")
-    path = sorted((tmp_path / "state").glob(name))[-1]
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(CheckpointError, match=r"damaged|not a checkpoint"):
-        fitted(X, checkpoint=tmp_path / "state")
-
-
-def test_later_formats_and_other_files_are_refused(tmp_path):
-    (tmp_path / "checkpoint.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="not a checkpoint"):
-        Checkpoint(tmp_path, {}).load()
-    body = {"format": 99, "of": {}, "values": {}, "records": {}}
-    text = json.dumps({"body": body, "sha256": checkpoint._checksum(checkpoint._text(body))})
-    (tmp_path / "checkpoint.json").write_text(text)
-    with pytest.raises(CheckpointError, match="format 99"):
-        Checkpoint(tmp_path, {}).load()
-    with pytest.raises(CheckpointError, match="must be a folder"):
-        Checkpoint(tmp_path / "checkpoint.json", {})
-
-
-def test_a_crash_while_saving_leaves_the_state_before(tmp_path, saved_often, monkeypatch):
-    expected = fitted(X)
-    run_and_crash(6, X, tmp_path / "state")
-    commit = checkpoint.Checkpoint.commit
-
-    def broken(self, values, names):
-        raise CrashError
-
-    monkeypatch.setattr(checkpoint.Checkpoint, "commit", broken)
-    with pytest.raises(CrashError):
-        fitted(X, checkpoint=tmp_path / "state")
-    monkeypatch.setattr(checkpoint.Checkpoint, "commit", commit)
-    resumed = fitted(X, checkpoint=tmp_path / "state")
-    np.testing.assert_array_equal(resumed.components_, expected.components_)
-
-
-def test_the_folder_does_not_grow_with_iterations(tmp_path, saved_often):
-    sizes = []
-
-    def count(iteration):
-        sizes.append(len(list((tmp_path / "state").glob("*"))))
-
-    fitted(X, checkpoint=tmp_path / "state", schedule="plain", callback=count)
-    assert max(sizes) <= 3
-
-
-def test_fingerprints_tell_data_apart_and_do_not_depend_on_threads():
-    with NumPyEngine(n_threads=3, block_entries=400).running() as engine:
-        V = engine.split(X)
-        here = data_fingerprint(V, None, engine)
-        assert here == data_fingerprint(V, None, NumPyEngine(n_threads=1))
-        others = [data_fingerprint(engine.split(x), None, engine) for x in (X[::-1], X + 1e-12, X[:, ::-1])]
-        assert len({here, *others}) == 4
-        assert data_fingerprint(V, V, engine) != here
 
 
 def test_batches_must_be_in_memory(tmp_path):

@@ -62,7 +62,7 @@ def walk_through(X, M, opening, *, ahead):
         weights = None if M is None else engine.split(engine.place(M), like=V)
         W, H = parts.init(X.T, None if M is None else M.T, 3, np.random.default_rng(0))
         held = HeldOut.draw(V, weights, engine)
-        journal = Journal(None, engine, [V])
+        journal = Journal(None, engine, [V], 3, len(held.values))
         log = _Log(None, journal)
         walk = _QuickWalk(plan, V, weights, parts.method, engine, held, log, journal, 3, 60, 1e-4, 1e-7, None)
         start = held.point(engine.place(W), engine.split(engine.place(H.T.copy()), like=V))

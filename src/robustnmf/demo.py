@@ -17,6 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from robustnmf import TruncatedCauchyNMF
 from robustnmf.datasets import load_orl
 from robustnmf.datasets.corruptions import Corrupted, block_occlusion, salt_and_pepper
+from robustnmf.files import write_owned
 from robustnmf.metrics import outlier_scores, relative_error
 from robustnmf.plots import before_after
 
@@ -84,7 +85,8 @@ def main(picture: Path) -> None:
             ("outliers found", outcome.outliers[SHOWN]),
         ]
     figure = before_after(rows, faces.image_shape)
-    figure.savefig(picture, dpi=80)
+    with write_owned(picture) as temporary:
+        figure.savefig(temporary, dpi=80, format=picture.suffix.removeprefix(".") or "png")
     print(f"\nThe picture is in {picture}.")
 
 

@@ -8,6 +8,10 @@ class IncompatibleError(ValueError):
     """Two parts that cannot work together."""
 
 
+class CheckpointError(ValueError):
+    """A checkpoint that is damaged, or belongs to another fit."""
+
+
 class DataQualityWarning(UserWarning):
     """Data so contaminated that the fit should not be trusted."""
 

@@ -1,17 +1,56 @@
-"""Files that are there in full or not at all."""
+"""Every file and folder that this package writes, replaces or removes. No other module does so.
 
+Two rules hold for all of them:
+
+- A file is there in full or not at all, and so is a folder of results.
+- The package replaces and removes only what it wrote itself. A manifest in each folder lists the files by name and
+  checksum. A file that is not in it, or that somebody has changed since, is left alone, and an error names it.
+"""
+
+import ctypes
+import hashlib
+import json
 import os
+import re
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from secrets import token_hex
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MANIFEST = ".robustnmf-files.json"
+"""Name of the manifest in a folder."""
+# A marker is within so many bytes.
+_MARKED_BYTES = 4096
+# A scratch folder has this file, and nothing but arrays with the names that follow.
+_SCRATCH = ".robustnmf-scratch"
+_SCRATCH_NAME = re.compile(r"(array|codes)-[0-9a-f]{32}(\.npy)?|\.?\d+\.npy(\.[0-9a-f]{12})?|\.seen-[0-9a-f]{32}")
+
+
+class ForeignFileError(FileExistsError):
+    """A file or folder in the way that this package did not write."""
+
+
+# --- Files ------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def write_atomically(path: Path) -> Iterator[Path]:
+def write_atomically(path: Path, *, replace: bool = True) -> Iterator[Path]:
     """Give a temporary path to write to; it takes the place of `path` in one step, or vanishes on failure.
 
     Only a process that is killed leaves the temporary file behind, a hidden one beside `path`, which is as it was.
+    The caller has to own a file that it replaces; `write_owned` checks that.
+
+    Parameters
+    ----------
+    path : path
+    replace : bool
+        If False, raise FileExistsError where `path` exists, even if another process has only just written it.
 
     Examples
     --------
@@ -24,18 +63,108 @@ def write_atomically(path: Path) -> Iterator[Path]:
     ('all of it', 1)
     """
     # In the same folder: only within one file system is the last step atomic.
-    temporary = path.with_name(f".{path.name}.{token_hex(6)}")
-    # With the permissions that new files get. Who asks for the umask has to set it, for all threads of the process.
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+    # With the permissions that new files get. To ask for the umask one has to set it, for all threads of the process.
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
         yield temporary
         _flush(temporary)
-        os.replace(temporary, path)
+        if replace:
+            os.replace(temporary, path)
+        else:
+            _link(temporary, path)
         if os.name == "posix":
             with suppress(OSError):  # some file systems know no order of writes; the file itself is there
                 _flush(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def write_owned(path: Path, *, replace: bool = True) -> Iterator[Path]:
+    """Do the same for a result, which the manifest of its folder lists; replace only a file that it lists.
+
+    Raises
+    ------
+    ForeignFileError
+        If there is a file that this package did not write, or that was changed since.
+    """
+    check_owned(path)
+    with write_atomically(path, replace=replace) as temporary:
+        yield temporary
+        # Before the file takes its place: a kill between the two steps leaves the old file, which is still listed.
+        Manifest(path.parent).add(path.name, _checksum(temporary))
+
+
+def check_owned(path: Path) -> None:
+    """Raise ForeignFileError if there is something that this package may not replace."""
+    if os.path.lexists(path) and not Manifest(path.parent).owns(path):
+        what = "is a folder" if path.is_dir() else "was not written by robustnmf, or was changed since"
+        raise ForeignFileError(f"{path} {what}, so it is not replaced. Choose another name, or remove it yourself.")
+
+
+def check_marked(path: Path, marker: bytes) -> None:
+    """Raise ForeignFileError if there is a file without a marker that our files of that kind have near their begin."""
+    if not os.path.lexists(path):
+        return
+    if path.is_file() and not path.is_symlink():
+        with path.open("rb") as file:
+            if marker in file.read(_MARKED_BYTES):
+                return
+    raise ForeignFileError(
+        f"{path} was not written by robustnmf, so it is not replaced. Choose another name, or remove it yourself."
+    )
+
+
+def write_array(path: Path, array: NDArray[Any]) -> None:
+    """Write an array as npy file, in one step."""
+    with write_atomically(path) as temporary, temporary.open("wb") as file:
+        np.save(file, array, allow_pickle=False)
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Add a line to a file, and wait until it is on the disk."""
+    with path.open("ab") as file:
+        file.write(line + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def drop_unfinished_line(path: Path, begin: bytes) -> bytes:
+    """Return the complete lines of a file; a last line that a kill has cut short is removed.
+
+    All lines that this package writes to the file `begin` alike. If the last one does not, ValueError is raised.
+    """
+    text = path.read_bytes()
+    whole = text[: text.rfind(b"\n") + 1]
+    rest = text[len(whole) :]
+    if rest:
+        if rest[: len(begin)] != begin[: len(rest)]:
+            raise ValueError(f"The last line of {path} was not written by robustnmf. Choose another folder.")
+        os.truncate(path, len(whole))
+    return whole
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file that the caller has written, if it is still there; never a link or a folder."""
+    if path.is_file() and not path.is_symlink():
+        path.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, unless they exist."""
+    path.mkdir(parents=True, exist_ok=True)
+
+
+def _link(temporary: Path, path: Path) -> None:
+    """Give a file a second name, or raise FileExistsError: of several writers, one succeeds."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        os.replace(temporary, path)
 
 
 def _flush(path: Path) -> None:
@@ -45,3 +174,198 @@ def _flush(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# --- Manifests --------------------------------------------------------------------------------------------------------
+
+
+class Manifest:
+    """The files in a folder that this package wrote: for each name the checksums that it may have.
+
+    A name has two checksums while its file is replaced: that of the old one and that of the new one.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._checksums = self._read()
+
+    def _read(self) -> dict[str, list[str]]:
+        path = self.folder / MANIFEST
+        if not os.path.lexists(path):
+            return {}
+        try:
+            if path.is_symlink():
+                raise ValueError("it is a link")
+            files = json.loads(path.read_text(encoding="utf-8"))["files"]
+            return {str(name): [str(checksum) for checksum in checksums] for name, checksums in files.items()}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ForeignFileError(f"{path} is no manifest of robustnmf. Remove it, or use another folder.") from error
+
+    def owns(self, path: Path) -> bool:
+        """Return whether this package wrote a file of the folder, as it is now."""
+        checksums = self._checksums.get(path.name, [])
+        return bool(checksums) and path.is_file() and not path.is_symlink() and _checksum(path) in checksums
+
+    def add(self, name: str, checksum: str) -> None:
+        """List a file that is about to be written."""
+        path = self.folder / name
+        known = [_checksum(path)] if self.owns(path) else []
+        self._checksums[name] = [*known, checksum]
+        self._write()
+
+    def add_all(self) -> None:
+        """List every file of a folder that only this package knows of."""
+        files = (path for path in sorted(self.folder.iterdir()) if path.name != MANIFEST)
+        self._checksums = {path.name: [_checksum(path)] for path in files}
+        self._write()
+
+    def _write(self) -> None:
+        with write_atomically(self.folder / MANIFEST) as temporary:
+            temporary.write_text(json.dumps({"written_by": "robustnmf", "files": self._checksums}, indent=1) + "\n")
+
+    def strangers(self) -> list[str]:
+        """Return what is in the folder and not owned, by name."""
+        return sorted(path.name for path in self.folder.iterdir() if path.name != MANIFEST and not self.owns(path))
+
+    def remove_folder(self) -> None:
+        """Remove the files that are owned, and the folder if nothing else is left."""
+        for path in list(self.folder.iterdir()):
+            if self.owns(path):
+                path.unlink()
+        if not self.strangers():
+            (self.folder / MANIFEST).unlink(missing_ok=True)
+            self.folder.rmdir()
+
+
+# --- Folders of results -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def write_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
+    """Give a folder to write files to; it takes the place of `path` when all is written, or vanishes on failure.
+
+    If it may not `replace` an earlier one, FileExistsError is raised where there is one, even if another process has
+    only just written it.
+
+    Raises
+    ------
+    ForeignFileError
+        If `path` is anything but an empty folder, or one that an earlier call has written.
+    """
+    check_owned_folder(path)
+    make_folder(path.parent)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        yield temporary
+        Manifest(temporary).add_all()
+        temporary.chmod(0o755)
+        _take_place(temporary, path, replace)
+    finally:
+        _remove_new_or_old(temporary)
+
+
+def check_owned_folder(path: Path) -> None:
+    """Raise ForeignFileError if there is something that a folder of results may not replace."""
+    if not os.path.lexists(path):
+        return
+    if path.is_symlink() or not path.is_dir():
+        raise ForeignFileError(f"{path} is not a folder, and is not replaced by one. Choose another name.")
+    strangers = Manifest(path).strangers()
+    if strangers:
+        more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
+        raise ForeignFileError(
+            f"{path} holds {strangers[0]}{more}, which robustnmf did not write or which was changed since, so it is "
+            "not replaced. Choose another name, or remove it yourself."
+        )
+
+
+def _take_place(new: Path, path: Path, replace: bool) -> None:
+    """Put a folder in the place of an older one, if there is one; `new` then is the older, or nothing."""
+    if not replace or not os.path.lexists(path):
+        try:
+            os.replace(new, path)  # which fails if there is a folder that is not empty
+        except OSError as error:
+            raise FileExistsError(f"{path} exists. Choose another name.") from error
+    elif not _exchange(new, path):
+        _replace_in_two_steps(new, path)
+    else:
+        try:
+            check_owned_folder(new)  # once more: a file may have come since
+        except ForeignFileError:
+            _exchange(new, path)
+            raise
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two folders in one step, so that a kill leaves the old or the new; False if the system cannot."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    if rename is None:
+        return False
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    return bool(rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0)
+
+
+def _replace_in_two_steps(new: Path, path: Path) -> None:
+    """Put a folder in the place of an older one, which comes back if that fails or is interrupted."""
+    aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
+    try:
+        os.replace(path, aside / "old")
+        check_owned_folder(aside / "old")
+        os.replace(new, path)
+    finally:
+        if os.path.lexists(aside / "old") and not os.path.lexists(path):
+            os.replace(aside / "old", path)
+        if os.path.lexists(aside / "old"):
+            Manifest(aside / "old").remove_folder()
+        with suppress(OSError):  # a stranger's file is in it: that stays
+            aside.rmdir()
+
+
+def _remove_new_or_old(folder: Path) -> None:
+    """Remove the folder that could not take its place, or the older one whose place it has taken."""
+    if not folder.exists():
+        return
+    if (folder / MANIFEST).exists():
+        Manifest(folder).remove_folder()
+    else:  # the writing failed: nobody else knows of this folder
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- Scratch folders --------------------------------------------------------------------------------------------------
+
+
+def new_scratch_folder(parent: Path | None) -> Path:
+    """Make a folder for arrays that are needed as long as the process runs."""
+    if parent is not None:
+        make_folder(parent)
+    folder = Path(tempfile.mkdtemp(prefix="robustnmf-", dir=parent))
+    (folder / _SCRATCH).touch()
+    return folder
+
+
+def remove_scratch_folder(folder: Path) -> None:
+    """Remove a scratch folder; one that holds anything but our arrays stays as it is."""
+    if folder.is_symlink() or not (folder / _SCRATCH).is_file():
+        return
+    names = (path.name for path in folder.rglob("*"))
+    if all(name == _SCRATCH or _SCRATCH_NAME.fullmatch(name) for name in names):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_left_scratch_folders(parent: Path) -> None:
+    """Remove the scratch folders of processes that were killed."""
+    for folder in parent.glob("robustnmf-*"):
+        remove_scratch_folder(folder)
+
+
+def remove_scratch(path: Path) -> None:
+    """Remove a file or folder of a scratch folder."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

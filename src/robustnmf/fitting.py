@@ -21,10 +21,11 @@ from robustnmf.checkpoint import Checkpoint
 from robustnmf.encoding import Basis, Description, basis_of, typical_code
 from robustnmf.engines import Engine, NumPyEngine
 from robustnmf.errors import IncompatibleError
+from robustnmf.fingerprints import fit_fingerprint
 from robustnmf.halfquadratic import Iteration, Result, State, comparable, penalty_value, take_start
 from robustnmf.initializers import draw_start
 from robustnmf.methods import Parts
-from robustnmf.outofcore import Data, even_rows, fingerprint, row_totals, totals
+from robustnmf.outofcore import Data, even_rows, row_totals, totals
 from robustnmf.penalties import ElasticNet, Penalties
 from robustnmf.scales import FixedScale
 from robustnmf.solvers import LossSolver, SparseError
@@ -93,7 +94,7 @@ def fit_in_memory(
     W, H = check_start(start, data, rank, engine)
     put_known(W, H, known if noise is None else known / noise)
     Ht = engine.split(engine.place(np.ascontiguousarray(H.T)), like=V)
-    result = _alternate(estimator, V, M, W, Ht, parts, len(known), unit, engine)
+    result = _alternate(estimator, V, M, W, Ht, parts, len(known), unit, noise, engine)
     components, basis = _basis(estimator, result, _importance(data, result.state, engine), known, noise, parts, engine)
     limits = encoding_limits(estimator)
     codes, about = describe(data, basis.placed(engine.place), limits, engine, may_overwrite=data.X is not given.X)
@@ -173,7 +174,7 @@ def fit_blocks(estimator: Any, X: Any, weights: Any, uncertainties: Any, parts: 
     W, Ht = blockwise.start(parts.init, data.V, data.M, rank, generator(estimator.random_state), engine)
     W, Ht = blockwise.unseen_to_zero(W, Ht, data.M, data.seen, engine)
     W, Ht = blockwise.with_known(W, Ht, known if data.noise is None else known / data.noise, engine)
-    result = _alternate(estimator, data.V, data.M, W, Ht, parts, len(known), data.unit, engine)
+    result = _alternate(estimator, data.V, data.M, W, Ht, parts, len(known), data.unit, data.noise, engine)
     state = result.state
     importance = None if data.M is None else engine.map(row_totals, data.M)
     components, basis = _basis(estimator, result, importance, known, data.noise, parts, engine)
@@ -267,6 +268,7 @@ def _alternate(
     parts: Parts,
     fixed: int,
     unit: float,
+    noise: Matrix | None,
     engine: Any,
 ) -> Result:
     """Run Algorithm 2; what the user sees of it is in the units of X."""
@@ -282,7 +284,8 @@ def _alternate(
         method = replace(method, scale=FixedScale(scale))
     options: dict[str, Any] = {}
     if estimator.checkpoint is not None:
-        options["checkpoint"] = Checkpoint(estimator.checkpoint, fingerprint(estimator, V, M, engine))
+        of = fit_fingerprint(estimator, V, M, unit, noise, engine)
+        options["checkpoint"] = Checkpoint(estimator.checkpoint, of)
     with tqdm(total=estimator.max_iter, disable=not estimator.verbose, desc=type(estimator).__name__) as bar:
 
         def watch(iteration: Iteration) -> bool:

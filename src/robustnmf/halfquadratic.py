@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from robustnmf.arrays import Array, Blocks, Namespace, size
-from robustnmf.checkpoint import Checkpoint
+from robustnmf.checkpoint import Checkpoint, factor, number, positive
 from robustnmf.engines.protocol import Engine, recomputed
 from robustnmf.heldout import without
 from robustnmf.losses import Loss, Squared
@@ -106,7 +106,7 @@ def run(
     With a `checkpoint` that holds the state of an earlier run it goes on from there.
     """
     begin, stop = perf_counter(), False
-    resumed = None if checkpoint is None else _resume(checkpoint, V, method, engine)
+    resumed = None if checkpoint is None else _resume(checkpoint, V, W, method, engine)
     if resumed is not None:
         state, history = resumed
         begin -= history[-1].seconds
@@ -133,18 +133,23 @@ def _save(checkpoint: Checkpoint, state: State, history: list[Iteration], engine
     checkpoint.commit(numbers | {"name": name, "history": history}, [name])
 
 
-def _resume(checkpoint: Checkpoint, V: Blocks, method: Method, engine: Engine) -> tuple[State, list[Iteration]] | None:
-    """Return state and history of an earlier run, None if there was none."""
+def _resume(
+    checkpoint: Checkpoint, V: Blocks, start: Array, method: Method, engine: Engine
+) -> tuple[State, list[Iteration]] | None:
+    """Return state and history of an earlier run, None if there was none; its basis is of the shape of the start."""
     saved = checkpoint.load()
     if saved is None:
         return None
-    arrays = checkpoint.arrays(saved["name"])
-    history = [Iteration(*numbers) for numbers in saved["history"]]
-    cut = engine.place(arrays["cut"]) if "cut" in arrays else None
-    weighting = Weighting(method.loss, saved["scale"], cut, method.outliers)
-    Ht, last = checkpoint.blocks(saved["name"], V, engine), history[-1]
-    W, first_scale = engine.place(arrays["W"]), saved["first_scale"]
-    return State(W, Ht, weighting, last.objective, first_scale, last.outlier_share), history
+    with checkpoint.reading():
+        arrays = checkpoint.arrays(saved["name"])
+        history = [Iteration(int(numbers[0]), *map(number, numbers[1:])) for numbers in saved["history"]]
+        n_cuts = 1 if method.loss.group == "sample" else start.shape[0]
+        cut = engine.place(factor(arrays["cut"], (n_cuts,), bounded=False)) if "cut" in arrays else None
+        weighting = Weighting(method.loss, positive(saved["scale"]), cut, method.outliers)
+        W, last = engine.place(factor(arrays["W"], tuple(start.shape))), history[-1]
+        Ht = checkpoint.blocks(saved["name"], V, start.shape[1], engine)
+        state = State(W, Ht, weighting, last.objective, positive(saved["first_scale"]), last.outlier_share)
+    return state, history
 
 
 def take_start(*parts: Any, **options: Any) -> Result:

@@ -7,7 +7,6 @@ streamed a `LazyMatrix`.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -17,7 +16,6 @@ from sklearn.utils import check_array
 
 from robustnmf import blockwise
 from robustnmf.arrays import Array, Blocks, Namespace
-from robustnmf.checkpoint import data_fingerprint
 from robustnmf.engines import DaskEngine, StreamingEngine
 from robustnmf.engines.lazy import read_blocks
 from robustnmf.engines.sources import BLOCK_BYTES, is_dask, optional, rows_of, sources
@@ -29,8 +27,6 @@ Matrix = NDArray[Any]
 
 # Data on disk is streamed if it is larger than this share of the machine's memory.
 LARGE = 0.25
-# Parameters that a checkpoint need not agree with.
-FREE_PARAMETERS = ("verbose", "callback", "checkpoint", "engine", "device")
 
 
 # --- Which data, which engine -----------------------------------------------------------------------------------------
@@ -180,24 +176,6 @@ def even_rows(matrices: Sequence[Any], n_rows: int, engine: Any) -> list[Matrix 
         like = blocks if like is None else like
         found.append(None if blocks is None else blockwise.even_rows(blocks, n_rows, engine))
     return found
-
-
-def fingerprint(estimator: Any, V: Blocks, M: Blocks | None, engine: Any) -> dict[str, str]:
-    """Return what a fit is of: the data, and every parameter that matters."""
-    parameters = {
-        name: value for name, value in estimator.get_params(deep=False).items() if name not in FREE_PARAMETERS
-    }
-    of = {f"parameter {name}": _as_text(value) for name, value in parameters.items()}
-    return of | {"class": type(estimator).__name__, "data": data_fingerprint(V, M, engine)}
-
-
-def _as_text(value: Any) -> str:
-    if isinstance(value, np.random.Generator | np.random.RandomState):
-        return "a generator"
-    if isinstance(value, np.ndarray | list):
-        array = np.asarray(value)
-        return f"array {array.shape} {sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]}"
-    return repr(value)
 
 
 def row_totals(M: Array, *, xp: Namespace) -> Array:

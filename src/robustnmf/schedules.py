@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from robustnmf.arrays import Array, Blocks, Namespace, evenly, is_foreign, is_uniform, mapped, to_host
-from robustnmf.checkpoint import Checkpoint, Journal
+from robustnmf.checkpoint import Checkpoint, Journal, factor, is_finite, positive
 from robustnmf.encoding import Basis, order_statistics, typical_code
 from robustnmf.engines.course import Course, Stand
 from robustnmf.engines.protocol import Engine, light
@@ -132,7 +132,8 @@ class Staged:
             early = [opening.loss for opening in self.openings]
             prepare(W, [(method.loss, *given), *((loss, V, M, Ht) for loss in [*early, method.loss])])
         held = HeldOut.draw(V, M, engine)
-        journal = Journal(checkpoint, engine, [V] if whole is None else [V, whole.V])
+        data = [V] if whole is None else [V, whole.V]
+        journal = Journal(checkpoint, engine, data, W.shape[1], len(held.values))
         log = _Log(callback, journal)
         walk = _Walk(self, V, M, method, engine, held, log, journal, W.shape[1], max_iter, tol, scale_floor, whole)
         start = journal.point(lambda: held.point(W, Ht))
@@ -274,8 +275,10 @@ class _Walk:
                 last, point = point, self._advance(point, last, weighting, stage, left, mixture.width)
                 mixture = self._mixture(point, mixture)
         self.needed += [point, last]
-        misfit = self.journal.values(lambda: {"misfit": self._misfit(point)})["misfit"]
-        return _Path(opening, start, point, last, best, mixture, misfit)
+        found = self.journal.values(
+            lambda: {"misfit": self._misfit(point)}, lambda found: is_finite(found["misfit"]), point
+        )
+        return _Path(opening, start, point, last, best, mixture, found["misfit"])
 
     def _misfit(self, point: Point) -> float:
         """Return how large the residuals of the typical sample are, as a logarithm."""
@@ -360,7 +363,7 @@ class _Walk:
         if self.held.n_observed > enough or weighting.is_spatial or self.method.fixed:
             return point
         parts = (self.V, self.M, point.W, point.Ht, weighting, self.engine)
-        return self.journal.point(lambda: self.held.point(encode_all_features(*parts), point.Ht))
+        return self.journal.point(lambda: self.held.point(encode_all_features(*parts), point.Ht), point)
 
     def _find_lost(self, point: Point, weighting: Weighting) -> Point:
         """Return the point with features encoded anew that are cut far more than others, where the codes explain them.
@@ -371,16 +374,22 @@ class _Walk:
         if weighting.cut is None or weighting.is_spatial or self.method.fixed or self.method.loss.group == "sample":
             return point
         now, how = (self.V, self.M, point.W, point.Ht), (weighting, self.engine)
-        lost = self.journal.values(lambda: {"lost": lost_features(*now, *how)})["lost"]
+        found = self.journal.values(lambda: {"lost": lost_features(*now, *how)}, self._are_features, point)
+        lost = found["lost"]
         if not lost.size:
             return point
-        return self.journal.point(lambda: self.held.point(encode_lost(*now, lost, *how), point.Ht))
+        return self.journal.point(lambda: self.held.point(encode_lost(*now, lost, *how), point.Ht), point)
+
+    def _are_features(self, found: dict[str, Any]) -> bool:
+        """Return whether a checkpoint has numbers of features."""
+        lost = found["lost"]
+        return lost.ndim == 1 and lost.dtype.kind == "i" and bool(np.isin(lost, np.arange(self.V[0].shape[1])).all())
 
     def _with_all_samples(self, point: Point, weighting: Weighting, code_sweeps: int | None = None) -> Point:
         """Return the point with the codes of all samples, if it has those of some."""
         if self.whole is None:
             return point
-        return self.journal.point(lambda: self._encode_all(point, weighting, code_sweeps))
+        return self.journal.point(lambda: self._encode_all(point, weighting, code_sweeps), point)
 
     def _encode_all(self, point: Point, weighting: Weighting, code_sweeps: int | None) -> Point:
         """Return the point with the codes of all samples."""
@@ -454,11 +463,18 @@ class _Walk:
             numbers = {"scale": state.weighting.scale, "first": state.first_scale}
             return numbers | ({} if cut is None else {"cut": to_host(cut)})
 
-        found = self.journal.values(by_rules)
+        found = self.journal.values(by_rules, self._are_rules, point)
         cut = self.engine.place(found["cut"]) if "cut" in found else None
         weighting = Weighting(self.method.loss, found["scale"], cut, self.method.outliers)
         self.assessed = State(point.W, point.Ht, weighting, 0.0, found["first"], 0.0)
         return weighting
+
+    def _are_rules(self, found: dict[str, Any]) -> bool:
+        """Return whether a checkpoint has a scale and cuts."""
+        n_cuts = 1 if self.method.loss.group == "sample" else self.V[0].shape[1]
+        if "cut" in found:
+            factor(found["cut"], (n_cuts,), bounded=False)
+        return positive(found["scale"]) > 0 and positive(found["first"]) > 0
 
     def _mixture(self, point: Point, last: Mixture | None = None) -> Mixture:
         """Return the mixture of a point's residuals; within a stage the width falls and never rises."""
@@ -492,7 +508,7 @@ class _Walk:
         which the weighting was found.
         """
         judge = stage.judge
-        new = self.journal.point(lambda: self._next(point, last, weighting, stage, left, width))
+        new = self.journal.point(lambda: self._next(point, last, weighting, stage, left, width), point, last)
         share = judge.offer(new, self._typical_cut(weighting))
         falls = judge.path[-1] < judge.path[-2]
         self.momentum = min(MOMENTUM_GROWTH * self.momentum, MOST_MOMENTUM) if falls else self.plan.momentum

@@ -1,7 +1,7 @@
 """The commands."""
 
-import os
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -12,7 +12,7 @@ import typer
 
 from robustnmf.cli import console, folder
 from robustnmf.cli.console import errors_in_one_line, say, show, warnings_in_one_line
-from robustnmf.files import write_atomically
+from robustnmf.files import check_owned, check_owned_folder, write_folder, write_owned
 
 app = typer.Typer(
     name="robustnmf",
@@ -83,7 +83,8 @@ def fit(
 
     with errors_in_one_line():
         out = out or Path(f"{data.name.rstrip('/').split('.')[0]}-robustnmf")
-        folder.check_free(out, force)
+        folder.check_free(out, force, (data, weights, uncertainties))
+        check_owned_folder(out)
         table = _read(data, key, missing_value, transpose, header)
         arrays = _read_arrays(table, weights, uncertainties, key, transpose, header)
         interruption = console.Interruption()
@@ -102,7 +103,7 @@ def fit(
             codes = model.fit_transform(table.values, **arrays)
         model.callback = model.device = None  # the files are for any machine
         summary = _summary(model, table, codes, perf_counter() - begin, warned)
-        with folder.new_folder(out, force) as place:
+        with write_folder(out, replace=force) as place:
             _write_results(place, model, codes, table, arrays, folder.format_of(data), no_report, data.name)
             folder.write_json(place / "summary.json", summary)
     show(summary | {"results": str(out)}, as_json)
@@ -129,7 +130,7 @@ def transform(
     with errors_in_one_line():
         fitted, table, noise = _prepare(model, data, out, key, missing_value, transpose, header, uncertainties, force)
         codes = fitted.transform(table.values, uncertainties=noise)
-        folder.write_matrix(out, codes, table.sample_names, folder.component_names(codes.shape[1]))
+        folder.write_matrix(out, codes, table.sample_names, folder.component_names(codes.shape[1]), replace=force)
     say(f"Codes of {len(codes)} samples: {out}")
 
 
@@ -149,7 +150,7 @@ def clean(
     with errors_in_one_line():
         fitted, table, noise = _prepare(model, data, out, key, missing_value, transpose, header, uncertainties, force)
         cleaned = fitted.clean(table.values, uncertainties=noise)
-        folder.write_matrix(out, cleaned, *folder.names(table))
+        folder.write_matrix(out, cleaned, *folder.names(table), replace=force)
         changed = float(np.mean(cleaned != table.values))
     say(f"{changed:.2%} of the entries were replaced: {out}")
 
@@ -173,7 +174,7 @@ def outliers(
         fitted, table, noise = _prepare(model, data, out, key, missing_value, transpose, header, uncertainties, force)
         mask = fitted.outlier_mask(table.values, uncertainties=noise)
         if out is not None:
-            folder.write_matrix(out, mask, *folder.names(table))
+            folder.write_matrix(out, mask, *folder.names(table), replace=force)
         shares = mask.mean(axis=1)
         order = np.argsort(-shares, kind="stable")[:worst]
         names = table.sample_names or [f"sample {i}" for i in range(len(shares))]
@@ -208,7 +209,7 @@ def rank(
     from robustnmf.selection import auto_rank, select_rank
 
     with errors_in_one_line():
-        _check_free(plot, force)
+        _check_free(plot, force, (data, weights, uncertainties))
         table = _read(data, key, missing_value, transpose, header)
         options: dict[str, Any] = {"n_splits": splits, "random_state": seed, "n_jobs": jobs}
         options["estimator"] = RobustNMF(method=method)
@@ -219,7 +220,7 @@ def rank(
             from robustnmf import plots
 
             axes = plots.rank_curve(found.ranks, found.mean, found.standard_error, chosen=found.chosen)
-            with write_atomically(plot) as temporary:
+            with write_owned(plot, replace=force) as temporary:
                 axes.figure.savefig(temporary, format=plot.suffix.removeprefix(".") or "png")
     if as_json:
         curve = [
@@ -387,16 +388,18 @@ def _prepare(
     """Return a model, new data and their uncertainties, if any, provided that the result may be written."""
     from robustnmf import load
 
-    _check_free(out, force)
+    _check_free(out, force, (model, data, uncertainties))
     table = _read(data, key, missing, transpose, header)
     noise = _read_arrays(table, None, uncertainties, key, transpose, header).get("uncertainties")
     return load(model / "model.robustnmf" if model.is_dir() else model), table, noise
 
 
-def _check_free(out: Path | None, force: bool) -> None:
-    """Refuse to replace a file, unless told to."""
-    if out is not None and os.path.lexists(out) and not force:
-        raise FileExistsError(f"{out} exists. Choose another name, or pass --force to replace it.")
+def _check_free(out: Path | None, force: bool, inputs: Sequence[Path | None]) -> None:
+    """Refuse a result that would replace a file, before the work begins."""
+    if out is not None:
+        folder.check_free(out, force, inputs)
+        if out.suffix != ".html":  # a report says itself who wrote it
+            check_owned(out)
 
 
 def _rank(text: str) -> int | str:

@@ -43,6 +43,7 @@ from robustnmf.engines.lazy import (
 from robustnmf.engines.numpy_engine import NumPyEngine
 from robustnmf.engines.sources import BLOCK_BYTES, FileRows, Rows, cuts_like, optional, sources
 from robustnmf.engines.streaming_engine import check_gathered
+from robustnmf.files import make_folder, write_array
 
 # Tasks for each thread of the cluster, if there are blocks enough, so that a slow one does not keep the others waiting;
 # but whatever the size of the data so few in all, at least one for each thread, that the scheduler does not.
@@ -225,7 +226,7 @@ class DaskEngine:
         shape, files = X.shape, self._open_files
         if files.are_shared:
             path, keeper = files.new("array")
-            np.save(path, np.ascontiguousarray(X), allow_pickle=False)
+            write_array(path, np.ascontiguousarray(X))
             flat = X.reshape(len(X), -1)
             mapped = np.load(path, mmap_mode="r")
             rows = FileRows(str(path), flat.shape, X.dtype, mapped.offset, (flat.shape[1] * X.itemsize, X.itemsize))
@@ -280,7 +281,7 @@ class DaskEngine:
         if not files.are_shared:
             return self._relay(blocks)
         path, keeper = files.new("codes")
-        path.mkdir()
+        make_folder(path)
         self._gather(self._submit("write", dask_tasks.write_blocks, [blocks], {}, same, path=str(path)))
         read = [
             ReadBlock(

@@ -1,8 +1,6 @@
 """Files that workers of a cluster can read again, of arrays that could be lost with one of them."""
 
 import os
-import shutil
-import tempfile
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ from uuid import uuid4
 
 import numpy as np
 
+from robustnmf import files
 from robustnmf.arrays import Array
 from robustnmf.engines.sources import optional
 
@@ -22,10 +21,8 @@ class Files:
     def __init__(self, client: Any, folder: Path | None) -> None:
         parent = folder or optional("dask", "dask").config.get("temporary-directory", None)
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            for left in folder.glob("robustnmf-*"):  # by a fit that was killed
-                shutil.rmtree(left, ignore_errors=True)
-        self.folder = Path(tempfile.mkdtemp(prefix="robustnmf-", dir=parent))
+            files.remove_left_scratch_folders(folder)
+        self.folder = files.new_scratch_folder(None if parent is None else Path(parent))
         self.are_shared = all_see(client, self.folder)
 
     def new(self, name: str) -> tuple[Path, "Keeper"]:
@@ -35,15 +32,16 @@ class Files:
 
     def close(self) -> None:
         """Remove the folder."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        files.remove_scratch_folder(self.folder)
 
 
 def all_see(client: Any, folder: Path) -> bool:
     """Return whether a file that is made in a folder here is there for every worker."""
     mark = folder / f".seen-{uuid4().hex}"
-    mark.touch()
+    with files.write_atomically(mark):
+        pass  # an empty file
     seen = client.run(os.path.exists, str(mark))
-    mark.unlink()
+    files.remove_file(mark)
     return bool(seen) and all(seen.values())
 
 
@@ -51,17 +49,10 @@ class Keeper:
     """Removes a file or folder when nobody needs it any more; of copies in other processes, none does."""
 
     def __init__(self, path: Path) -> None:
-        weakref.finalize(self, _remove, path)
+        weakref.finalize(self, files.remove_scratch, path)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(None), ()
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

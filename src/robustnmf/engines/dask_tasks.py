@@ -4,8 +4,6 @@ A task is a function and a group of blocks. Blocks that workers hold are handed 
 that stand for them; all others the worker reads or computes. Everything here but the `Compiler` runs on workers.
 """
 
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +15,7 @@ from robustnmf.arrays import Array, add, moved, to_host
 from robustnmf.engines.dask_files import Shaped
 from robustnmf.engines.dask_workers import Inside
 from robustnmf.engines.lazy import ComputedBlock, LazyBlock, ReadBlock, Shared, Slot, call, resolve
+from robustnmf.files import write_array
 
 # Results of a task up to this size, and shared arguments, travel with what is said about them: it saves a round trip.
 TINY_BYTES = 2**14
@@ -173,9 +172,7 @@ def write_blocks(task: Task, held: list[Any]) -> int:
     written = 0
     for i, block in enumerate(task.results(held)):
         path = Path(task.options["path"]) / f"{task.start + i}.npy"
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            np.save(file, block, allow_pickle=False)
-        os.replace(file.name, path)
+        write_array(path, block)
         written += block.nbytes
     return written
 

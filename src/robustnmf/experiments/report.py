@@ -9,7 +9,7 @@ from pathlib import Path
 from string import ascii_lowercase
 
 from robustnmf.experiments.section import Cell, Check, Section, Table
-from robustnmf.files import write_atomically
+from robustnmf.files import write_owned
 from robustnmf.report.drawing import natural_width
 from robustnmf.report.template import template
 
@@ -67,7 +67,7 @@ def build(
     failures : runs that gave no result, one line each.
     """
     page = render(sections, title=title, summary=summary, failures=failures)
-    with write_atomically(path) as temporary:
+    with write_owned(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
 
 

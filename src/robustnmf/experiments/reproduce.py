@@ -30,7 +30,7 @@ from robustnmf.experiments import summary as summary_of_all
 from robustnmf.experiments.results import Log, Results
 from robustnmf.experiments.runner import run_tasks
 from robustnmf.experiments.task import Experiment, Task
-from robustnmf.files import write_atomically
+from robustnmf.files import make_folder, write_owned
 
 Scale = Literal["full", "quick"]
 
@@ -180,13 +180,13 @@ def build_report(results: Results, page: Path, scale: Scale, skipped: Iterable[S
 
 def _open(out: Path, scale: Scale) -> Log:
     """Return the log in a folder, if the folder is of this scale."""
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     marker = out / "reproduction.json"
     if marker.exists():
         there = json.loads(marker.read_text(encoding="utf-8"))["scale"]
         if there != scale:
             raise ValueError(f"{out} holds a {there} reproduction, not a {scale} one: choose another folder.")
     else:
-        with write_atomically(marker) as temporary:
+        with write_owned(marker) as temporary:
             temporary.write_text(json.dumps({"scale": scale}), encoding="utf-8")
     return Log(out)

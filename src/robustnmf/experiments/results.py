@@ -6,7 +6,6 @@ crash is dropped when the log is opened; all others are kept.
 
 import csv
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from robustnmf.experiments.task import Matrix, Outcome, Task
-from robustnmf.files import write_atomically
+from robustnmf.files import append_line, drop_unfinished_line, make_folder, write_owned
 
 COLUMNS = ("experiment", "setting", "level", "method", "trial", "seed", "measure", "value", "seconds", "version")
 
@@ -75,18 +74,14 @@ class Log:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.path = folder / "runs.jsonl"
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         self._records = {record.key: record for record in self._read()}
 
     def _read(self) -> Iterator[Record]:
         """Yield what was finished, and cut off the line that was not."""
         if not self.path.exists():
             return
-        text = self.path.read_bytes()
-        whole = text[: text.rfind(b"\n") + 1]
-        if len(whole) < len(text):
-            with self.path.open("r+b") as file:
-                file.truncate(len(whole))
+        whole = drop_unfinished_line(self.path, begin=b'{"experiment": ')
         for number, line in enumerate(whole.splitlines(), start=1):
             try:
                 yield Record.from_json(line.decode())
@@ -106,13 +101,10 @@ class Log:
         if outcome.arrays:
             # Named after the task: a second attempt takes the place of the first, and of no other.
             arrays = f"{task.experiment}-{sha256(task.key(version).encode()).hexdigest()[:12]}.npz"
-            with write_atomically(self.folder / arrays) as path, path.open("wb") as file:
+            with write_owned(self.folder / arrays) as temporary, temporary.open("wb") as file:
                 np.savez_compressed(file, allow_pickle=False, **outcome.arrays)
         record = Record(task, version, round(seconds, 3), outcome.measures, arrays, failure)
-        with self.path.open("ab") as file:
-            file.write(record.to_json().encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.path, record.to_json().encode())
         self._records[record.key] = record
         return record
 
@@ -198,7 +190,7 @@ class Results:
                 parameters = json.dumps(dict(task.parameters), sort_keys=True)
                 rows.append((*start, measure, value, record.seconds, record.version, parameters))
         rows.sort(key=lambda row: (row[0], row[2], row[1], *row[3:7], row[10]))
-        with write_atomically(path) as temporary, temporary.open("w", newline="") as file:
+        with write_owned(path) as temporary, temporary.open("w", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow((*COLUMNS, "parameters"))
             writer.writerows(rows)

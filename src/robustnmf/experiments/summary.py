@@ -5,7 +5,7 @@ from math import isnan
 from pathlib import Path
 
 from robustnmf.experiments.section import Cell, Check, Section, Table
-from robustnmf.files import write_atomically
+from robustnmf.files import make_folder, write_owned
 
 VERDICTS = {True: "holds", False: "**does not hold**", None: "not enough results"}
 
@@ -13,12 +13,12 @@ VERDICTS = {True: "holds", False: "**does not hold**", None: "not enough results
 def write(sections: Sequence[Section], folder: Path) -> None:
     """Write ``summary.md`` and the figures, one SVG file each, into a folder."""
     figures = folder / "figures"
-    figures.mkdir(exist_ok=True)
+    make_folder(figures)
     for section in sections:
         for number, figure in enumerate(section.figures, start=1):
-            with write_atomically(figures / f"{section.identifier}-{number}.svg") as temporary:
+            with write_owned(figures / f"{section.identifier}-{number}.svg") as temporary:
                 temporary.write_text(standalone(figure.svg), encoding="utf-8")
-    with write_atomically(folder / "summary.md") as temporary:
+    with write_owned(folder / "summary.md") as temporary:
         temporary.write_text(markdown(sections), encoding="utf-8")
 
 

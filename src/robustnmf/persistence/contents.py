@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 Matrix = NDArray[Any]
 
+MAGIC = b"robustnmf-model"
+"""What a model file begins with."""
 FORMAT = 1
 """Number of the format that is written; higher ones cannot be read."""
 # Bytes of text that are parsed; a million features with long names stay below.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from robustnmf.encoding import basis_of
-from robustnmf.files import write_atomically
+from robustnmf.files import check_marked, write_atomically
 from robustnmf.outofcore import is_lazy_result
 from robustnmf.persistence.contents import (
     DTYPES,
@@ -19,6 +19,7 @@ from robustnmf.persistence.contents import (
     FUNCTIONS,
     HISTORY,
     LONGEST_TEXT,
+    MAGIC,
     NEEDED_ATTRIBUTES,
     NUMBERS,
     OF_TRAINING,
@@ -54,7 +55,7 @@ def save(model: "RobustNMF", path: str | os.PathLike[str], *, overwrite: bool = 
     path : str or path-like
         The file, such as "faces.robustnmf"; ``~`` stands for the home folder.
     overwrite : bool
-        Whether a file of that name may be replaced.
+        Whether an earlier model of that name may be replaced. Any other file never is.
 
     Raises
     ------
@@ -98,8 +99,8 @@ def save(model: "RobustNMF", path: str | os.PathLike[str], *, overwrite: bool = 
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise ModelFileError(f"This {type(model).__name__} cannot be saved: {error}") from error
     try:
-        with write_atomically(path) as temporary, temporary.open("wb") as file:
-            file.write(f"robustnmf-model {FORMAT} {len(text)} {checksum(text)}\n".encode())
+        with write_atomically(path, replace=overwrite) as temporary, temporary.open("wb") as file:
+            file.write(MAGIC + f" {FORMAT} {len(text)} {checksum(text)}\n".encode())
             file.write(text)
             for array in arrays.values():
                 file.write(bytes_of(array))
@@ -115,6 +116,7 @@ def _check_target(path: Path, overwrite: bool) -> None:
         raise IsADirectoryError(f"path must name a file; {path} is a folder.")
     if os.path.lexists(path) and not overwrite:
         raise FileExistsError(f"{path} exists. Pass overwrite=True to replace it, or choose another name.")
+    check_marked(path, MAGIC)
 
 
 def _written(model: "RobustNMF") -> tuple[bytes, dict[str, Matrix]]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf import plots
-from robustnmf.files import write_atomically
+from robustnmf.files import check_marked, write_atomically
 from robustnmf.methods import METHODS
 from robustnmf.report.diagnoses import Diagnosis, Verdict, diagnose
 from robustnmf.report.drawing import draw, grey, natural_width, png, pool
@@ -23,6 +23,9 @@ from robustnmf.report.summary import percent, seconds, short
 from robustnmf.report.template import template
 
 Matrix = NDArray[Any]
+
+# What every page of base.html.j2 has near its begin.
+GENERATOR = b'<meta name="generator" content="robustnmf">'
 
 # Bounds of the page, whatever the size of the data.
 MOST_CARDS = 48  # components that are drawn
@@ -122,7 +125,7 @@ def write(
     X : array-like (n_samples, n_features)
         The data it was fitted to; NaN is missing.
     path : path-like
-        The file; if anything goes wrong, what was there stays.
+        The file. An earlier report is replaced in one step; any other file is refused.
     image_shape : (height, width) or None
         Shape of the image that each sample is, by default that of the model; None draws components as lines or bars.
     feature_names, sample_names : sequence or None
@@ -133,6 +136,7 @@ def write(
         The weights and uncertainties of the fit, if it had any. With uncertainties, residuals are in units of them.
     """
     path = Path(path)
+    check_marked(path, GENERATOR)
     page = render(
         model,
         X,
