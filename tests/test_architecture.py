@@ -13,6 +13,8 @@ ROOT = Path(robustnmf.__file__).parent
 
 # A module may import those before it in this list, and those of its own folder.
 ORDER = [
+    "cached",
+    "process_state",
     "arrays",
     "errors",
     "files",
@@ -26,6 +28,7 @@ ORDER = [
     "spatial",
     "weighting",
     "heldout",
+    "fingerprints",
     "checkpoint",
     "initializers",
     "blockwise",

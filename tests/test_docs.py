@@ -33,6 +33,7 @@ SLOW_PAGES = {"dask", "rank"}
 REFERENCE = (DOCS / "api.rst").read_text(encoding="utf-8")
 # What modules of the reference share with others of the package, and nobody else needs.
 INTERNAL = {
+    "robustnmf.checkpoint": {"factor", "is_finite", "number", "positive"},
     "robustnmf.errors": {"uncertainty_error"},
     "robustnmf.initializers": {"bright_features", "credible", "middle_level"},
     "robustnmf.plots": {"check_fitted", "check_image_shape", "check_names"},
@@ -42,10 +43,9 @@ INTERNAL = {
 }
 
 INTERNAL_MODULES = {
-    *("arrays", "baselines", "blockwise", "cli", "compare", "demo", "encoding", "estimators", "files", "fitting"),
-    *("heldout", "lost_features", "markov", "outofcore", "penalties", "sparse_codes", "streaming", "trials"),
-    *("validation", "weighting"),
-    "workers",
+    *("arrays", "baselines", "blockwise", "cached", "cli", "compare", "demo", "encoding", "estimators", "files"),
+    *("fingerprints", "fitting", "heldout", "lost_features", "markov", "outofcore", "penalties", "process_state"),
+    *("sparse_codes", "streaming", "trials", "validation", "weighting", "workers"),
 }
 
 

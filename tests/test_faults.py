@@ -488,7 +488,7 @@ def test_interrupted_replacement_of_a_folder_keeps_the_old_one(tmp_path, monkeyp
     replace, is_put_aside = os.replace, []
 
     def fail_at_the_second(source, target):
-        if Path(target) == out and is_put_aside.count(out) == 1:
+        if Path(target) == out and out in is_put_aside and None not in is_put_aside:
             is_put_aside.append(None)
             raise fault
         is_put_aside.append(Path(source))

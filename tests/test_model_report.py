@@ -365,11 +365,11 @@ def test_weights_of_the_fit_are_needed_if_it_had_any():
     ],
 )
 def test_the_old_page_stays_if_the_new_one_fails(tmp_path, options, message):
-    file = tmp_path / "report.html"
-    file.write_text("old")
+    file, old = tmp_path / "report.html", page.GENERATOR.decode()
+    file.write_text(old)
     with pytest.raises(ValueError, match=message):
         report.write(*fitted(), file, **options)
-    assert [child.read_text() for child in tmp_path.iterdir()] == ["old"]
+    assert [child.read_text() for child in tmp_path.iterdir()] == [old]
 
 
 def test_only_a_fitted_model_with_its_own_data_has_a_page(tmp_path):

@@ -1,7 +1,7 @@
 """What tells a fit from its noise: entries that it does not see, and a judge of how well it predicts them."""
 
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from math import inf, sqrt
 from typing import Any, NamedTuple
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.arrays import Array, Blocks, Namespace, is_foreign, to_host
+from robustnmf.cached import cached_property
 from robustnmf.engines.protocol import Engine, light, recomputed
 from robustnmf.losses import Cauchy, squared_ratio
 from robustnmf.mixture import Mixture, fit_mixture, median, mixture_of_width

@@ -1,10 +1,7 @@
 """Fits that are tried: copies of an estimator with another rank and seed, without their warnings."""
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from numbers import Integral
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -14,6 +11,7 @@ from sklearn.utils import check_random_state
 
 from robustnmf.arrays import is_on_host
 from robustnmf.errors import DataQualityWarning
+from robustnmf.process_state import ignored_warnings
 
 
 def variant(estimator: Any, rank: int, seed: int) -> Any:
@@ -41,41 +39,10 @@ def given(weights: Any, uncertainties: Any = None) -> dict[str, Any]:
     return {name: array for name, array in arguments.items() if array is not None}
 
 
-class _Quiet:
-    """Filters of warnings for as long as any thread wants them: they are those of the whole process."""
-
-    def __init__(self) -> None:
-        self.lock, self.wanted = Lock(), 0
-        self.filters = warnings.catch_warnings()
-
-    def begin(self) -> None:
-        with self.lock:
-            self.wanted += 1
-            if self.wanted == 1:
-                self.filters = warnings.catch_warnings()
-                self.filters.__enter__()
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                warnings.simplefilter("ignore", DataQualityWarning)
-                warnings.filterwarnings("ignore", message=".*have no observed entry", category=UserWarning)
-
-    def end(self) -> None:
-        with self.lock:
-            self.wanted -= 1
-            if self.wanted == 0:
-                self.filters.__exit__(None, None, None)
-
-
-_quiet = _Quiet()
-
-
-@contextmanager
-def quietly() -> Iterator[None]:
+def quietly() -> AbstractContextManager[None]:
     """Silence warnings of trial fits: that some rank explains nothing is what the comparison is to find out."""
-    _quiet.begin()
-    try:
-        yield
-    finally:
-        _quiet.end()
+    empty = (UserWarning, ".*have no observed entry")
+    return ignored_warnings((ConvergenceWarning, ""), (DataQualityWarning, ""), empty)
 
 
 def where_data_is(estimator: Any, X: Any) -> Any:

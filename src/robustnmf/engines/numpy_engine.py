@@ -8,19 +8,19 @@ a single bit of the answer.
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from functools import cached_property, reduce
+from functools import reduce
 from math import ceil
 from pathlib import Path
-from threading import Event, Lock
+from threading import Event
 from typing import Any, Literal
 
 import array_api_compat.numpy as xp
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from robustnmf.arrays import Array, Blocks, Namespace, add, transposed, zip_blocks
 from robustnmf.engines.cuts import cuts_of
 from robustnmf.engines.lazy import resolve
+from robustnmf.process_state import blas_threads, limit_blas_of_thread, no_fork, single_threaded_blas
 
 # Entries of X in a block: 2 MiB in float64, so that a block's residuals and weights stay in the cache.
 BLOCK_ENTRIES = 2**18
@@ -54,7 +54,8 @@ class NumPyEngine:
     @contextmanager
     def running(self) -> Iterator["NumPyEngine"]:
         """Hold a pool of threads and single-threaded BLAS for the length of a fit."""
-        with _single_threaded_blas, ThreadPoolExecutor(max(self.n_threads - 1, 1), "robustnmf") as self._pool:
+        helpers = ThreadPoolExecutor(max(self.n_threads - 1, 1), "robustnmf", limit_blas_of_thread)
+        with single_threaded_blas(), helpers as self._pool:
             try:
                 yield self
             except SystemError as error:
@@ -176,7 +177,8 @@ class NumPyEngine:
 
     def kernel(self, name: str) -> Callable[..., Any] | None:
         """Return the Numba twin of a reference function."""
-        from robustnmf.engines import numba_kernels, numba_pass  # imported late: Numba costs a third of a second
+        with no_fork:
+            from robustnmf.engines import numba_kernels, numba_pass  # imported late: Numba costs a third of a second
 
         twin: Callable[..., Any] | None = getattr(numba_pass, name, None) or getattr(numba_kernels, name, None)
         return twin
@@ -221,47 +223,11 @@ def _default_threads() -> int:
     So `threadpoolctl`, ``OMP_NUM_THREADS`` and joblib's workers limit a fit as they limit scikit-learn; and fits that
     run side by side in threads, which find BLAS limited to one by the first, do not fight for the cores.
     """
-    from numba import get_num_threads
+    with no_fork:
+        from numba import get_num_threads
 
-    return int(min([get_num_threads(), *_single_threaded_blas.limits()]))
-
-
-class _SingleThreadedBlas:
-    """Limits BLAS to one thread while any fit is running, whatever the order in which fits end.
-
-    The limit is a setting of the process. Were every fit to restore what it found, two overlapping fits
-    could leave it at one for ever; so the first to enter sets it and the last to leave restores it.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._users = 0
-        self._limit: Any = None
-
-    @cached_property
-    def _controller(self) -> Any:
-        return ThreadpoolController()
-
-    def limits(self) -> list[int]:
-        """Return the number of threads of BLAS, if it tells; of several libraries the most."""
-        threads = [library["num_threads"] for library in self._controller.info() if library["user_api"] == "blas"]
-        return [max(threads)] if threads else []
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._users += 1
-            if self._users == 1:
-                self._limit = self._controller.limit(limits=1, user_api="blas")
-                self._limit.__enter__()
-
-    def __exit__(self, *exception: object) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users == 0:
-                self._limit.__exit__(*exception)
-
-
-_single_threaded_blas = _SingleThreadedBlas()
+    n_threads = int(get_num_threads())
+    return min(n_threads, blas_threads() or n_threads)
 
 
 def _feature_rows(blocks: Blocks, cut: slice) -> Array:

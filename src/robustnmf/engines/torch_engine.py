@@ -9,10 +9,10 @@ the next is on its way.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, reduce
+from functools import reduce
 from math import ceil, inf
 from pathlib import Path
-from threading import Lock, current_thread, main_thread
+from threading import current_thread, main_thread
 from typing import Any, Literal
 
 import array_api_compat.torch as xp
@@ -20,9 +20,11 @@ import numpy as np
 import torch
 
 from robustnmf.arrays import Array, Blocks, Namespace, add, is_foreign, is_on_host, transposed, zip_blocks
+from robustnmf.cached import cached_property
 from robustnmf.engines.cuda_graphs import stream_of_ones_own
 from robustnmf.engines.cuts import cuts_of
 from robustnmf.engines.lazy import resolve
+from robustnmf.process_state import SharedSetting
 
 # Entries of X in a block: what the portable path needs beside the data is a few times that. On CUDA it is so many, or
 # fewer if the device has less than this many bytes for each.
@@ -86,7 +88,7 @@ class TorchEngine:
 
         In a thread of its own a fit has a stream of its own, so that several can be on the device at a time.
         """
-        with torch.no_grad(), _full_precision, _stream_of_thread(self.device):
+        with torch.no_grad(), _full_precision.changed(), _stream_of_thread(self.device):
             try:
                 yield self
             finally:
@@ -290,27 +292,16 @@ class TorchEngine:
         return torch.cat([block[:, cut].T.to(self.device) for block in blocks], dim=1)
 
 
-class _FullPrecision:
-    """Matrix products in full precision for as long as any thread wants it: that is a setting of the whole process."""
-
-    def __init__(self) -> None:
-        self.lock, self.wanted, self.before = Lock(), 0, ""
-
-    def __enter__(self) -> None:
-        with self.lock:
-            self.wanted += 1
-            if self.wanted == 1:
-                self.before = torch.get_float32_matmul_precision()
-                torch.set_float32_matmul_precision("highest")
-
-    def __exit__(self, *error: object) -> None:
-        with self.lock:
-            self.wanted -= 1
-            if self.wanted == 0:
-                torch.set_float32_matmul_precision(self.before)
+@contextmanager
+def _highest_precision() -> Iterator[None]:
+    """Multiply matrices in full precision."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    yield
+    torch.set_float32_matmul_precision(before)
 
 
-_full_precision = _FullPrecision()
+_full_precision = SharedSetting(_highest_precision)
 
 
 @contextmanager

@@ -3,10 +3,10 @@
 import io
 import re
 import struct
-import warnings
 import zlib
 from base64 import b64encode
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from math import ceil
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.errors import MissingExtraError
+from robustnmf.process_state import SharedSetting, ignored_warnings
 
 Matrix = NDArray[Any]
 
@@ -43,6 +44,17 @@ def style() -> dict[str, Any]:
     }
 
 
+def _styled() -> AbstractContextManager[Any]:
+    """Return the context in which Matplotlib has these settings."""
+    import matplotlib as mpl
+
+    context: AbstractContextManager[Any] = mpl.rc_context(style())  # type: ignore[arg-type]  # any mapping
+    return context
+
+
+_style = SharedSetting(_styled)
+
+
 def draw(
     paint: Callable[[Any], Any], name: str, size: tuple[float, float], *, layout: str | None = "constrained"
 ) -> str:
@@ -51,15 +63,12 @@ def draw(
     Without a `layout` the margins are those that `paint` sets, which takes half the time.
     """
     try:
-        import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError as error:
         raise MissingExtraError("matplotlib", "report") from error
     # Neither pyplot nor a backend: whoever calls may have windows of their own open.
-    settings: Any = style()
-    with mpl.rc_context(settings), warnings.catch_warnings():
-        # The font of the page has letters that Matplotlib's has not.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+    # The font of the page has letters that Matplotlib's has not.
+    with _style.changed(), ignored_warnings((UserWarning, "Glyph .* missing from")):
         figure = Figure(figsize=size, layout=layout)  # type: ignore[arg-type]  # any name, or None
         paint(figure)
         return to_svg(figure, name)

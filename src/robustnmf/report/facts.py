@@ -1,9 +1,7 @@
 """What the page says of a fit, in numbers. Data may be large: it is read in blocks of samples, and some will do."""
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from math import ceil, sqrt
 from typing import Any
 
@@ -11,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
+from robustnmf.cached import cached_property
 from robustnmf.engines import NumPyEngine
 from robustnmf.plots import check_fitted
+from robustnmf.process_state import ignored_warnings
 from robustnmf.validation import Observations
 
 Matrix = NDArray[Any]
@@ -211,8 +211,7 @@ class Facts:
 
 def _medians(residual: Matrix, axis: int) -> Matrix:
     """Return median magnitudes along an axis."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # where nothing is observed, NaN is the answer
+    with ignored_warnings((RuntimeWarning, "All-NaN slice")):  # where nothing is observed, NaN is the answer
         return np.asarray(np.nanmedian(np.abs(residual), axis=axis))
 
 

@@ -7,11 +7,11 @@ terms, the same for all problems, are a penalty; the paper has none.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from robustnmf.arrays import Array, Namespace, device
+from robustnmf.cached import cached_property
 from robustnmf.penalties import Penalty
 
 # Entries of the largest temporary array when Gram matrices are formed: 64 MiB in float64.
