@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from robustnmf.arrays import Array, Blocks, Namespace, device, size, to_host
 from robustnmf.engines.peaks import BINS, MAX_STEPS, REACH, ROUNDING, ROUNDS, SMALLEST_SHARE, TOLERANCE, WIDEST
 from robustnmf.engines.protocol import Engine
+from robustnmf.process_state import no_fork
 
 Vector = NDArray[Any]
 
@@ -99,7 +100,8 @@ def _sampled(A: Array, M: Array | None, first: Array, *, every: int, xp: Namespa
 
 def _maximise(magnitudes: Vector, weights: Vector, reach: float, width: float, *, fixed: bool) -> Mixture:
     """Return the mixture on [0, reach] of highest likelihood; the width may be fixed."""
-    from robustnmf.engines import numba_kernels  # imported late: Numba costs a third of a second
+    with no_fork:
+        from robustnmf.engines import numba_kernels  # imported late: Numba costs a third of a second
 
     counts = numba_kernels.histogram(magnitudes, weights, reach, BINS)
     inside = counts.sum()

@@ -269,8 +269,12 @@ def deferred_interrupts() -> Iterator[None]:
             handler(*received[0])
 
 
-no_fork = RLock()
-"""Held while locks of others are held that a forked process could never release: those of imports and compilers."""
+def hold_while_forking(lock: Any) -> None:
+    """Fork only while nobody else holds a lock: in the new process nobody could release it."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=no_fork.acquire, after_in_parent=no_fork.release, after_in_child=no_fork.release)
+
+no_fork = RLock()
+"""Held during late imports, for modules have locks as well."""
+hold_while_forking(no_fork)

@@ -9,6 +9,11 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from numba.core.compiler_lock import global_compiler_lock
+
+from robustnmf.process_state import hold_while_forking
+
+hold_while_forking(global_compiler_lock)
 
 
 def _can_cache() -> bool:
