@@ -79,10 +79,14 @@ class SharedSetting:
     def changed(self) -> Iterator[None]:
         """Change the setting for a block of code."""
         user = _User(self._generation)
-        with user.running:
-            self._begin(user)
-            yield
-        self._end(user)
+        try:
+            with user.running:
+                self._begin(user)
+                yield
+        except Exception:
+            self._end(user)
+            raise
+        self._end(user)  # not after Ctrl-C, which may have come before the keeper knew of this user
 
     def _begin(self, user: _User) -> None:
         with self._lock:
@@ -130,6 +134,8 @@ class SharedSetting:
             for user in self._users:
                 user.error = error
                 user.may_begin.release()
+                if error is not None:
+                    user.may_return.release()
             if error is not None:
                 self._users = []
             return error is None

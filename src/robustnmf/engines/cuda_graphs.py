@@ -2,11 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from threading import Lock
 from typing import Any
 
 import torch
+
+from robustnmf.process_state import deferred_interrupts
 
 # Steps between two looks at how many rows still move: to look is to wait for the GPU.
 UNSEEN_STEPS = 8
@@ -21,8 +23,14 @@ def record(work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
 
     The work must have been done once before: what is compiled or set up on first use cannot be recorded. It is recorded
     on a stream aside, while other threads may go on. `torch.cuda.graph` would also collect garbage and empty the cache
-    of device memory, which takes longer than to record.
+    of device memory, which takes longer than to record. Ctrl-C waits until all is recorded: a recording that is left
+    open would make every later one of the process fail.
     """
+    with deferred_interrupts():
+        return _record(work)
+
+
+def _record(work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
     here = torch.cuda.current_stream()
     graph = torch.cuda.CUDAGraph()
     with stream_of_ones_own(here.device) as aside, _companion_for(aside):
@@ -31,8 +39,11 @@ def record(work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
             graph.capture_begin(capture_error_mode="thread_local")
             try:
                 results = work()
-            finally:
-                graph.capture_end()
+            except BaseException:
+                with suppress(RuntimeError):  # the recording ends, and the error of the work is the one to tell
+                    graph.capture_end()
+                raise
+            graph.capture_end()
         here.wait_stream(aside)
     return graph, results
 
@@ -66,10 +77,12 @@ def beside(device: torch.device, work: Callable[[], None]) -> Iterator[None]:
     companion = _companions.get(here.cuda_stream)
     with stream_of_ones_own(device) if companion is None else nullcontext(companion) as aside:
         aside.wait_stream(here)
-        with torch.cuda.stream(aside):
-            work()
-        yield
-        here.wait_stream(aside)
+        try:
+            with torch.cuda.stream(aside):
+                work()
+            yield
+        finally:  # after an error too: a recording cannot end while a stream is apart
+            here.wait_stream(aside)
 
 
 @contextmanager

@@ -223,10 +223,10 @@ def _default_threads() -> int:
     So `threadpoolctl`, ``OMP_NUM_THREADS`` and joblib's workers limit a fit as they limit scikit-learn; and fits that
     run side by side in threads, which find BLAS limited to one by the first, do not fight for the cores.
     """
-    with no_fork:
+    with no_fork:  # the first call starts threads of Numba, and holds a lock meanwhile
         from numba import get_num_threads
 
-    n_threads = int(get_num_threads())
+        n_threads = int(get_num_threads())
     return min(n_threads, blas_threads() or n_threads)
 
 
