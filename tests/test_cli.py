@@ -1,21 +1,29 @@
 """The command line, as a user runs it: every command on real files, many in a process of their own."""
 
+import csv
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from contextlib import chdir
+import warnings
+from contextlib import chdir, redirect_stderr
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
 
-import robustnmf
-from robustnmf.cli import app
+import robustnmf.compare
+import robustnmf.reading
+import robustnmf.report
+from robustnmf.cli import app, console
 
 COMMAND = [sys.executable, "-c", "from robustnmf.cli import main; main()"]
 
@@ -76,6 +84,7 @@ def test_fit_writes_model_codes_components_cleaned_data_mask_and_report(fitted, 
     names = {path.name for path in fitted.iterdir()}
     assert names == {
         "model.robustnmf", "codes.csv", "components.csv", "cleaned.csv", "outliers.csv", "report.html", "summary.json",
+        ".robustnmf-files.json",
     }  # fmt: skip
     cleaned, mask = read_csv(fitted / "cleaned.csv"), read_csv(fitted / "outliers.csv")
     assert np.linalg.norm(cleaned - truth) < 0.05 * np.linalg.norm(truth)
@@ -127,7 +136,9 @@ def test_transform_clean_and_outliers_of_new_data(fitted, table, values):
     np.testing.assert_array_equal(np.load(place / "mask.npy"), read_csv(fitted / "outliers.csv").astype(bool))
     answer = json.loads(done.stdout)
     assert answer["outlier_share"] == pytest.approx(np.load(place / "mask.npy").mean())
-    assert list(answer["worst"].values()) == sorted(answer["worst"].values(), reverse=True)
+    shares = [sample["share"] for sample in answer["worst"]]
+    assert shares == sorted(shares, reverse=True)
+    assert all(sample["name"] == f"day {sample['index']}" for sample in answer["worst"])
     said = run_here("transform", fitted, table, "-o", "codes.npy", *options, folder=place, code=2).stderr
     assert "--force" in said
 
@@ -293,3 +304,485 @@ def test_a_device_that_is_not_there_is_an_error_in_one_line(table):
     done = run("fit", table, *options, folder=table.parent, code=2)
     assert "needs a CUDA GPU" in done.stderr
     assert not (table.parent / "gpu").exists()
+
+
+# --- Names that are alike ---
+
+
+def write_table(path, values, samples, features):
+    """Write a CSV file with any names."""
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["", *features])
+        writer.writerows([name, *row] for name, row in zip(samples, values.tolist(), strict=True))
+
+
+def test_samples_that_share_a_name_are_all_listed(tmp_path, fitted, values):
+    write_table(tmp_path / "same.csv", np.nan_to_num(values, nan=1.0), ["rose"] * 40, ["petal"] * 15)
+    answer = json.loads(run_here("outliers", fitted, "same.csv", "--worst", 99, "--json", folder=tmp_path).stdout)
+    assert [sorted(sample) for sample in answer["worst"]] == [["index", "name", "share"]] * 40
+    assert {sample["index"] for sample in answer["worst"]} == set(range(40))
+    assert {sample["name"] for sample in answer["worst"]} == {"rose"}
+    assert np.mean([sample["share"] for sample in answer["worst"]]) == pytest.approx(answer["outlier_share"])
+    text = run_here("outliers", fitted, "same.csv", "--worst", 99, folder=tmp_path).stdout
+    assert len(set(text.splitlines())) == 41
+    run_here("fit", "same.csv", "-k", 2, "-q", folder=tmp_path)
+    assert (tmp_path / "same-robustnmf" / "codes.csv").read_text().count("rose") == 40
+
+
+# --- Names that are no names ---
+
+WICKED = [
+    "\x1b[2J",
+    "\r",
+    "a\nError: all is lost",
+    "\x9b31m",
+    "\u202e",
+    "\u2066",
+    "\x00",
+    "\x07",
+    "\u2028",
+    "\ufeff",
+    "\x7f",
+]
+SHOWN = [
+    "São Paulo",
+    "日本",
+    "Ω²",
+    "e\u0301",
+    "\U0001f9d1\u200d\U0001f680",
+    "\u00a0",
+    "\u3000",
+    r"C:\new",
+    "نمی\u200cشود",
+]
+
+
+@pytest.mark.parametrize("text", [*WICKED, "\ud800", "caf\udce9"])
+def test_signs_that_do_something_to_a_terminal_are_written_as_escapes(text):
+    safe = console.harmless(f"a{text}b")
+    assert all(sign.isprintable() for sign in safe)
+    assert safe.encode().decode("unicode_escape").encode("utf-8", "surrogatepass") == f"a{text}b".encode(
+        "utf-8", "surrogatepass"
+    )
+
+
+@pytest.mark.parametrize("text", SHOWN)
+def test_letters_of_all_languages_stay_as_they_are(text):
+    assert console.harmless(text) == text
+
+
+def harmless(done):
+    """Return whether everything that a command has printed is text, in lines that it has begun itself."""
+    return all(sign.isprintable() or sign in "\n\u00a0" for sign in done.stdout + done.stderr)
+
+
+@pytest.fixture(scope="module")
+def wicked(tmp_path_factory, truth):
+    """A folder with a table, a model and files of wicked names."""
+    place = tmp_path_factory.mktemp("wicked")
+    values = np.where(np.random.default_rng(2).random(truth.shape) < 0.1, 9.0, truth)
+    write_table(
+        place / "x.csv", values, [f"{WICKED[i % 11]}{i}→é" for i in range(40)], [*WICKED, "$x^$", "<b>", "a", "b"]
+    )
+    write_table(place / "words.csv", np.array([["1", WICKED[0]], ["2", "3"]]), ["a", "b"], WICKED[:2])
+    (place / "esc\x1b[2J\u202e.csv").write_bytes((place / "x.csv").read_bytes())
+    (place / os.fsdecode(b"caf\xe9.csv")).write_bytes((place / "x.csv").read_bytes())
+    run_here("fit", "x.csv", "-k", 2, "-o", "m", "--max-iter", 20, "--no-report", "-q", folder=place)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("fit", "x.csv", "-k", 2, "-o", "f\x1b[2J", "--max-iter", 5), 0),
+        (("fit", "esc\x1b[2J\u202e.csv", "-k", 2, "--max-iter", 5, "--no-report"), 0),
+        (("fit", "caf\udce9.csv", "-k", 2, "--max-iter", 5, "--json"), 0),
+        (("fit", "words.csv", "-k", 1), 2),
+        (("fit", "no\x1b[2J\udce9.csv", "-k", 1), 2),
+        (("fit", "x.csv", "-k", "\x1b[2J"), 2),
+        (("fit", "x.csv", "-k", 1, "--method", "\x1b[2J"), 2),
+        (("fit", "x.csv", "-k", 1, "--key", "\x1b[2J"), 2),
+        (("fit", "x.csv", "-k", 1, "--device", "\x1b[2J"), 2),
+        (("fit", "x.csv", "--\x1b[2J\u202e"), 2),
+        (("fit", "x.csv", "y\x1b[2J\udce9\u202e"), 2),
+        (("--\x1b[2J\u202e",), 2),
+        (("\x1b[2J\u202e",), 2),
+        (("transform", "m", "x.csv", "-o", "c\x1b\udce9.csv"), 0),
+        (("clean", "m", "x.csv", "-o", "d\r.npy"), 0),
+        (("clean", "m", "x.csv", "-o", "\x1b/d.npy"), 2),
+        (("outliers", "m", "x.csv", "--worst", 40), 0),
+        (("outliers", "m", "x.csv", "--worst", 40, "--json"), 0),
+        (("outliers", "x.csv\x1b", "x.csv"), 2),
+        (("outliers", "x.csv", "x.csv"), 2),
+        (("report", "m", "x.csv", "-o", "r\u202e.html"), 0),
+        (("rank", "x.csv", "--ranks", "\x1b[2J"), 2),
+        (("compare", "x.csv", "--method", "\x1b[2J"), 2),
+        (("reproduce", "\x1b[2J"), 2),
+    ],
+    ids=str,
+)
+def test_nothing_that_is_printed_does_something_to_the_terminal(wicked, arguments, code):
+    done = run_here(*arguments, folder=wicked, code=code)
+    assert harmless(done)
+    if "--json" in arguments:
+        assert isinstance(json.loads(done.stdout), dict)
+
+
+def test_warnings_of_every_command_are_printed_without_what_could_do_harm(wicked, monkeypatch):
+    def warn(*_, **__):
+        warnings.warn("look \x1b[2J\nhere", stacklevel=2)
+        raise ValueError("wrong \x1b[2J")
+
+    monkeypatch.setattr(robustnmf.reading, "read_table", warn)
+    for command in (("rank", "x.csv"), ("compare", "x.csv"), ("transform", "m", "x.csv", "-o", "w.csv")):
+        done = run_here(*command, folder=wicked, code=2)
+        assert done.stderr == "Warning: look \\x1b[2J\\nhere\nError: wrong \\x1b[2J\n"
+
+
+@pytest.mark.parametrize("charset", ["ascii", "latin-1", "utf-8", "cp1252"])
+def test_any_encoding_of_the_terminal_will_do(wicked, charset):
+    with chdir(wicked):
+        for options in ((), ("--json",)):
+            done = CliRunner(charset=charset).invoke(app.app, ["outliers", "m", "x.csv", *options])
+            assert done.exit_code == 0
+            assert "\\u2192" in done.stdout or charset == "utf-8"
+    assert json.loads(done.stdout)["worst"][0]["name"].endswith("→é")
+
+
+def test_json_knows_neither_nan_nor_halves_of_surrogate_pairs():
+    text = console.json_text({"a": [float("nan"), -float("inf"), 1.5], "b\ud800": {"c": ("caf\udce9", None, True, 3)}})
+    assert text.isascii() and "NaN" not in text and "Infinity" not in text
+    assert json.loads(text) == {"a": [None, None, 1.5], "b\\ud800": {"c": ["caf\\udce9", None, True, 3]}}
+    json.loads(text).__repr__().encode("utf-8")  # no halves have come back
+
+
+def test_files_are_written_whatever_the_names(tmp_path):
+    Image = pytest.importorskip("PIL.Image")
+    rng = np.random.default_rng(0)
+    (tmp_path / "faces").mkdir()
+    for i in range(8):  # bytes of a path that are no text
+        picture = Image.fromarray(rng.integers(0, 255, (4, 4), dtype=np.uint8))
+        picture.save(tmp_path / "faces" / os.fsdecode(b"f\xe9%d.png" % i), format="png")
+    data = os.fsdecode(b"faces\xff")
+    (tmp_path / "faces").rename(tmp_path / data)
+    run_here("fit", data, "-k", 1, "-q", "--max-iter", 5, folder=tmp_path)
+    results = tmp_path / f"{data}-robustnmf"
+    assert "faces" in (results / "report.html").read_text(encoding="utf-8")
+    json.loads((results / "summary.json").read_text(encoding="utf-8"))
+    run_here("transform", results, data, "-o", "codes.csv", folder=tmp_path)
+    assert "f\\udce90" in (tmp_path / "codes.csv").read_text(encoding="utf-8")
+
+
+# --- Weights: a command says what the library says ---
+
+
+@pytest.fixture(scope="module")
+def weighted(tmp_path_factory, truth):
+    """Data of which some is missing, some has no weight, some stands for a gap; weights and uncertainties."""
+    place = tmp_path_factory.mktemp("weighted")
+    rng = np.random.default_rng(3)
+    X = np.where(rng.random(truth.shape) < 0.05, 9.0, truth)
+    X[rng.random(X.shape) < 0.05] = np.nan
+    X[5, 6] = -999.0  # stands for a gap with --missing-value
+    weights = rng.choice([0.0, 0.5, 1.0], X.shape, p=[0.2, 0.3, 0.5])
+    weights[5, 6] = 0.0  # and has no weight, so that it may stand there without
+    X[7, 8], weights[7, 8] = -7.0, 0.0
+    arrays = {"weights": weights, "uncertainties": 0.02 * rng.uniform(1, 3, X.shape)}
+    for name, array in (("x", X), *arrays.items()):
+        np.save(place / f"{name}.npy", array)
+    return place, X, arrays
+
+
+@pytest.mark.parametrize("missing", [(), ("--missing-value", -999)], ids=["as it is", "missing value"])
+@pytest.mark.parametrize("names", [("weights",), ("weights", "uncertainties")], ids=" and ".join)
+def test_commands_take_weights_as_the_library_does(weighted, names, missing, request):
+    place, X, arrays = weighted
+    X = np.where(X == -999, np.nan, X) if missing else X
+    given = {name: arrays[name] for name in names}
+    options = [*missing, *(part for name in names for part in (f"--{name}", f"{name}.npy"))]
+    out = request.node.callspec.id
+    run_here("fit", "x.npy", "-k", 2, "-o", out, "-q", *options, folder=place)
+    model = robustnmf.load(place / out / "model.robustnmf")
+    results = {
+        "codes": model.transform(X, **given),
+        "cleaned": model.clean(X, **given),
+        "outliers": model.outlier_mask(X, **given),
+    }
+    for name, result in results.items():
+        np.testing.assert_array_equal(np.load(place / out / f"{name}.npy"), result)
+    assert np.isfinite(results["cleaned"]).all() and results["cleaned"].min() >= 0
+    for command, name in (("transform", "codes"), ("clean", "cleaned"), ("outliers", "outliers")):
+        run_here(command, out, "x.npy", "-o", f"{out}-{name}.npy", *options, folder=place)
+        np.testing.assert_array_equal(np.load(place / f"{out}-{name}.npy"), results[name])
+    run_here("report", out, "x.npy", "-o", f"{out}.html", *options, folder=place)
+    model.report(X, place / f"{out}-library.html", **given)
+    pages = [(place / f"{out}{end}.html").read_text(encoding="utf-8") for end in ("", "-library")]
+    assert pages[0] == pages[1]
+
+
+@pytest.mark.parametrize("names", [(), ("uncertainties",)], ids=["alone", "uncertainties"])
+def test_without_weights_cleaned_data_is_that_of_the_library_too(weighted, names):
+    place, X, arrays = weighted
+    np.save(place / "y.npy", np.where(X < 0, np.nan, X))
+    options = [part for name in names for part in (f"--{name}", f"{name}.npy")]
+    run_here("fit", "y.npy", "-k", 2, "-o", "y", "-q", "--no-report", "--force", *options, folder=place)
+    model = robustnmf.load(place / "y" / "model.robustnmf")
+    given = {name: arrays[name] for name in names}
+    np.testing.assert_array_equal(np.load(place / "y" / "cleaned.npy"), model.clean(np.load(place / "y.npy"), **given))
+
+
+# --- Whatever the data and the arguments: one line, no traceback, no half of a result ---
+
+_rng = np.random.default_rng(4)
+_X = _rng.random((12, 2)) @ _rng.random((2, 6)) + 0.01 * _rng.random((12, 6))
+ARRAYS = {
+    "all-nan": _X * np.nan,
+    "zeros": 0 * _X,
+    "constant": 0 * _X + 1,
+    "huge": 1e307 * _X,
+    "infinite": np.inf * _X,
+    "tiny": 1e-310 * _X,
+    "negative": -_X,
+    "row": _X[:1],
+    "column": _X[:, :1],
+    "cell": _X[:1, :1],
+    "far-apart": _X * np.logspace(-100, 100, 12)[:, None],
+    "gross": np.where(_rng.random(_X.shape) < 0.2, 1e300, _X),
+    "alike": np.repeat(_X[:, :1], 6, axis=1),
+    "empty-feature": np.where(np.arange(6) == 3, np.nan, _X),
+    "empty-sample": np.where(np.arange(12)[:, None] == 3, np.nan, _X),
+    "vector": _X[0],
+    "scalar": np.array(3.0),
+    "four-axes": np.zeros((2, 2, 2, 2)),
+    "nothing": np.zeros((0, 3)),
+    "complex": _X + 1j,
+    "words": np.array([["a", "b"]]),
+    "half": _X.astype(np.float16),
+}
+CONTENTS = {
+    "empty.csv": b"",
+    "empty.npy": b"",
+    "one.csv": b"1\n",
+    "headings.csv": b"a,b,c\n",
+    "latin.csv": "näme,a,b\nx,1,2\ny,2,3\n".encode("latin-1"),
+    "nul.csv": b"a,b\n1,\0\n",
+    "half.csv": b"\xff\xfe\x00\xd8,\x001\x00\n\x00",
+    "forged.robustnmf": b"robustnmf-model 1 5 " + b"0" * 64 + b"\nhello",
+    "later.robustnmf": b"robustnmf-model 99 5 \n",
+}
+PLACES = ["folder", "nothing.csv", ".", "/dev/null", "/dev/zero", "x.npy/y", "a" * 300 + ".csv", "m.robustnmf"]
+HOSTILE = [*(f"{name}.npy" for name in ARRAYS), *CONTENTS, *PLACES]
+ON_DATA = {
+    "fit": ("fit", "DATA", "-k", 1, "-o", "OUT", "--max-iter", 3, "-q", "--no-report"),
+    "near-separable": ("fit", "DATA", "-k", 1, "-o", "OUT", "--method", "near-separable", "-q", "--no-report"),
+    "transform": ("transform", "m.robustnmf", "DATA", "-o", "OUT.csv"),
+    "clean": ("clean", "m.robustnmf", "DATA", "-o", "OUT.csv"),
+    "outliers": ("outliers", "m.robustnmf", "DATA", "--json"),
+    "report": ("report", "m.robustnmf", "DATA", "-o", "OUT.html"),
+    "rank": ("rank", "DATA", "--ranks", "1", "--splits", 2, "--json"),
+    "compare": ("compare", "DATA", "-k", 1, "--method", "l2", "--json"),
+}
+WEIGHTS = {
+    "zero": 0 * _X,
+    "negative": -_X,
+    "nan": np.nan * _X,
+    "infinite": np.inf * _X,
+    "tiny": 0 * _X + 1e-320,
+    "other-shape": _X[:3],
+}
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A folder of hostile files."""
+    place = tmp_path_factory.mktemp("hostile")
+    for name, array in {**ARRAYS, "x": _X}.items():
+        np.save(place / f"{name}.npy", array)
+    for name, array in WEIGHTS.items():
+        np.save(place / f"weights-{name}.npy", array)
+    for name, content in CONTENTS.items():
+        (place / name).write_bytes(content)
+    np.savez(place / "two.npz", a=_X, b=_X)
+    (place / "folder").mkdir()
+    (place / "folder" / "notes.txt").write_text("x")
+    (place / "results").mkdir()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = robustnmf.RobustNMF(2, random_state=0, max_iter=10).fit(_X)
+        model.save(place / "m.robustnmf")
+        robustnmf.RobustNMF(2, random_state=0, max_iter=10).fit(_X, uncertainties=_X).save(place / "noisy.robustnmf")
+    model.set_output(transform="pandas").save(place / "frames.robustnmf")
+    del model.weights_, model.outliers_
+    model.save(place / "small.robustnmf")
+    return place
+
+
+def ends_well(folder, *arguments):
+    """Run a command; it has to end with a result or with one line, and to leave no file that nobody asked for."""
+    names = {path.name for path in folder.iterdir()}
+    with chdir(folder):
+        done = CliRunner().invoke(app.app, [str(argument) for argument in arguments])
+    assert done.exception is None or isinstance(done.exception, SystemExit), repr(done.exception)
+    assert harmless(done)
+    new = {path.name for path in folder.iterdir()} - names - {".robustnmf-files.json"}
+    assert not any(name.startswith(".") for name in new)
+    if done.exit_code:
+        assert done.exit_code == 2 and not new
+        told = [line for line in done.stderr.splitlines() if not line.startswith(("Warning: ", "iteration "))]
+        assert len(told) == 1 and len(told[0]) > len("Error: ....") and told[0].startswith("Error: "), done.stderr
+    elif "--json" in arguments:
+        for line in done.stdout.splitlines():
+            json.loads(line, parse_constant=pytest.fail)
+    return done
+
+
+def fast(command, name):
+    """Whether a case is done in some hundredths of a second."""
+    return name not in {f"{array}.npy" for array in ARRAYS} or command in ("transform", "clean", "outliers", "compare")
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        pytest.param(command, name, marks=[] if fast(command, name) else [pytest.mark.slow])
+        for command in ON_DATA
+        for name in HOSTILE
+    ],
+)
+def test_hostile_data_ends_in_a_result_or_in_one_line(hostile, command, name):
+    out = re.sub(r"\W", "-", f"{command}-{name[:20]}")
+    words = {"DATA": name, "OUT": out, "OUT.csv": f"{out}.csv", "OUT.html": f"{out}.html"}
+    ends_well(hostile, *(words.get(argument, argument) for argument in ON_DATA[command]))
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("near-separable", "far-apart.npy"),
+        ("near-separable", "zeros.npy"),
+        ("near-separable", "all-nan.npy"),
+        ("fit", "cell.npy"),
+        ("fit", "huge.npy"),
+        ("rank", "cell.npy"),
+        ("rank", "huge.npy"),
+        ("rank", "constant.npy"),
+        ("compare", "cell.npy"),
+        ("report", "zeros.npy"),
+    ],
+)
+def test_some_hostile_data_ends_in_a_result_or_in_one_line(hostile, command, name):
+    out = re.sub(r"\W", "-", f"some-{command}-{name}")
+    words = {"DATA": name, "OUT": out, "OUT.html": f"{out}.html"}
+    ends_well(hostile, *(words.get(argument, argument) for argument in ON_DATA[command]))
+
+
+def test_linear_program_that_is_not_solved_is_one_line(hostile):
+    options = ("--method", "near-separable", "--no-report", "-q")
+    said = ends_well(hostile, "fit", "far-apart.npy", "-k", 2, "-o", "unsolved", *options).stderr
+    assert "was not solved" in said and "use another method" in said
+
+
+@pytest.mark.parametrize("command", ["transform", "clean", "outliers", "report"])
+@pytest.mark.parametrize(
+    "model",
+    ["frames.robustnmf", "small.robustnmf", "noisy.robustnmf", "x.npy", *CONTENTS, "folder", "none", "/dev/zero"],
+)
+def test_hostile_models_end_in_a_result_or_in_one_line(hostile, command, model):
+    out = re.sub(r"\W", "-", f"{command}-by-{model}")
+    ends_well(hostile, command, model, "x.npy", "-o", out + (".html" if command == "report" else ".csv"))
+
+
+@pytest.mark.parametrize("command", ["fit", "transform", "clean", "outliers", "report", "rank"])
+@pytest.mark.parametrize("option", ["--weights", "--uncertainties"])
+@pytest.mark.parametrize("name", [*(f"weights-{name}.npy" for name in WEIGHTS), "empty.csv", "folder", "none.npy"])
+def test_hostile_weights_end_in_a_result_or_in_one_line(hostile, command, option, name):
+    out = re.sub(r"\W", "-", f"{command}{option}-{name}")
+    arguments = {
+        "fit": ("fit", "x.npy", "-k", 1, "-o", out, "-q", "--max-iter", 3, "--no-report"),
+        "rank": ("rank", "x.npy", "--ranks", 1, "--splits", 2),
+        "report": ("report", "noisy.robustnmf", "x.npy", "-o", f"{out}.html"),
+    }
+    usual = (command, "noisy.robustnmf", "x.npy", "-o", f"{out}.npy")
+    ends_well(hostile, *arguments.get(command, usual), option, name)
+
+
+ONE_FIT = ("fit", "x.npy", "-k", 1, "--max-iter", 3, "-q", "--no-report")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(
+            ("fit", "x.npy", "-k", rank, "-o", "k", "-q")
+            for rank in ("0", "-1", "2.5", "²", "9" * 30, "9" * 5000, "", "7")
+        ),
+        *(("rank", "x.npy", "--ranks", ranks) for ranks in ("5-2", "1-99999999999", "0", "", "-", "1-", "²", "1,,2")),
+        *(("rank", "x.npy", "--ranks", ranks) for ranks in ("1-2-3", "9" * 5000, "1-7")),
+        *(("rank", "x.npy", "--ranks", "1", "--splits", splits) for splits in (1000, "9" * 12)),
+        *((*ONE_FIT, "-o", "s", "--seed", seed) for seed in (-1, "4294967296", "9" * 40)),
+        *((*ONE_FIT, "-o", "d", "--device", device) for device in ("foo", "", "meta", "cpu:3", "cuda:9999")),
+        *((*ONE_FIT, "-o", out) for out in ("x.npy", "folder", "/proc/x", "/", ".", "/dev/full", "a" * 300, "x.npy/y")),
+        *(
+            ("transform", "m.robustnmf", "x.npy", "-o", out, *force)
+            for out in ("x.npy", "folder", "/proc/x.csv", "/", "no/x.csv", "x.txt", "/dev/full", "a" * 300 + ".csv", "")
+            for force in ((), ("--force",))
+        ),
+        *(("report", "m.robustnmf", "x.npy", "-o", out) for out in ("folder", "no/x.html", "/proc/x.html", "")),
+        *(("rank", "x.npy", "--ranks", 1, "--splits", 2, "--plot", plot) for plot in ("no/x.png", "x.odd", "folder")),
+        *(("fit", "two.npz", "-k", 1, "-o", "n", *key) for key in ((), ("--key", "c"), ("--key", ""))),
+        ("compare", "x.npy", "-k", 99),
+        ("compare", "x.npy", "-k", 1, "--method", "near-separable"),
+    ],
+    ids=lambda arguments: " ".join(str(argument)[:20] for argument in arguments),
+)
+def test_hostile_arguments_end_in_one_line(hostile, arguments):
+    assert ends_well(hostile, *arguments).exit_code == 2
+
+
+def test_compare_leaves_out_models_that_need_all_entries_unless_they_are_asked_for(hostile, monkeypatch):
+    monkeypatch.setattr(robustnmf.compare, "METHODS", few := {"near-separable": None, "l2": None})
+    monkeypatch.setattr(robustnmf, "METHODS", few)
+    done = ends_well(hostile, "compare", "x.npy", "-k", 1, "--json")
+    assert [json.loads(line)["method"] for line in done.stdout.splitlines()] == ["l2"]
+    assert "near-separable is left out" in done.stderr
+
+
+def test_a_fit_whose_results_cannot_be_written_leaves_nothing(hostile, monkeypatch):
+    def fail(*_, **__):
+        raise RuntimeError("no page today")
+
+    monkeypatch.setattr(robustnmf.report, "write", fail)
+    said = ends_well(hostile, "fit", "x.npy", "-k", 1, "-o", "none", "-q", "--max-iter", 3).stderr
+    assert said.endswith("Error: RuntimeError: no page today\n")
+
+
+def test_errors_without_words_still_say_something():
+    for error, words in ((MemoryError(), "memory does not suffice"), (OSError(), "OSError"), (OverflowError("x"), "x")):
+        with pytest.raises(typer.Exit), redirect_stderr(StringIO()) as said, console.errors_in_one_line():
+            raise error
+        assert words in said.getvalue()
+    with pytest.raises(KeyError), console.errors_in_one_line():  # a fault of the program may be seen
+        raise KeyError("a fault")
+
+
+RUN = shlex.join(COMMAND)
+ONE_LINE = f"{RUN} fit x.npy -k 1 --max-iter 3 --no-report"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a shell of Unix")
+@pytest.mark.parametrize(
+    ("line", "code", "result"),
+    [
+        (f"{ONE_LINE} -o read1 2>&1 | head -0; exit ${{PIPESTATUS[0]}}", 1, "read1"),
+        pytest.param(f"{ONE_LINE} -o read2 >&- 2>&-", 0, "read2", marks=pytest.mark.slow),
+        pytest.param(f"{RUN} methods | head -0; exit ${{PIPESTATUS[0]}}", 1, "", marks=pytest.mark.slow),
+        pytest.param(f"{RUN} info > /dev/full", 2, "", marks=pytest.mark.slow),
+    ],
+    ids=["pipe that is closed", "streams that are closed", "pipe that is closed, no fit", "disk that is full"],
+)
+def test_nobody_has_to_read_what_is_printed(hostile, line, code, result):
+    done = subprocess.run(["bash", "-c", line], cwd=hostile, capture_output=True, text=True, timeout=120)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+    assert not result or (hostile / result / "model.robustnmf").exists()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 from base64 import b64decode
+from copy import copy
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
@@ -411,6 +412,42 @@ def test_a_notebook_shows_parameters_before_the_fit_and_the_outcome_afterwards()
     assert f"yes, {model.n_iter_} iterations" in after
     for text in (before, after):
         assert Elements(text).open == []
+
+
+def test_a_notebook_shows_a_model_whose_training_arrays_were_deleted():
+    model = copy(fitted(situation="gaps")[0])
+    del model.weights_, model.outliers_
+    assert "160 samples × 64 features" in report.summary_html(model)
+    assert "not kept" in report.summary_html(model)
+
+
+@pytest.mark.parametrize("title", ["caf\udce9.csv", "\ud800", "a\x1b[2J\u202eb", "x" * 1000])
+def test_any_title_and_any_text_of_a_model_can_be_written(title, tmp_path):
+    model, X = fitted()
+    model = copy(model)
+    model.method, model.preset = title, title  # as a file of a stranger may say
+    file = report.write(model, X, tmp_path / "r.html", title=title, sample_names=[title] * len(X))
+    html = file.read_text(encoding="utf-8")
+    assert re.search("<title>(caf�.csv|�|a�\\[2J�b|x{199}…)</title>", html)
+    assert not set("\x1b\u202e") & set(html)
+    assert [path.name for path in tmp_path.iterdir()] == ["r.html"]
+
+
+def test_a_page_with_halves_of_surrogate_pairs_is_written_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "render", lambda *_, **__: "<p>caf\udce9</p>")
+    assert report.write(None, None, tmp_path / "r.html").read_text(encoding="utf-8") == "<p>caf\\udce9</p>"
+
+
+def test_a_model_of_which_parts_were_deleted_is_refused(tmp_path):
+    model, X = fitted()
+    for name, value in (("outliers_", None), ("history_", {"scale": np.ones(2)})):
+        changed = copy(model)
+        delattr(changed, name)
+        if value is not None:
+            changed.history_ = value
+        with pytest.raises(ValueError, match=rf"lacks {name}.*Fit again"):
+            report.write(changed, X, tmp_path / "r.html")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_notebook_needs_neither_matplotlib_nor_jinja():

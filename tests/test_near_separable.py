@@ -4,14 +4,17 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog, nnls
+from scipy.optimize import OptimizeResult, linprog, nnls
 
+from robustnmf import RobustNMF
+from robustnmf.baselines import near_separable
 from robustnmf.baselines.near_separable import (
     near_separable_nmf,
     select_columns,
     self_dictionary,
     self_dictionary_of_rank,
 )
+from robustnmf.errors import UnsolvedError
 
 
 def make_separable(m=12, n=30, rank=4, noise=0.0, copies=1, spread=1.0, seed=0):
@@ -271,3 +274,34 @@ def test_errors_say_what_to_do(change, arguments, message):
     V, _ = make_separable()
     with pytest.raises(ValueError, match=message):
         near_separable_nmf(change(V), **arguments)
+
+
+def test_samples_of_too_different_sizes_are_a_clear_error():
+    V, _ = make_separable()
+    sizes = np.logspace(-40, 40, V.shape[1])
+    with pytest.raises(UnsolvedError, match=r"30 columns and 12 features was not solved.*divide each by its sum"):
+        near_separable_nmf(V * sizes, rank=4)
+    with pytest.raises(ValueError, match="use another method"):  # as of everything else that is wrong with data
+        RobustNMF(4, method="near-separable").fit((V * sizes).T)
+    assert near_separable_nmf(V * sizes, rank=4, noise="relative").rank == 4
+    with pytest.raises(ValueError, match=r"finite number; 30 of 30.*Divide V"):
+        near_separable_nmf(np.full((12, 30), 1.7e308), rank=4)
+
+
+@pytest.mark.parametrize("status", [1, 2, 3, 4])
+def test_program_that_the_solver_gives_up_is_a_clear_error(status, monkeypatch):
+    given_up = OptimizeResult(status=status, x=None, message="Gave up.")
+    monkeypatch.setattr(near_separable, "linprog", lambda *_, **__: given_up)
+    V, _ = make_separable()
+    for arguments in ({"rank": 4}, {"epsilon": 0.1}):
+        with pytest.raises(UnsolvedError, match=r"was not solved: Gave up\. .*lower max_columns"):
+            near_separable_nmf(V, **arguments)
+
+
+def test_least_squares_that_do_not_end_are_a_clear_error(monkeypatch):
+    def endless(*_, **__):
+        raise RuntimeError("Maximum number of iterations reached.")
+
+    monkeypatch.setattr(near_separable, "nnls", endless)
+    with pytest.raises(UnsolvedError, match=r"30 samples in 4 components were not solved: Maximum.*fewer components"):
+        near_separable_nmf(make_separable()[0], rank=4)

@@ -165,9 +165,13 @@ def test_model_of_extreme_data_comes_back(data, tmp_path):
     assert_same_answers(same, model, data)
 
 
-@pytest.mark.parametrize("names", [NAMES, ["a\0", "", "\n", *NAMES[3:]]], ids=["text", "odd text"])
+@pytest.mark.parametrize(
+    "names",
+    [NAMES, ["a\0", "", "\n", *NAMES[3:]], ["caf\udce9", "\ud83d", "\x1b[2J\u202e", *NAMES[3:]]],
+    ids=["text", "odd text", "hostile text"],
+)
 def test_feature_names_come_back(names, tmp_path):
-    frame = pd.DataFrame(X, columns=names)
+    frame = pd.DataFrame(X, columns=pd.Index(names, dtype=object))
     model = fitted(frame).set_output(transform="pandas")
     same = returned(model, tmp_path)
     assert_same(same, model)
@@ -332,6 +336,14 @@ def test_more_feature_names_than_can_be_read_are_not_written(model, tmp_path, mo
         monkeypatch.setattr(module, "LONGEST_TEXT", 1000)
     with pytest.raises(ModelFileError, match="feature names"):
         save(model, tmp_path / "m")
+
+
+def test_feature_names_of_which_the_file_would_make_others_are_not_written(tmp_path):
+    names = pd.Index(["\ud83d\ude00", "\N{GRINNING FACE}", *NAMES[2:]], dtype=object)
+    model = fitted(pd.DataFrame(X, columns=names))
+    with pytest.raises(ModelFileError, match=r"surrogates\. Rename"):
+        save(model, tmp_path / "m")
+    assert not list(tmp_path.iterdir())
 
 
 # --- Paths ---

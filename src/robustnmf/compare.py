@@ -4,10 +4,9 @@ On faces under salt and pepper, whose truth is known, by the error to the clean 
 any other data by how well entries are predicted that the fit has not seen.
 """
 
-import json
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from time import perf_counter
 from typing import Any
@@ -19,6 +18,7 @@ from sklearn.cluster import KMeans
 from robustnmf import METHODS, RobustNMF
 from robustnmf.datasets import load_orl
 from robustnmf.datasets.corruptions import salt_and_pepper
+from robustnmf.errors import IncompatibleError
 from robustnmf.metrics import clustering_accuracy, normalized_mutual_information, relative_error
 
 MAX_ITER = 300
@@ -96,17 +96,34 @@ def compare_on_faces(methods: Sequence[str], *, random_state: int = 0) -> Iterat
 
 
 def compare_on_data(
-    X: NDArray[Any], n_components: int, methods: Sequence[str], *, random_state: int = 0
+    X: NDArray[Any],
+    n_components: int,
+    methods: Sequence[str],
+    *,
+    random_state: int = 0,
+    skip: Callable[[str], None] | None = None,
 ) -> Iterator[DataRow]:
     """Fit every method to data of which a tenth of the observed entries is hidden, and yield how it predicts them.
 
-    The median is that of clean entries; outliers among the hidden ones are in the tail, whatever the model.
+    The median is that of clean entries; outliers among the hidden ones are in the tail, whatever the model. A model
+    that cannot do without the hidden entries is an error, or left out, and `skip` is told why.
     """
     rng = np.random.default_rng(random_state)
     hidden = ~np.isnan(X) & (rng.random(X.shape) < HIDDEN)
+    if not hidden.any():
+        raise ValueError(
+            f"A comparison hides about a tenth of the observed entries, and of {np.count_nonzero(~np.isnan(X))} it has "
+            "drawn none. Give it more data."
+        )
     seen = np.where(hidden, np.nan, X)
     for method in methods:
-        model, codes, seconds = _fit(seen, n_components, method, random_state)
+        try:
+            model, codes, seconds = _fit(seen, n_components, method, random_state)
+        except IncompatibleError as error:
+            if skip is None:
+                raise
+            skip(f"{method} is left out: {error}")
+            continue
         residuals = np.abs(X - codes @ model.components_)[hidden]
         median, decile = (float(q) for q in np.quantile(residuals, (0.5, 0.9)))
         yield DataRow(method, median, decile, 100 * float(model.outliers_.mean()), model.n_iter_, seconds)
@@ -122,20 +139,15 @@ def _fit(X: NDArray[Any], n_components: int, method: str, random_state: int) -> 
     return model, codes, perf_counter() - begin
 
 
-def print_rows(rows: Iterable[FacesRow | DataRow], as_json: bool = False) -> None:
-    """Print each row as soon as it is known: as JSON, or as a line of a table."""
+def lines(rows: Iterable[FacesRow | DataRow]) -> Iterator[str]:
+    """Yield the lines of a table, the headings first, each as soon as it is known."""
     headed = False
     for row in rows:
-        if as_json:
-            print(json.dumps(asdict(row)), flush=True)
-            continue
         if not headed:
-            print(
-                "".join(f"{field.name:<18}" if i == 0 else f"{field.name:>14}" for i, field in enumerate(fields(row)))
-            )
+            yield "".join(f"{field.name:<18}" if i == 0 else f"{field.name:>14}" for i, field in enumerate(fields(row)))
             headed = True
         cells = [f"{value:>14.4g}" for value in list(asdict(row).values())[1:]]
-        print(f"{row.method:<18}" + "".join(cells), flush=True)
+        yield f"{row.method:<18}" + "".join(cells)
 
 
 def main(methods: Sequence[str]) -> None:
@@ -145,7 +157,8 @@ def main(methods: Sequence[str]) -> None:
     except ValueError as error:
         raise SystemExit(str(error)) from None
     print("ORL faces, 40 % salt and pepper, rank 40; error to the clean faces, accuracy and NMI in percent.\n")
-    print_rows(compare_on_faces(methods))
+    for line in lines(compare_on_faces(methods)):
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

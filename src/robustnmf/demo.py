@@ -6,6 +6,7 @@ errors to the clean faces, and draws what each made of them.
 
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -61,7 +62,7 @@ def report(name: str, clean: NDArray[Any], corrupted: Corrupted, outcome: Outcom
     )
 
 
-def main(picture: Path) -> None:
+def main(picture: Path, echo: Callable[[str], None] = print) -> None:
     """Run the demonstration and write the picture."""
     faces = load_orl()
     clean = faces.data
@@ -69,15 +70,16 @@ def main(picture: Path) -> None:
         "40 % salt and pepper": salt_and_pepper(clean, 0.4, random_state=0),
         "12 x 12 blocks of 550": block_occlusion(clean, 12, faces.image_shape, random_state=0),
     }
-    print(f"{len(clean)} faces of {faces.image_shape[0]} x {faces.image_shape[1]} pixels, rank {RANK}.")
-    print("Errors are relative to the clean faces; precision and recall are those of the outlier mask.\n")
-    print(
+    echo(f"{len(clean)} faces of {faces.image_shape[0]} x {faces.image_shape[1]} pixels, rank {RANK}.")
+    echo("Errors are relative to the clean faces; precision and recall are those of the outlier mask.")
+    echo("")
+    echo(
         f"{'':<28}{'data':>10}{'sklearn NMF':>14}{'robustnmf':>12}{'precision':>13}{'recall':>9}{'NMF':>13}{'ours':>10}"
     )
     rows = [("original", clean[SHOWN])]
     for name, corrupted in cases.items():
         outcome = factorise(corrupted.data)
-        print(report(name, clean, corrupted, outcome))
+        echo(report(name, clean, corrupted, outcome))
         rows += [
             (name, corrupted.data[SHOWN]),
             ("scikit-learn NMF", outcome.plain[SHOWN]),
@@ -87,7 +89,8 @@ def main(picture: Path) -> None:
     figure = before_after(rows, faces.image_shape)
     with write_owned(picture) as temporary:
         figure.savefig(temporary, dpi=80, format=picture.suffix.removeprefix(".") or "png")
-    print(f"\nThe picture is in {picture}.")
+    echo("")
+    echo(f"The picture is in {picture}.")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,21 @@ class CheckpointError(ValueError):
     """A checkpoint that is damaged, or belongs to another fit."""
 
 
+class UnsolvedError(ValueError, RuntimeError):
+    """A problem within a method that its solver could not solve for this data."""
+
+
+class OutOfRangeError(ValueError, ArithmeticError):
+    """A result that floating-point numbers cannot hold."""
+
+    def __init__(self, what: str, dtype: object) -> None:
+        super().__init__(
+            f"The data leads out of the range of {dtype}: {what} would not be finite. Bring X to a level of about 1, "
+            "remove entries that are larger or smaller than the others by many orders of magnitude, use float64, and "
+            "check penalties, uncertainties and fixed_components."
+        )
+
+
 class DataQualityWarning(UserWarning):
     """Data so contaminated that the fit should not be trusted."""
 

@@ -263,6 +263,10 @@ def write_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     try:
         yield temporary
         Manifest(temporary).add_all()
+    except BaseException:  # the writing failed: nobody else knows of this folder
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    try:
         temporary.chmod(0o755)
         _take_place(temporary, path, replace)
     finally:
@@ -328,12 +332,11 @@ def _replace_in_two_steps(new: Path, path: Path) -> None:
 
 def _remove_new_or_old(folder: Path) -> None:
     """Remove the folder that could not take its place, or the older one whose place it has taken."""
-    if not folder.exists():
-        return
     if (folder / MANIFEST).exists():
         Manifest(folder).remove_folder()
-    else:  # the writing failed: nobody else knows of this folder
-        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        with suppress(OSError):  # the older one was empty, or there was none
+            folder.rmdir()
 
 
 # --- Scratch folders --------------------------------------------------------------------------------------------------

@@ -412,6 +412,11 @@ class _CrossValidation:
         scale = 1.0 if self.scoring == "squared" else self._scale()
         scores = np.array([[self._score(*pair, scale) for pair in self._splits_of(rank)] for rank in ranks])
         mean = scores.mean(axis=1)
+        if not np.isfinite(mean).all():
+            raise ValueError(
+                f"The scores of the ranks must be finite numbers, and of entries as large as {np.nanmax(self.X):.2g} "
+                "they are not. Divide X by its largest entry."
+            )
         best = int(mean.argmax())
         behind = scores[best] - scores
         error = behind.std(axis=1, ddof=1) / sqrt(len(self.splits))

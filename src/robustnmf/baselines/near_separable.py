@@ -39,6 +39,8 @@ from scipy import sparse
 from scipy.optimize import linprog, nnls
 from scipy.spatial.distance import cdist
 
+from robustnmf.errors import UnsolvedError
+
 Matrix = NDArray[Any]
 Indices = NDArray[np.intp]
 NoiseModel: TypeAlias = Literal["absolute", "relative"]
@@ -47,6 +49,8 @@ NoiseModel: TypeAlias = Literal["absolute", "relative"]
 _DUPLICATE_DECIMALS = 9
 # The solver's feasibility tolerance (1e-7) lets a trace of exactly r come out a little above r.
 _TRACE_SLACK = 1e-4
+# Steps of the active-set method for each column of the basis; it takes about one.
+_STEPS = 30
 
 
 class SelfDictionary(NamedTuple):
@@ -353,7 +357,13 @@ def check_rank(rank: Any, V: Matrix) -> int:
 
 def encode(V: Matrix, W: Matrix) -> Matrix:
     """Return H (r, n) = argmin_{H >= 0} ||V - W H||_F."""
-    return np.stack([nnls(W, v)[0] for v in V.T], axis=1)
+    try:
+        return np.stack([nnls(W, v, maxiter=_STEPS * W.shape[1])[0] for v in V.T], axis=1)
+    except RuntimeError as error:
+        raise UnsolvedError(
+            f"The least squares of {V.shape[1]} samples in {W.shape[1]} components were not solved: {error} Use fewer "
+            "components, bring features and samples to a similar size, or use another method."
+        ) from error
 
 
 def floating(V: ArrayLike) -> np.dtype[Any]:
@@ -371,12 +381,18 @@ def _check_level(value: Any, name: str) -> float:
 
 def _directions(V: Matrix) -> tuple[Matrix, Matrix]:
     """Return U and w with columns v_j = w_j u_j and ||u_j||_1 = 1."""
-    w = V.sum(axis=0)
+    with np.errstate(over="ignore"):
+        w = V.sum(axis=0)
     if not w.all():
         zeros = np.flatnonzero(w == 0)
         raise ValueError(
             f"Every column of V must have a positive entry, because columns are compared by direction; {zeros.size} of "
             f"{w.size} are zero, the first is column {zeros[0]}. Drop them and set their coefficients to zero."
+        )
+    if not np.isfinite(w).all():
+        raise ValueError(
+            f"The sum of every column of V must be a finite number; {np.count_nonzero(~np.isfinite(w))} of {w.size} "
+            f"are larger than the largest, {np.finfo(float).max:.2g}. Divide V by its largest entry."
         )
     return V / w, w
 
@@ -409,14 +425,25 @@ def _solve(U: Matrix, p: Matrix, bound: Matrix, rank: int | None) -> tuple[Matri
         program.update(A_eq=trace, b_eq=[rank])
     constraints, limits = _constraints(U, bound)
     program.update(A_ub=constraints, b_ub=limits, bounds=np.stack([lower, upper], axis=1))
-    solution = linprog(cost, method="highs", **program)
-    if solution.status != 0 or solution.x is None:
-        raise RuntimeError(
-            f"The linear program of {n} columns and {m} features was not solved: {solution.message} "
-            "Lower max_columns or max_features."
-        )
+    solution = _solution(f"{n} columns and {m} features", cost, program)
     Y = np.clip(solution.x[: n * n].reshape(n, n).T, 0.0, None)
     return Y, max(float(solution.x[-1]), 0.0)
+
+
+def _solution(size: str, cost: Matrix, program: dict[str, Any]) -> Any:
+    """Return the solution of a linear program of some size, or raise UnsolvedError."""
+    try:
+        solution = linprog(cost, method="highs", **program)
+        why = "" if solution.status == 0 and solution.x is not None else solution.message
+    except ValueError as error:  # coefficients that are not finite: the noise level in units of a tiny column
+        why = str(error)
+    if why:
+        raise UnsolvedError(
+            f"The linear program of {size} was not solved: {why} Samples whose sums differ by ten orders of magnitude "
+            "or more are the usual cause: divide each by its sum, or drop those that hold next to nothing. Otherwise "
+            "lower max_columns or max_features of near_separable_nmf, or use another method."
+        )
+    return solution
 
 
 def _constraints(U: Matrix, bound: Matrix) -> tuple[Any, Matrix]:

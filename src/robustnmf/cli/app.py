@@ -1,21 +1,41 @@
 """The commands."""
 
-import sys
+import re
+from collections import Counter
 from collections.abc import Sequence
+from copy import copy
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
+from typer.core import TyperGroup
 
 from robustnmf.cli import console, folder
-from robustnmf.cli.console import errors_in_one_line, say, show, warnings_in_one_line
+from robustnmf.cli.console import echo, errors_in_one_line, say, show, warnings_in_one_line
 from robustnmf.files import check_owned, check_owned_folder, write_folder, write_owned
+
+
+class Commands(TyperGroup):
+    """All commands; whatever goes wrong in one of them, or with its arguments, is said in the same way."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Read the arguments that stand before the command."""
+        with errors_in_one_line():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Read the arguments of the command, and run it."""
+        with errors_in_one_line(), warnings_in_one_line():
+            return super().invoke(ctx)
+
 
 app = typer.Typer(
     name="robustnmf",
+    cls=Commands,
     help="Non-negative matrix factorisation for data that is partly wrong.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -34,7 +54,7 @@ Header = Annotated[
     typer.Option("--header/--no-header", help="Whether a text table begins with headings.", show_default=False),
 ]
 Transpose = Annotated[bool, typer.Option("--transpose", help="Samples are in columns.")]
-Weights = Annotated[Path | None, typer.Option(help="File with a weight for every entry.")]
+Weights = Annotated[Path | None, typer.Option(help="File with a weight for every entry; 0 for what does not count.")]
 Uncertainties = Annotated[Path | None, typer.Option(help="File with an uncertainty for every entry.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier result.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -81,31 +101,30 @@ def fit(
     """
     from robustnmf import RobustNMF
 
-    with errors_in_one_line():
-        out = out or Path(f"{data.name.rstrip('/').split('.')[0]}-robustnmf")
-        folder.check_free(out, force, (data, weights, uncertainties))
-        check_owned_folder(out)
-        table = _read(data, key, missing_value, transpose, header)
-        arrays = _read_arrays(table, weights, uncertainties, key, transpose, header)
-        interruption = console.Interruption()
-        model = RobustNMF(
-            _rank(components),
-            method=method,
-            preset=preset,
-            max_iter=max_iter,
-            random_state=seed,
-            device=device,
-            verbose=int(sys.stderr.isatty() and not quiet),
-            callback=console.watcher(interruption, max_iter, quiet),
-        )
-        begin = perf_counter()
-        with warnings_in_one_line() as warned, interruption.awaited():
-            codes = model.fit_transform(table.values, **arrays)
-        model.callback = model.device = None  # the files are for any machine
-        summary = _summary(model, table, codes, perf_counter() - begin, warned)
-        with write_folder(out, replace=force) as place:
-            _write_results(place, model, codes, table, arrays, folder.format_of(data), no_report, data.name)
-            folder.write_json(place / "summary.json", summary)
+    out = out or Path(f"{data.absolute().name.split('.')[0] or 'data'}-robustnmf")
+    folder.check_free(out, force, (data, weights, uncertainties))
+    check_owned_folder(out)
+    table = _read(data, key, missing_value, transpose, header)
+    arrays = _read_arrays(table, weights, uncertainties, key, transpose, header)
+    interruption = console.Interruption()
+    model = RobustNMF(
+        _rank(components),
+        method=method,
+        preset=preset,
+        max_iter=max_iter,
+        random_state=seed,
+        device=_device(device),
+        verbose=int(console.on_terminal() and not quiet),
+        callback=console.watcher(interruption, max_iter, quiet),
+    )
+    begin = perf_counter()
+    with warnings_in_one_line() as warned, interruption.awaited():
+        codes = model.fit_transform(table.values, **arrays)
+    model.callback = None
+    summary = _summary(model, table, codes, perf_counter() - begin, warned)
+    with write_folder(out, replace=force) as place:
+        _write_results(place, model, codes, table, arrays, folder.format_of(data), no_report, data.name)
+        folder.write_json(place / "summary.json", summary)
     show(summary | {"results": str(out)}, as_json)
     if interruption.asked:
         say(f"Stopped after {model.n_iter_} iterations; what was found until then is in {out}.")
@@ -123,14 +142,15 @@ def transform(
     missing_value: Missing = None,
     transpose: Transpose = False,
     header: Header = None,
+    weights: Weights = None,
     uncertainties: Uncertainties = None,
     force: Force = False,
 ) -> None:
     """Write the codes of new samples."""
-    with errors_in_one_line():
-        fitted, table, noise = _prepare(model, data, out, key, missing_value, transpose, header, uncertainties, force)
-        codes = fitted.transform(table.values, uncertainties=noise)
-        folder.write_matrix(out, codes, table.sample_names, folder.component_names(codes.shape[1]), replace=force)
+    files = Files(model, data, out, weights, uncertainties)
+    fitted, table, arrays = _prepare(files, key, missing_value, transpose, header, force)
+    codes = np.asarray(fitted.transform(table.values, **arrays))  # a model may have been told to return data frames
+    folder.write_matrix(out, codes, table.sample_names, folder.component_names(codes.shape[1]), replace=force)
     say(f"Codes of {len(codes)} samples: {out}")
 
 
@@ -143,15 +163,19 @@ def clean(
     missing_value: Missing = None,
     transpose: Transpose = False,
     header: Header = None,
+    weights: Weights = None,
     uncertainties: Uncertainties = None,
     force: Force = False,
 ) -> None:
-    """Write new samples with outliers and missing entries replaced, all others untouched."""
-    with errors_in_one_line():
-        fitted, table, noise = _prepare(model, data, out, key, missing_value, transpose, header, uncertainties, force)
-        cleaned = fitted.clean(table.values, uncertainties=noise)
-        folder.write_matrix(out, cleaned, *folder.names(table), replace=force)
-        changed = float(np.mean(cleaned != table.values))
+    """Write new samples with outliers and missing entries replaced, all others untouched.
+
+    An entry of weight zero is a missing one.
+    """
+    files = Files(model, data, out, weights, uncertainties)
+    fitted, table, arrays = _prepare(files, key, missing_value, transpose, header, force)
+    cleaned = fitted.clean(table.values, **arrays)
+    folder.write_matrix(out, cleaned, *folder.names(table), replace=force)
+    changed = float(np.mean(cleaned != table.values))
     say(f"{changed:.2%} of the entries were replaced: {out}")
 
 
@@ -165,25 +189,28 @@ def outliers(
     missing_value: Missing = None,
     transpose: Transpose = False,
     header: Header = None,
+    weights: Weights = None,
     uncertainties: Uncertainties = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Say which entries of samples are outliers, and list the samples that have most."""
-    with errors_in_one_line():
-        fitted, table, noise = _prepare(model, data, out, key, missing_value, transpose, header, uncertainties, force)
-        mask = fitted.outlier_mask(table.values, uncertainties=noise)
-        if out is not None:
-            folder.write_matrix(out, mask, *folder.names(table), replace=force)
-        shares = mask.mean(axis=1)
-        order = np.argsort(-shares, kind="stable")[:worst]
-        names = table.sample_names or [f"sample {i}" for i in range(len(shares))]
+    files = Files(model, data, out, weights, uncertainties)
+    fitted, table, arrays = _prepare(files, key, missing_value, transpose, header, force)
+    mask = fitted.outlier_mask(table.values, **arrays)
+    if out is not None:
+        folder.write_matrix(out, mask, *folder.names(table), replace=force)
+    shares = mask.mean(axis=1)
+    order = np.argsort(-shares, kind="stable")[:worst]
+    names = table.sample_names or [f"sample {i}" for i in range(len(shares))]
     if as_json:
-        show({"outlier_share": float(mask.mean()), "worst": {names[i]: float(shares[i]) for i in order}}, True)
+        listed = [{"index": int(i), "name": names[i], "share": float(shares[i])} for i in order]
+        show({"outlier_share": float(mask.mean()), "worst": listed}, True)
         return
-    typer.echo(f"{mask.mean():.2%} of the entries are outliers.")
+    echo(f"{mask.mean():.2%} of the entries are outliers.")
+    often = Counter(names)
     for i in order:
-        typer.echo(f"{shares[i]:>8.1%}  {names[i]}")
+        echo(f"{shares[i]:>8.1%}  {names[i]}" + (f" (sample {i})" if often[names[i]] > 1 else ""))
 
 
 @app.command()
@@ -208,20 +235,19 @@ def rank(
     from robustnmf import RobustNMF
     from robustnmf.selection import auto_rank, select_rank
 
-    with errors_in_one_line():
-        _check_free(plot, force, (data, weights, uncertainties))
-        table = _read(data, key, missing_value, transpose, header)
-        options: dict[str, Any] = {"n_splits": splits, "random_state": seed, "n_jobs": jobs}
-        options["estimator"] = RobustNMF(method=method)
-        chosen = _ranks(ranks)
-        search = auto_rank if chosen is None else partial(select_rank, ranks=chosen)
-        found = search(table.values, **options, **_read_arrays(table, weights, uncertainties, key, transpose, header))
-        if plot is not None:
-            from robustnmf import plots
+    _check_free(plot, force, (data, weights, uncertainties))
+    table = _read(data, key, missing_value, transpose, header)
+    options: dict[str, Any] = {"n_splits": splits, "random_state": seed, "n_jobs": jobs}
+    options["estimator"] = RobustNMF(method=method)
+    chosen = _ranks(ranks, table.values.shape)
+    search = auto_rank if chosen is None else partial(select_rank, ranks=chosen)
+    found = search(table.values, **options, **_read_arrays(table, weights, uncertainties, key, transpose, header))
+    if plot is not None:
+        from robustnmf import plots
 
-            axes = plots.rank_curve(found.ranks, found.mean, found.standard_error, chosen=found.chosen)
-            with write_owned(plot, replace=force) as temporary:
-                axes.figure.savefig(temporary, format=plot.suffix.removeprefix(".") or "png")
+        axes = plots.rank_curve(found.ranks, found.mean, found.standard_error, chosen=found.chosen)
+        with write_owned(plot, replace=force) as temporary:
+            axes.figure.savefig(temporary, format=plot.suffix.removeprefix(".") or "png")
     if as_json:
         curve = [
             {"rank": int(r), "score": float(m), "standard_error": float(s)}
@@ -229,10 +255,10 @@ def rank(
         ]
         show({"chosen": int(found.chosen), "best": int(found.best), "curve": curve}, True)
         return
-    typer.echo(f"{'rank':>6}{'score':>12}{'error':>10}")
+    echo(f"{'rank':>6}{'score':>12}{'error':>10}")
     for r, m, s in zip(found.ranks, found.mean, found.standard_error, strict=True):
         mark = " <- chosen" if r == found.chosen else " <- best" if r == found.best else ""
-        typer.echo(f"{r:>6}{m:>12.5g}{s:>10.2g}{mark}")
+        echo(f"{r:>6}{m:>12.5g}{s:>10.2g}{mark}")
 
 
 @app.command()
@@ -251,15 +277,20 @@ def compare(
     from robustnmf import METHODS
     from robustnmf import compare as comparison
 
-    with errors_in_one_line():
-        methods = comparison.check_methods(method or list(METHODS))
-        rows: Any
-        if data is None:
-            rows = comparison.compare_on_faces(methods, random_state=seed)
-        else:
-            table = _read(data, key, missing_value, transpose, header)
-            rows = comparison.compare_on_data(table.values, components, methods, random_state=seed)
-        comparison.print_rows(rows, as_json)
+    methods = comparison.check_methods(method or list(METHODS))
+    rows: Any
+    if data is None:
+        rows = comparison.compare_on_faces(methods, random_state=seed)
+    else:
+        table = _read(data, key, missing_value, transpose, header)
+        skip = None if method else say  # those that were asked for are not left out
+        rows = comparison.compare_on_data(table.values, components, methods, random_state=seed, skip=skip)
+    if as_json:
+        for row in rows:
+            show(asdict(row), True)
+    else:
+        for line in comparison.lines(rows):
+            echo(line)
 
 
 @app.command()
@@ -271,23 +302,24 @@ def report(
     missing_value: Missing = None,
     transpose: Transpose = False,
     header: Header = None,
+    weights: Weights = None,
     uncertainties: Uncertainties = None,
     force: Force = False,
 ) -> None:
     """Write an HTML page about a model and the data that it was fitted to."""
     from robustnmf.report import write
 
-    with errors_in_one_line():
-        fitted, table, noise = _prepare(model, data, out, key, missing_value, transpose, header, uncertainties, force)
-        write(
-            fitted,
-            table.values,
-            out,
-            image_shape=table.image_shape,
-            feature_names=table.feature_names,
-            sample_names=table.sample_names,
-            uncertainties=noise,
-        )
+    files = Files(model, data, out, weights, uncertainties)
+    fitted, table, arrays = _prepare(files, key, missing_value, transpose, header, force)
+    write(
+        fitted,
+        table.values,
+        out,
+        image_shape=table.image_shape,
+        feature_names=table.feature_names,
+        sample_names=table.sample_names,
+        **arrays,
+    )
     say(f"Report: {out}")
 
 
@@ -314,8 +346,7 @@ def demo(
     """Factorise corrupted faces with scikit-learn and with this package, and draw both."""
     from robustnmf import demo as demonstration
 
-    with errors_in_one_line():
-        demonstration.main(picture)
+    demonstration.main(picture, echo)
 
 
 @app.command()
@@ -334,20 +365,18 @@ def reproduce(
 
     if not items:
         for name, text in experiments.items().items():
-            typer.echo(f"{name:<16}{text}")
+            echo(f"{name:<16}{text}")
         return
     out = out or Path("reproduction-quick" if quick else "reproduction")
     try:
         outcome = experiments.reproduce(items, out, scale="quick" if quick else "full", data=data, n_jobs=jobs)
-    except (ValueError, OSError, ImportError, RuntimeError) as error:  # the last: a worker that the system has ended
-        say(f"Error: {error}")
-        raise typer.Exit(console.WRONG) from None
     except KeyboardInterrupt:
         say(f"Stopped. Finished fits are kept in {out}; run the same command to go on.")
         raise typer.Exit(console.INTERRUPTED) from None
     for skip in outcome.skipped:
-        typer.echo(f"Skipped: {skip.reason}")
-    typer.echo(f"Results: {outcome.table}\nReport:  {outcome.report}")
+        echo(f"Skipped: {skip.reason}")
+    echo(f"Results: {outcome.table}")
+    echo(f"Report:  {outcome.report}")
     if outcome.failed:
         say(f"{outcome.failed} fits failed; the report says which and why.")
         raise typer.Exit(console.FAILED)
@@ -374,24 +403,27 @@ def _read_arrays(
     }
 
 
+class Files(NamedTuple):
+    """What a command reads and writes that uses a model."""
+
+    model: Path
+    data: Path
+    out: Path | None
+    weights: Path | None
+    uncertainties: Path | None
+
+
 def _prepare(
-    model: Path,
-    data: Path,
-    out: Path | None,
-    key: str | None,
-    missing: str | None,
-    transpose: bool,
-    header: bool | None,
-    uncertainties: Path | None,
-    force: bool,
-) -> tuple[Any, Any, Any]:
-    """Return a model, new data and their uncertainties, if any, provided that the result may be written."""
+    files: Files, key: str | None, missing: str | None, transpose: bool, header: bool | None, force: bool
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Return a model, new data and what is given of its entries, provided that the result may be written."""
     from robustnmf import load
 
-    _check_free(out, force, (model, data, uncertainties))
+    model, data, out, weights, uncertainties = files
+    _check_free(out, force, (model, data, weights, uncertainties))
     table = _read(data, key, missing, transpose, header)
-    noise = _read_arrays(table, None, uncertainties, key, transpose, header).get("uncertainties")
-    return load(model / "model.robustnmf" if model.is_dir() else model), table, noise
+    arrays = _read_arrays(table, weights, uncertainties, key, transpose, header)
+    return load(model / "model.robustnmf" if model.is_dir() else model), table, arrays
 
 
 def _check_free(out: Path | None, force: bool, inputs: Sequence[Path | None]) -> None:
@@ -406,20 +438,32 @@ def _rank(text: str) -> int | str:
     """Return the number of components as the estimator takes it."""
     if text == "auto":
         return text
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise ValueError(f"--components must be a positive number or 'auto'; got {text!r}.")
     return int(text)
 
 
-def _ranks(text: str) -> list[int] | None:
-    """Return the ranks that a text such as 1-4,8 stands for; None for 'auto'."""
+def _device(text: str | None) -> str | None:
+    """Return a device as the estimator takes it."""
+    if text is not None and not re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?|mps", text):
+        raise ValueError(f"--device must be 'cpu', 'cuda', a GPU such as 'cuda:1', or 'mps'; got {text!r}.")
+    return text
+
+
+def _ranks(text: str, shape: tuple[int, ...]) -> list[int] | None:
+    """Return the ranks that a text such as 1-4,8 stands for, of data of a shape; None for 'auto'."""
     if text == "auto":
         return None
     ranks: list[int] = []
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        first, dash, last = (word.strip() for word in part.partition("-"))
+        if not first.isdecimal() or (dash and not last.isdecimal()):
             raise ValueError(f"--ranks must be like 1-10 or 2,4,8, or 'auto'; got {text!r}.")
+        if not 1 <= int(first) <= int(last or first) <= min(shape):
+            raise ValueError(
+                f"--ranks must rise from 1 to at most {min(shape)}, the lesser of {shape[0]} samples and {shape[1]} "
+                f"features; got {part.strip()!r}."
+            )
         ranks += range(int(first), int(last or first) + 1)
     return ranks
 
@@ -452,12 +496,13 @@ def _write_results(
     title: str,
 ) -> None:
     """Write all files of a fit."""
-    model.save(place / "model.robustnmf")
+    portable = copy(model)
+    portable.device = None  # the file is for any machine
+    portable.save(place / "model.robustnmf")
     components = folder.component_names(model.n_components_)
     folder.write_matrix(place / f"codes.{kind}", codes, table.sample_names, components)
     folder.write_matrix(place / f"components.{kind}", model.components_, components, table.feature_names)
-    cleaned = np.where(model.outliers_ | np.isnan(table.values), codes @ model.components_, table.values)
-    folder.write_matrix(place / f"cleaned.{kind}", cleaned, *folder.names(table))
+    folder.write_matrix(place / f"cleaned.{kind}", model.clean(table.values, **arrays), *folder.names(table))
     folder.write_matrix(place / f"outliers.{kind}", model.outliers_, *folder.names(table))
     if no_report:
         return

@@ -1,33 +1,110 @@
-"""What the commands share: errors as one line, progress, and results for people or for programs."""
+"""What the commands share: errors as one line, progress, and results for people or for programs.
+
+Names, paths and messages come from files that anybody may have made. `say`, `echo` and `show` are the only ways to the
+terminal, and all of them make a text harmless first.
+"""
 
 import json
 import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from math import isfinite
+from typing import IO, Any
+from unicodedata import category
 
 import typer
 
-# Exit codes: 0 done; 1 some of many fits failed; 2 wrong arguments or data; 3 done, but with a warning (--strict);
-# 130 interrupted, as shells say.
+# Exit codes: 0 done; 1 some of many fits failed, or nobody reads the result; 2 wrong arguments or data; 3 done, but
+# with a warning (--strict); 130 interrupted, as shells say.
 FAILED, WRONG, DOUBTFUL, INTERRUPTED = 1, 2, 3, 130
+
+# What data, arguments and the machine can cause. The last are numbers out of range, and what solvers, threads,
+# processes and GPUs raise.
+OF_THE_USER = (ValueError, TypeError, OSError, ImportError, MemoryError, ArithmeticError, RuntimeError)
+# Letters of Persian and of Indian languages, and many emoji, are joined or parted by these.
+JOINERS = "\u200c\u200d"
+
+
+def harmless(text: str) -> str:
+    r"""Return a text that a terminal can only show, in one line; signs that do something else are written as escapes.
+
+    Those are control characters, which move the cursor or clear the screen, marks of the direction of writing, ends of
+    lines, and halves of surrogate pairs, which stand for bytes of a path that are no text.
+
+    Examples
+    --------
+    >>> harmless("S\u00e3o Paulo \x1b[2J\n")
+    'São Paulo \\x1b[2J\\n'
+    """
+    return "".join(sign if _only_shows(sign) else sign.encode("unicode_escape").decode() for sign in text)
+
+
+def _only_shows(sign: str) -> bool:
+    return sign.isprintable() or sign in JOINERS or category(sign) == "Zs"
+
+
+def encodable(text: str) -> str:
+    r"""Return a text that can be written as UTF-8: halves of surrogate pairs become escapes.
+
+    Examples
+    --------
+    >>> encodable("caf\udce9")
+    'caf\\udce9'
+    """
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def json_text(content: Any, indent: int | None = None) -> str:
+    r"""Return JSON that every program can read, in ASCII: it knows neither NaN nor infinity, which become null.
+
+    Examples
+    --------
+    >>> print(json_text({"scale": float("nan"), "names": ["caf\udce9"]}))
+    {"scale": null, "names": ["caf\\udce9"]}
+    """
+    return json.dumps(_plain(content), indent=indent, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with nothing in it that JSON has no word for."""
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {encodable(name): _plain(item) for name, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def say(text: str) -> None:
-    """Tell the user something that is no result."""
-    typer.echo(text, err=True)
+    """Tell the user something that is no result; if nobody listens, the work goes on."""
+    with suppress(OSError):
+        _put(text, sys.stderr)
+
+
+def echo(text: str) -> None:
+    """Print a line of a result."""
+    _put(text, sys.stdout)
+
+
+def _put(text: str, stream: IO[str] | None) -> None:
+    """Print a line; signs that the stream has no code for are written as escapes. Of a closed stream there is none."""
+    if stream is None:
+        return
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    print(harmless(text).encode(encoding, "backslashreplace").decode(encoding), file=stream, flush=True)
 
 
 def show(result: Mapping[str, Any], as_json: bool) -> None:
     """Print a result: as one JSON object, or one line for each entry."""
     if as_json:
-        typer.echo(json.dumps(result))
+        echo(json_text(result))
         return
     width = max(map(len, result))
     for name, value in result.items():
-        typer.echo(f"{name:<{width}}  {value:.6g}" if isinstance(value, float) else f"{name:<{width}}  {value}")
+        echo(f"{name:<{width}}  {value:.6g}" if isinstance(value, float) else f"{name:<{width}}  {value}")
 
 
 @contextmanager
@@ -38,9 +115,26 @@ def errors_in_one_line() -> Iterator[None]:
     except KeyboardInterrupt:
         say("Interrupted; nothing was written.")
         raise typer.Exit(INTERRUPTED) from None
-    except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
-        say(f"Error: {error}")
+    except (typer.Exit, typer.Abort, BrokenPipeError):  # the last: nobody reads the result, which is no mistake
+        raise
+    except OF_THE_USER as error:
+        say(f"Error: {_words(error)}")
         raise typer.Exit(WRONG) from None
+    except Exception as error:
+        # What Typer raises over wrong arguments, and prints by itself: it has a message that quotes them.
+        if isinstance(message := getattr(error, "message", None), str):
+            vars(error)["message"] = harmless(message)
+        raise
+
+
+def _words(error: BaseException) -> str:
+    """Return what an error says, and what kind it is where the words alone do not tell."""
+    words, kind = str(error), type(error).__name__
+    if isinstance(error, MemoryError):
+        return f"The memory does not suffice. {words}".rstrip()
+    if isinstance(error, ArithmeticError | RuntimeError) and not isinstance(error, ValueError):
+        return f"{kind}: {words}"
+    return words or kind
 
 
 @contextmanager
@@ -55,6 +149,11 @@ def warnings_in_one_line() -> Iterator[list[str]]:
             seen += [str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)]
             for message in dict.fromkeys(seen):
                 say(f"Warning: {message}")
+
+
+def on_terminal() -> bool:
+    """Return whether what is said appears on a terminal; a shell may have closed the stream."""
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 class Interruption:
@@ -87,7 +186,7 @@ def watcher(interruption: Interruption, max_iter: int, quiet: bool) -> Callable[
     every = max(1, max_iter // 10)
 
     def watch(iteration: Any) -> bool:
-        if not (quiet or sys.stderr.isatty()) and iteration.n_iter % every == 0:
+        if not (quiet or on_terminal()) and iteration.n_iter % every == 0:
             say(
                 f"iteration {iteration.n_iter}: objective {iteration.objective:.6g}, scale {iteration.scale:.3g}, "
                 f"outliers {iteration.outlier_share:.1%}"

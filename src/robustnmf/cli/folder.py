@@ -1,7 +1,6 @@
 """The files that the commands write."""
 
 import csv
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from robustnmf.cli.console import json_text
 from robustnmf.files import write_owned
 from robustnmf.reading import Table
 
@@ -41,7 +41,10 @@ def write_matrix(
     *,
     replace: bool = False,
 ) -> None:
-    """Write a matrix as CSV, with its names, or as NumPy array, by the suffix of the path."""
+    """Write a matrix as CSV, with its names, or as NumPy array, by the suffix of the path.
+
+    What UTF-8 cannot hold of a name, bytes of a path that are no text, is written as escapes.
+    """
     with write_owned(path, replace=replace) as temporary:
         if path.suffix.lower() == ".npy":
             with temporary.open("wb") as file:
@@ -49,7 +52,7 @@ def write_matrix(
             return
         if path.suffix.lower() not in (".csv", ".tsv"):
             raise ValueError(f"Results are written as .csv, .tsv or .npy; got {path.name}.")
-        with temporary.open("w", newline="", encoding="utf-8") as text:
+        with temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as text:
             writer = csv.writer(text, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", lineterminator="\n")
             if columns is not None:
                 writer.writerow(([] if rows is None else [""]) + list(columns))
@@ -60,7 +63,7 @@ def write_matrix(
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write an object as JSON."""
     with write_owned(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        temporary.write_text(json_text(content, indent=2) + "\n", encoding="utf-8")
 
 
 def component_names(count: int) -> list[str]:

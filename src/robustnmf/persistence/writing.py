@@ -130,7 +130,9 @@ def _written(model: "RobustNMF") -> tuple[bytes, dict[str, Matrix]]:
     if len(text) > LONGEST_TEXT:
         raise ModelFileError(f"its text takes {len(text)} bytes of at most {LONGEST_TEXT}. Use shorter feature names.")
     # What cannot be read must not be written.
-    document = parse(text)
+    names, document = document["feature_names_in_"], parse(text)
+    if document["feature_names_in_"] != names:  # two halves of a surrogate pair, each a letter to Python, are one there
+        raise ModelFileError("feature names must be text that JSON can hold; one has surrogates. Rename the feature.")
     array_entries(document)
     restored(document, arrays)
     return text, arrays

@@ -35,6 +35,7 @@ LONGEST_SIDE = 96  # of an image, in pixels
 MOST_CELLS = 1024  # of the map, along each side
 MOST_NAMES = 1000  # that the map knows, along each side
 LONGEST_NAME = 60
+LONGEST_TITLE = 200
 WORST = 10  # samples and features by each measure
 PICTURED = 6  # samples that are shown as images
 
@@ -148,7 +149,8 @@ def write(
         uncertainties=uncertainties,
     )
     with write_atomically(path) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+        # A name or a parameter may hold half of a surrogate pair, of which UTF-8 knows nothing.
+        temporary.write_text(page, encoding="utf-8", errors="backslashreplace")
     return path
 
 
@@ -165,6 +167,7 @@ def render(
 ) -> str:
     """Return the report as HTML; see `write`."""
     page = template("robustnmf.report", "model.html.j2")  # first of all: without Jinja2 the work would be in vain
+    check_complete(model)
     facts = Facts.of(model, X, weights, uncertainties)
     n_samples, n_features = facts.shape
     image_shape = model.image_shape if image_shape is None else image_shape
@@ -174,7 +177,8 @@ def render(
     worst_samples = worst(facts.samples, samples, facts.typical_residual)
     diagnoses = diagnose(facts, features, samples, images=shape is not None)
     text = page.render(
-        title=title or f"{type(model).__name__} of {n_samples} × {n_features} entries, rank {model.n_components_}",
+        title=printable(title or "", LONGEST_TITLE)
+        or f"{type(model).__name__} of {n_samples} × {n_features} entries, rank {model.n_components_}",
         summary=overview(facts),
         diagnoses=diagnoses,
         verdicts=VERDICTS,
@@ -197,6 +201,19 @@ def render(
     return str(text)
 
 
+def check_complete(model: Any) -> None:
+    """Raise unless a model has all that the page shows: parts of it may be deleted to make its file smaller."""
+    plots.check_fitted(model)
+    missing = [] if hasattr(model, "outliers_") else ["outliers_"]
+    columns = ("objective", "scale", "outlier_share", "seconds", "relative_change")
+    missing += [f"history_[{name!r}]" for name in columns if name not in model.history_]
+    if missing:
+        raise ValueError(
+            f"A report needs a model as the fit left it; this one lacks {', '.join(missing)}. Fit again, and write the "
+            "report before deleting anything."
+        )
+
+
 def names_of(given: Any, known: Any, count: int, what: str) -> list[str]:
     """Return names of samples or features that can be shown: those given, or known, or numbers."""
     known = given if given is not None else None if callable(known) else known  # a list has a method `index`
@@ -211,7 +228,7 @@ def _few(names: list[str]) -> list[str]:
     return names if len(names) <= MOST_NAMES else []
 
 
-def printable(text: str) -> str:
+def printable(text: str, longest: int = LONGEST_NAME) -> str:
     r"""Return a text that can be shown: nothing invisible, not endless.
 
     Examples
@@ -219,8 +236,8 @@ def printable(text: str) -> str:
     >>> printable("a\x00b"), len(printable("x" * 1000))
     ('a�b', 60)
     """
-    text = "".join(letter if letter.isprintable() else "�" for letter in text[: LONGEST_NAME + 1])
-    return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
+    text = "".join(letter if letter.isprintable() else "�" for letter in text[: longest + 1])
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def overview(facts: Facts) -> dict[str, str]:
@@ -231,13 +248,20 @@ def overview(facts: Facts) -> dict[str, str]:
     missing = f", {percent(facts.missing_share)} missing" if facts.missing_share else ""
     return {
         "Data": f"{n_samples} samples × {n_features} features{missing}",
-        "Method": f"{METHODS[model.method].title} ({model.method}), preset {model.preset}",
+        "Method": _method(model),
         "Rank": str(model.n_components_),
         "Iterations": f"{model.n_iter_} in {seconds(model):.2g} s",
         "Scale of the noise": f"{model.scale_:.4g}",
         "Outliers": f"{percent(facts.outlier_share)} of the observed entries",
         "Relative error": f"{percent(residual / data if data else 0.0)} over the entries that are kept",
     }
+
+
+def _method(model: Any) -> str:
+    """Return the method in words; a file of another version may name one that this does not know."""
+    known = METHODS.get(str(model.method))
+    title = "" if known is None else f"{known.title} "
+    return f"{title}({printable(str(model.method))}), preset {printable(str(model.preset))}"
 
 
 def tally(diagnoses: Sequence[Diagnosis]) -> list[tuple[Verdict, str]]:

@@ -37,12 +37,14 @@ def summary_html(model: Any) -> str:
 
 def outcome(model: Any) -> Mapping[str, str]:
     """Return what came of a fit, in words."""
-    n_samples, n_features = model.outliers_.shape
+    # Both may have been deleted to make the file of the model smaller.
+    complete = hasattr(model, "outliers_") and hasattr(model, "weights_")
+    n_samples = model.outliers_.shape[0] if complete else model.n_samples_seen_
     return {
-        "data": f"{n_samples} samples × {n_features} features",
+        "data": f"{n_samples} samples × {model.n_features_in_} features",
         "method": f"{model.method}, preset {model.preset}",
         "components": str(model.n_components_),
-        "outliers": f"{percent(_outlier_share(model))} of the observed entries",
+        "outliers": f"{percent(_outlier_share(model))} of the observed entries" if complete else "not kept",
         "scale": f"{model.scale_:.4g}",
         "converged": f"{'yes' if model.converged_ else 'no'}, {model.n_iter_} iterations, {seconds(model):.2g} s",
     }
