@@ -31,6 +31,7 @@ ORDER = [
     "fingerprints",
     "checkpoint",
     "initializers",
+    "units",
     "blockwise",
     "penalties",
     "solvers",

@@ -45,7 +45,7 @@ INTERNAL = {
 INTERNAL_MODULES = {
     *("arrays", "baselines", "blockwise", "cached", "cli", "compare", "demo", "encoding", "estimators", "files"),
     *("fingerprints", "fitting", "heldout", "lost_features", "markov", "outofcore", "penalties", "process_state"),
-    *("sparse_codes", "streaming", "trials", "validation", "weighting", "workers"),
+    *("sparse_codes", "streaming", "trials", "units", "validation", "weighting", "workers"),
 }
 
 

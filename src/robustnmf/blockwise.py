@@ -6,7 +6,7 @@ rounding: sums, counts and a sample of bounded size travel, never the data.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import frexp, inf, ldexp
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ from robustnmf.initializers import (
     credible,
     middle_level,
 )
+from robustnmf.units import in_range, power_of_two_below, precise
 
 Matrix = NDArray[Any]
 
@@ -122,8 +123,9 @@ def unit_of(raw: Blocks, weights: Blocks | None, engine: Engine) -> float:
         positive.partition(middle)
         median = float(positive[middle])
     else:
-        median = float(engine.quantile(raw, engine.map(_is_positive, raw, weights), 0.5))
-    return ldexp(1.0, frexp(median)[1] - 1) if median > 0 else 1.0
+        doubles = engine.map(_times_as, raw, factor=1.0, dtype=np.dtype(np.float64))  # whole numbers are not counted
+        median = float(engine.quantile(doubles, engine.map(_is_positive, raw, weights), 0.5))
+    return power_of_two_below(median) if median > 0 else 1.0
 
 
 def _every_so_many(Y: Array, weights: Array | None, first: Array, *, every: int, xp: Namespace) -> Array:
@@ -183,14 +185,14 @@ def _times_as(Y: Array, *, factor: float, dtype: Any, xp: Namespace) -> Array:
 def _precise(Y: Array, weights: Array | None, given: Array, *, typical: Array, dtype: Any, xp: Namespace) -> Array:
     """Return weights of entries by their uncertainties and the weights that they have, 0 where missing."""
     observed = ~_missing(Y, weights)
-    precision = (typical / np.where(observed, given, 1.0).astype(dtype)) ** 2
-    return np.where(observed, precision if weights is None else precision * weights, 0.0)
+    return precise(typical, np.where(observed, given, 1.0).astype(dtype), observed, weights)
 
 
 @recomputed
 def divided(Y: Array, *, by: Array, dtype: Any, xp: Namespace) -> Array:
     """Return entries divided by a number for each feature, in a floating type."""
-    return Y.astype(dtype, copy=False) / by.astype(dtype)
+    with np.errstate(over="ignore"):
+        return Y.astype(dtype, copy=False) / in_range(by, dtype)
 
 
 def even_rows(blocks: Blocks, n_rows: int, engine: Engine) -> Matrix:
@@ -227,8 +229,7 @@ def _in_unit(Y: Array, *, unit: float, noise: Array | None, dtype: Any, limit: f
     """Return entries in their unit, and that of the noise, limited to a magnitude whose square does not overflow."""
     V = Y.astype(np.result_type(Y, dtype), copy=False)
     with np.errstate(over="ignore"):
-        V = V / V.dtype.type(unit)
-        V = V if noise is None else V / noise.astype(V.dtype)
+        V = V / (V.dtype.type(unit) if noise is None else in_range(noise * unit, V.dtype))
     return np.minimum(V, limit).astype(dtype, copy=False)
 
 
@@ -240,7 +241,8 @@ def _in_unit_with_weights(
     missing = _missing(Y, weights)
     M = (~missing).astype(dtype)
     if weights is not None:
-        M *= (np.asarray(weights, dtype=np.float64) / largest).astype(dtype)
+        scaled = (np.asarray(weights, dtype=np.float64) / largest).astype(dtype)
+        M *= np.where(weights > 0, np.maximum(scaled, np.finfo(dtype).tiny), scaled)  # small is not missing
     return _in_unit(np.where(missing, 0, Y), dtype=dtype, xp=xp, **unit), M
 
 

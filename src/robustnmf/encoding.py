@@ -173,8 +173,10 @@ def _anneal(Y: Array, M: Array | None, X: Array, weighting: Weighting, parts: di
     xp, scale = parts["xp"], weighting.scale
     first = row_medians(xp.abs(Y - X @ parts["A"].T), M, parts["engine"])
     excess = xp.where(first > scale, first / scale, 1)[:, None]
+    number = xp.finfo(Y.dtype)
     for i in range(ANNEALING_STEPS):
         falling = xp.astype(scale * excess ** (1 - i / ANNEALING_STEPS), Y.dtype)
+        falling = xp.clip(falling, float(number.tiny), float(number.max) ** 0.5)
         X = half_step(Y, M, X, weighting=Weighting(weighting.loss, falling), **parts)
     return X
 

@@ -23,6 +23,7 @@ from robustnmf.errors import DataQualityWarning, IncompatibleError
 from robustnmf.fitting import (
     Fitted,
     check_can_be_blocks,
+    check_codes,
     choose_rank,
     describe,
     encoding_limits,
@@ -265,7 +266,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             rank = self._choose_rank(data, weights, uncertainties)
             fitted, Ht, about = fit_in_memory(self, data, noise, rank, parts, engine)
             about = about.on_host() if is_on_host(X) else about
-            codes = Ht * fitted.unit
+            codes = check_codes(Ht * fitted.unit, engine.xp)
             self._take(fitted)
             self.weights_, self.outliers_ = about.weights, about.outliers
             if isinstance(parts.solver, SparseError):
@@ -289,6 +290,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def _take(self, fitted: Fitted) -> None:
         """Set the attributes of every fit, once all that can fail is done: it is fitted in whole or not at all."""
+        fitted.check_finite()
         self.parts_ = fitted.parts
         self.components_ = fitted.components
         self.n_components_ = len(fitted.components)
@@ -369,7 +371,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 stream = self._stream or Stream.start(self._basis)
                 self._stream = stream.learn(Y, M, Ht, kept, float(self.forget_factor), method, engine)
             W = self._stream.basis.W
-            self.components_ = np.ascontiguousarray(W.T if self._noise is None else W.T * self._noise.astype(W.dtype))
+            self.components_ = (W if self._noise is None else W * self._noise[:, None].astype(W.dtype)).T.copy()
             self._basis = replace(self._stream.basis, W=basis_of(self.components_, self._noise))
             self.scale_ = self._basis.weighting.scale * self._unit
             self.thresholds_ = thresholds(self._basis, self._unit, self._noise)
@@ -390,7 +392,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             basis = self._basis.placed(engine.place)
             V, M = data.in_unit(self._unit, basis.W.dtype, engine, self._noise).blocks(engine)
             Ht = basis.encode(V, M, engine, **encoding_limits(self))
-            return same_kind(X, engine.join(Ht) * self._unit)
+            return same_kind(X, check_codes(engine.join(Ht) * self._unit, engine.xp))
 
     def inverse_transform(self, X: Any) -> Any:
         """Return the reconstruction of codes (n_samples, n_components), in the space of the data."""
@@ -556,7 +558,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         basis = self._basis.placed(engine.place)
         scaled = data.in_unit(self._unit, basis.W.dtype, engine, self._noise)
         Ht, about = describe(scaled, basis, encoding_limits(self), engine, may_overwrite=scaled.X is not data.X)
-        return Ht * self._unit, about
+        return check_codes(Ht * self._unit, engine.xp), about
 
     def _warn(self, result: Result, stacklevel: int) -> None:
         """Tell the user, at the line of their call, what is doubtful about a fit."""

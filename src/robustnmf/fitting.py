@@ -6,7 +6,7 @@ of which the parameters are read and nothing is changed.
 
 import warnings
 from dataclasses import replace
-from math import ceil, frexp, inf, ldexp, sqrt
+from math import ceil, inf, sqrt
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -16,11 +16,11 @@ from sklearn.base import clone
 from tqdm.auto import tqdm
 
 from robustnmf import blockwise
-from robustnmf.arrays import Array, Blocks, device, size, to_host
+from robustnmf.arrays import Array, Blocks, Namespace, device, size, to_host
 from robustnmf.checkpoint import Checkpoint
 from robustnmf.encoding import Basis, Description, basis_of, typical_code
 from robustnmf.engines import Engine, NumPyEngine
-from robustnmf.errors import IncompatibleError
+from robustnmf.errors import IncompatibleError, OutOfRangeError
 from robustnmf.fingerprints import fit_fingerprint
 from robustnmf.halfquadratic import Iteration, Result, State, comparable, penalty_value, take_start
 from robustnmf.initializers import draw_start
@@ -30,6 +30,7 @@ from robustnmf.penalties import ElasticNet, Penalties
 from robustnmf.scales import FixedScale
 from robustnmf.solvers import LossSolver, SparseError
 from robustnmf.trials import generator, where_data_is
+from robustnmf.units import power_of_two_below
 from robustnmf.validation import Observations, check_components, check_rank, check_start, put_known
 
 Matrix = NDArray[Any]
@@ -63,13 +64,33 @@ class Fitted(NamedTuple):
     @property
     def reconstruction_error(self) -> float:
         """Frobenius norm of the residuals of entries that are no outliers, in units of X."""
-        return sqrt(self.inlier_squares) * self.unit
+        return min(sqrt(self.inlier_squares) * self.unit, float(np.finfo(np.float64).max))
 
     @property
     def history(self) -> dict[str, Matrix]:
         """The iterations, as one array per column."""
         columns = ("objective", "scale", "outlier_share", "seconds", "relative_change")
         return {name: np.array([getattr(iteration, name) for iteration in self.result.history]) for name in columns}
+
+    def check_finite(self) -> None:
+        """Raise OutOfRangeError if anything is not finite."""
+        results = {
+            "components": self.components,
+            "the basis": self.basis.W,
+            "the typical code": self.basis.code,
+            "the scale": [self.basis.weighting.scale, *self.history["scale"]],
+            "the objective": [self.objective, self.inlier_squares, *self.history["objective"]],
+        }
+        for what, values in results.items():
+            if not np.isfinite(values).all():
+                raise OutOfRangeError(what, self.components.dtype)
+
+
+def check_codes(codes: Array, xp: Namespace) -> Array:
+    """Return codes of samples, which must be finite."""
+    if not xp.all(xp.isfinite(codes)):
+        raise OutOfRangeError("codes", codes.dtype)
+    return codes
 
 
 # --- In memory --------------------------------------------------------------------------------------------------------
@@ -87,7 +108,7 @@ def fit_in_memory(
     """
     known = check_components(estimator.fixed_components, given.X, rank)
     unit = data_unit(given.X, noise, engine)
-    parts = replace(parts, penalties=_penalties(estimator, parts, given.X.shape, unit))
+    parts = replace(parts, penalties=_penalties(estimator, parts, given.X.shape, unit, known.dtype))
     data = given.in_unit(unit, given.X.dtype, engine, noise)
     V, M = data.blocks(engine)
     start = draw_start(parts.init, data.X, data.M, rank, generator(estimator.random_state))
@@ -110,15 +131,22 @@ def data_unit(X: Array, noise: Matrix | None, engine: Engine) -> float:
     Data is divided by it so that squares neither overflow nor vanish, whatever the unit of X. A power of two divides
     without rounding; a median is not moved by a minority of outliers, however large. Of many entries some will do.
     """
-    xp = engine.xp
-    X = X if noise is None else X / xp.asarray(noise, dtype=X.dtype, device=device(X))
-    some = xp.reshape(X, (-1,))[:: max(1, size(X) // blockwise.UNIT_ENTRIES)]
-    positive = some[some > 0]
+    positive = _some_positive(X, noise, max(1, size(X) // blockwise.UNIT_ENTRIES), engine.xp)
     if not size(positive):
-        positive = X[X > 0]
+        positive = _some_positive(X, noise, 1, engine.xp)
     if not size(positive):
         return 1.0
-    return ldexp(1.0, frexp(float(engine.quantile([positive[:, None]], None, 0.5)))[1] - 1)
+    return power_of_two_below(float(engine.quantile([positive[:, None]], None, 0.5)))
+
+
+def _some_positive(X: Array, noise: Matrix | None, every: int, xp: Namespace) -> Array:
+    """Return every so many entries, in units of the noise, those that are positive, as a vector."""
+    some = xp.reshape(X, (-1,))[::every]
+    if noise is not None:
+        features = np.arange(0, size(X), every) % X.shape[1]
+        with np.errstate(over="ignore"):
+            some = xp.astype(some, xp.float64) / xp.asarray(noise[features], dtype=xp.float64, device=device(X))
+    return some[some > 0]
 
 
 def encoding_limits(estimator: Any) -> dict[str, Any]:
@@ -170,7 +198,7 @@ def fit_blocks(estimator: Any, X: Any, weights: Any, uncertainties: Any, parts: 
     _warn_of_empty_blocks(data, name)
     rank = choose_rank(estimator, data, *_for_rank(estimator, X, weights, uncertainties, engine))
     known = check_components(estimator.fixed_components, data, rank)
-    parts = replace(parts, penalties=_penalties(estimator, parts, data.shape, data.unit))
+    parts = replace(parts, penalties=_penalties(estimator, parts, data.shape, data.unit, known.dtype))
     W, Ht = blockwise.start(parts.init, data.V, data.M, rank, generator(estimator.random_state), engine)
     W, Ht = blockwise.unseen_to_zero(W, Ht, data.M, data.seen, engine)
     W, Ht = blockwise.with_known(W, Ht, known if data.noise is None else known / data.noise, engine)
@@ -248,14 +276,20 @@ def is_penalised(estimator: Any) -> bool:
     return any(_alphas(estimator))
 
 
-def _penalties(estimator: Any, parts: Parts, shape: tuple[int, ...], unit: float) -> Penalties:
-    """Return the penalties for data that is divided by its unit, and codes with it."""
+def _penalties(estimator: Any, parts: Parts, shape: tuple[int, ...], unit: float, dtype: Any) -> Penalties:
+    """Return the penalties for data that is divided by its unit, and codes with it.
+
+    In that unit the data is about 1. A penalty whose square leaves the range of the `dtype` makes a factor zero, and so
+    does one at the limit.
+    """
+    limit = float(np.finfo(dtype).max) ** 0.5
     (n_samples, n_features), (on_codes, on_components) = shape, _alphas(estimator)
     on_codes, on_components = on_codes * n_features, on_components * n_samples
     lasso, ridge = float(estimator.l1_ratio), 1 - float(estimator.l1_ratio)
     # The loss is divided by unit**2, and so must be what is added to it.
-    codes = ElasticNet(on_codes * lasso / unit, on_codes * ridge)
-    components = ElasticNet(on_components * lasso / unit / unit, on_components * ridge / unit / unit)
+    codes = ElasticNet(min(on_codes * lasso / unit, limit), min(on_codes * ridge, limit))
+    both = (on_components * share / unit / unit for share in (lasso, ridge))
+    components = ElasticNet(*(min(weight, limit) for weight in both))
     return replace(parts.penalties, codes=codes, basis=components)
 
 
@@ -344,7 +378,8 @@ def _normalise(
     largest = in_units.max(axis=0)
     largest[largest == 0] = 1
     largest[:kept] = 1
-    components = np.ascontiguousarray((in_units / largest).T)
+    # A copy has the strides of an array that is read from a file, even of one row: Torch orders its sums by them.
+    components = (in_units / largest).T.copy()
     code = typical_code(state.W, state.Ht, importance, engine)
     return components, code * engine.place(largest, state.W.dtype)
 

@@ -243,7 +243,7 @@ class Judge:
         if len(self.lowest) <= SMOOTHED or self.unimproved >= SMOOTHED:
             return inf
         fall = (self.lowest[-1 - SMOOTHED] - self.lowest[-1]) / SMOOTHED
-        return fall / self.lowest[-1] if fall > 0 else 0.0
+        return fall / self.lowest[-1] if fall > 0 and self.lowest[-1] > 0 else 0.0  # what is predicted exactly, stays
 
 
 def _look(

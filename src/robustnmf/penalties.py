@@ -18,7 +18,9 @@ class ElasticNet(NamedTuple):
 
     def value(self, X: Array, xp: Namespace) -> float:
         """Return the penalty of a factor, or of a block of it."""
-        return float(self.l1 * xp.sum(X, dtype=xp.float64) + 0.5 * self.l2 * xp.sum(X * X, dtype=xp.float64))
+        X = xp.astype(X, xp.float64, copy=False)  # squares of single precision may leave its range
+        lasso = self.l1 * float(xp.sum(X)) if self.l1 else 0.0
+        return lasso + (0.5 * self.l2 * float(xp.sum(X * X)) if self.l2 else 0.0)
 
 
 NOTHING = ElasticNet()

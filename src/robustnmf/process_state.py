@@ -13,6 +13,8 @@ from contextlib import AbstractContextManager, contextmanager
 from threading import RLock, current_thread, main_thread
 from typing import Any
 
+import numpy as np
+
 
 class _User:
     """A block of code that needs a setting.
@@ -235,6 +237,14 @@ def limit_blas_of_thread() -> Callable[[], object]:
     for library, _ in before:
         library.set_num_threads(1)
     return lambda: [library.set_num_threads(n_threads) for library, n_threads in before]
+
+
+# --- Arithmetic -------------------------------------------------------------------------------------------------------
+
+
+def unwatched_arithmetic() -> AbstractContextManager[Any]:
+    """Let NumPy not warn of overflow and the like, in this thread: a fit looks at its results instead."""
+    return np.errstate(all="ignore")
 
 
 # --- Warnings ---------------------------------------------------------------------------------------------------------

@@ -66,8 +66,8 @@ class Stream:
             What is left of the influence of earlier batches.
         """
         stream = self._let_in(Y, M, X, forget)._follow(np.abs(Y - X @ self.basis.W.T)[kept], forget)
-        V, Ht = engine.split(stream.Y), engine.split(stream.X)
-        weights = engine.split(stream.M * stream.influence[:, None], like=V)
+        V = engine.split(stream.Y)
+        Ht, weights = (engine.split(a, like=V) for a in (stream.X, stream.M * stream.influence[:, None]))
         W = stream.basis.W
         for _ in range(ITERATIONS):
             W, Ht = sweep(V, weights, W, Ht, stream.basis.weighting, method, engine)

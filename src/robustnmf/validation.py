@@ -13,6 +13,7 @@ from sklearn.utils.validation import validate_data
 from robustnmf.arrays import Array, Blocks, Namespace, device, is_foreign, size, to_host
 from robustnmf.engines import Engine, NumPyEngine
 from robustnmf.errors import SMALLEST_UNCERTAINTY, uncertainty_error
+from robustnmf.units import in_range, precise
 
 Matrix = NDArray[Any]
 
@@ -34,11 +35,12 @@ class Observations(NamedTuple):
         xp = engine.xp
         limit = 2.0 ** (frexp(float(xp.finfo(dtype).max))[1] // 4)
         X = xp.astype(self.X, xp.result_type(self.X.dtype, dtype), copy=False)
-        if unit != 1.0:
-            with np.errstate(over="ignore"):
+        with np.errstate(over="ignore"):
+            if noise is not None:
+                divisor = in_range(noise * unit, to_host(X[:0]).dtype)
+                X = X / xp.asarray(divisor, device=device(X))
+            elif unit != 1.0:
                 X = X / unit
-        if noise is not None:
-            X = X / xp.asarray(noise, dtype=X.dtype, device=device(X))
         if xp.max(X) > limit:
             X = xp.clip(X, max=limit)
         M = None if self.M is None else xp.astype(self.M, dtype, copy=False)
@@ -130,8 +132,7 @@ def check_uncertainties(
         seen = observed.any(axis=0)
         typical = np.ones(values.shape[1])
         typical[seen] = np.nanmedian(np.where(observed, given, np.nan)[:, seen], axis=0)
-    precision = (typical / np.where(observed, given, 1.0)) ** 2
-    return typical, np.where(observed, precision if weights is None else precision * weights, 0.0)
+    return typical, precise(typical, np.where(observed, given, 1.0), observed, weights)
 
 
 def _refuse_times(values: Any, name: str) -> None:
@@ -229,7 +230,10 @@ def _check_weights(weights: Any, X: Array, engine: Engine, *, needed: bool) -> A
         if needed:
             raise ValueError("weights must not all be zero: no entry of X would count.")
         largest = 1.0
-    return xp.astype(given / largest, X.dtype)
+    scaled = xp.astype(given / largest, X.dtype)
+    # A small weight is not that of a missing entry.
+    lost = (given > 0) & (scaled < float(xp.finfo(X.dtype).tiny))
+    return xp.where(lost, xp.full_like(scaled, float(xp.finfo(X.dtype).tiny)), scaled) if xp.any(lost) else scaled
 
 
 def _check_values(X: Array, missing: Array, name: str, xp: Namespace) -> None:

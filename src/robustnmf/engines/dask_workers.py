@@ -12,7 +12,7 @@ from zlib import crc32
 
 from robustnmf.engines.numpy_engine import NumPyEngine
 from robustnmf.engines.sources import optional
-from robustnmf.process_state import single_threaded_blas
+from robustnmf.process_state import single_threaded_blas, unwatched_arithmetic
 
 # Threads of a worker take turns at its device: each brings a block, and there is memory for one.
 _turn = Lock()
@@ -36,7 +36,7 @@ class Inside:
     def engine(self) -> Iterator[Any]:
         """Give the engine of this worker, for the length of a task."""
         if self.kind == "numpy":
-            with single_threaded_blas():
+            with single_threaded_blas(), unwatched_arithmetic():
                 yield _numpy_engine()
         else:
             with _turn, _torch_engine(self.device).running() as engine:

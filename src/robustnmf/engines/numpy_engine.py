@@ -20,7 +20,13 @@ import numpy as np
 from robustnmf.arrays import Array, Blocks, Namespace, add, transposed, zip_blocks
 from robustnmf.engines.cuts import cuts_of
 from robustnmf.engines.lazy import resolve
-from robustnmf.process_state import blas_threads, limit_blas_of_thread, no_fork, single_threaded_blas
+from robustnmf.process_state import (
+    blas_threads,
+    limit_blas_of_thread,
+    no_fork,
+    single_threaded_blas,
+    unwatched_arithmetic,
+)
 
 # Entries of X in a block: 2 MiB in float64, so that a block's residuals and weights stay in the cache.
 BLOCK_ENTRIES = 2**18
@@ -54,8 +60,8 @@ class NumPyEngine:
     @contextmanager
     def running(self) -> Iterator["NumPyEngine"]:
         """Hold a pool of threads and single-threaded BLAS for the length of a fit."""
-        helpers = ThreadPoolExecutor(max(self.n_threads - 1, 1), "robustnmf", limit_blas_of_thread)
-        with single_threaded_blas(), helpers as self._pool:
+        helpers = ThreadPoolExecutor(max(self.n_threads - 1, 1), "robustnmf", _begin_helper)
+        with single_threaded_blas(), unwatched_arithmetic(), helpers as self._pool:
             try:
                 yield self
             except SystemError as error:
@@ -208,6 +214,12 @@ class NumPyEngine:
         for helper in helpers:
             helper.result()
         return results
+
+
+def _begin_helper() -> None:
+    """Set what holds for one thread, in a thread that ends with the fit."""
+    limit_blas_of_thread()
+    unwatched_arithmetic().__enter__()
 
 
 def _is_interrupt(error: BaseException | None) -> bool:

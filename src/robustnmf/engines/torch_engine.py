@@ -24,7 +24,7 @@ from robustnmf.cached import cached_property
 from robustnmf.engines.cuda_graphs import stream_of_ones_own
 from robustnmf.engines.cuts import cuts_of
 from robustnmf.engines.lazy import resolve
-from robustnmf.process_state import SharedSetting
+from robustnmf.process_state import SharedSetting, unwatched_arithmetic
 
 # Entries of X in a block: what the portable path needs beside the data is a few times that. On CUDA it is so many, or
 # fewer if the device has less than this many bytes for each.
@@ -88,7 +88,7 @@ class TorchEngine:
 
         In a thread of its own a fit has a stream of its own, so that several can be on the device at a time.
         """
-        with torch.no_grad(), _full_precision.changed(), _stream_of_thread(self.device):
+        with torch.no_grad(), unwatched_arithmetic(), _full_precision.changed(), _stream_of_thread(self.device):
             try:
                 yield self
             finally:

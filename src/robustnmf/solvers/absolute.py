@@ -15,8 +15,8 @@ class Smoothing:
     """Nesterov's smoothing: |r| is rounded within mu of zero, and the smooth loss lowered by his optimal gradient.
 
     The rounded loss, r**2 / (2 mu) + mu / 2 within mu, differs from |r| by at most mu / 2 and has a gradient with
-    Lipschitz constant ||A||**2 / mu. Each row takes mu as a share of its mean residual and keeps its start where the L1
-    loss did not fall.
+    Lipschitz constant ||A||**2 / mu. Each row takes mu as a share of its mean residual and keeps its start where the
+    loss, whose tip is rounded too, did not fall.
 
     Parameters
     ----------
@@ -36,14 +36,16 @@ class Smoothing:
         return isinstance(loss, Absolute)
 
     def improve(self, Y: Array, M: Array | None, X: Array, A: Array, weighting: Weighting, engine: Engine) -> Array:
-        """Return X after the gradient steps, where they lowered the L1 norm."""
+        """Return X after the gradient steps, where they lowered the loss."""
         xp = engine.xp
         L = float(xp.linalg.matrix_norm(A, ord=2)) ** 2
         start = _row_norms(Y - X @ A.T, M, xp)
         if L == 0:
             return xp.asarray(X, copy=True)
         mean = start / Y.shape[1] if M is None else start / xp.where(start > 0, xp.sum(M, axis=1), 1)
-        mu = xp.where(mean > 0, self.smoothing * mean, 1)[:, None]
+        # Residuals below what rounding leaves of the data are not worth to be told apart.
+        rounding = xp.finfo(Y.dtype).eps * xp.max(Y, axis=1)
+        mu = xp.where(mean > 0, xp.maximum(self.smoothing * mean, rounding), 1)[:, None]
         h = z = X
         alpha = 1.0
         for _ in range(self.max_iter):
@@ -52,8 +54,7 @@ class Smoothing:
             h = xp.where(h > 0, h, 0)
             alpha_last, alpha = alpha, (1 + sqrt(4 * alpha**2 + 1)) / 2
             z = h + (alpha_last - 1) / alpha * (h - h_last)
-        fell = _row_norms(Y - h @ A.T, M, xp) < start
-        return xp.where(fell[:, None], h, X)
+        return _lower(Y, M, X, h, A, weighting, xp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,10 @@ class WeightedMedian:
         return isinstance(loss, Absolute)
 
     def improve(self, Y: Array, M: Array | None, X: Array, A: Array, weighting: Weighting, engine: Engine) -> Array:
-        """Return X after the sweeps."""
+        """Return X after the sweeps, where they lowered the loss."""
+        return _lower(Y, M, X, self._sweep(Y, M, X, A, engine), A, weighting, engine.xp)
+
+    def _sweep(self, Y: Array, M: Array | None, X: Array, A: Array, engine: Engine) -> Array:
         xp = engine.xp
         X = xp.asarray(X, copy=True)
         M = xp.ones_like(Y) if M is None else M
@@ -100,6 +104,18 @@ class WeightedMedian:
                 E = E - (new - X[:, k])[:, None] * a
                 X[:, k] = new
         return X
+
+
+def _lower(Y: Array, M: Array | None, X: Array, new: Array, A: Array, weighting: Weighting, xp: Namespace) -> Array:
+    """Return new rows where their loss is lower, those of X elsewhere: what lowers the L1 norm may raise the loss."""
+    before, after = (_row_losses(Y - codes @ A.T, M, weighting, xp) for codes in (X, new))
+    return xp.where((after < before)[:, None], new, X)
+
+
+def _row_losses(R: Array, M: Array | None, weighting: Weighting, xp: Namespace) -> Array:
+    """Return the loss of each row, (B,)."""
+    rho = weighting.losses(xp.abs(R), xp)
+    return xp.sum(rho if M is None else M * rho, axis=1, dtype=xp.float64)
 
 
 def _row_norms(R: Array, M: Array | None, xp: Namespace) -> Array:

@@ -1,0 +1,60 @@
+"""The unit in which data is worked on: a power of two near its typical entry, and the noise of each feature."""
+
+from math import frexp, inf, ldexp
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix = NDArray[Any]
+
+# How much more, or less, certain an entry can be than is typical of its feature.
+MOST_PRECISE = 1e9
+# Weights that can be multiplied by the square of that.
+LARGEST_WEIGHT = 1e280
+
+
+def power_of_two_below(typical: float) -> float:
+    """Return the largest power of two that is not above a typical entry of the data, in units of its noise.
+
+    Examples
+    --------
+    >>> power_of_two_below(10.0)
+    8.0
+    """
+    if not 0 < typical < inf:
+        raise ValueError(
+            f"The typical entry of X must be a number in units of its uncertainty; it is {typical:g} times as large. "
+            "Check the units of uncertainties, or divide X and uncertainties by a common factor."
+        )
+    return ldexp(1.0, frexp(typical)[1] - 1)
+
+
+def in_range(values: Matrix, dtype: Any) -> Matrix:
+    """Return positive numbers, limited to the range of a type, in that type: one may divide by them.
+
+    Examples
+    --------
+    >>> in_range(np.array([1e-60, 2.0, 1e60]), np.float32)
+    array([1.1754944e-38, 2.0000000e+00, 3.4028235e+38], dtype=float32)
+    """
+    number = np.finfo(dtype)
+    return np.clip(values, float(number.tiny), float(number.max)).astype(dtype)
+
+
+def precise(typical: Matrix, given: Matrix, observed: Matrix, weights: Matrix | None) -> Matrix:
+    """Return weights of entries by their uncertainties and the weights that they have, 0 where missing, (n, m).
+
+    An uncertainty more than 1e9 times that of its feature, or less than a part of 1e9, counts as that: such entries
+    have no influence, or all, as they are, and their weights stay within the range of single precision.
+
+    Parameters
+    ----------
+    typical : (m,), uncertainty of each feature.
+    given : (n, m), uncertainties, positive.
+    observed : (n, m) of bool.
+    weights : (n, m) or None.
+    """
+    with np.errstate(over="ignore"):
+        precision = np.clip(typical / given, 1 / MOST_PRECISE, MOST_PRECISE) ** 2
+    return np.where(observed, precision if weights is None else precision * np.minimum(weights, LARGEST_WEIGHT), 0.0)
