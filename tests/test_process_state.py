@@ -15,6 +15,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from conftest import make_data
+from robustnmf import process_state
 from robustnmf.cached import cached_property
 from robustnmf.engines import NumPyEngine
 from robustnmf.process_state import (
@@ -101,6 +102,22 @@ def test_a_setting_that_cannot_be_changed_raises_its_error_in_the_thread_that_as
             pass
 
 
+def test_a_thread_that_cannot_be_started_is_an_error_and_not_a_wait_for_ever(monkeypatch):
+    switch = Switch()
+
+    def fail(*_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(process_state, "start_new_thread", fail)
+        for _ in range(3):
+            with pytest.raises(RuntimeError, match="new thread"), switch.setting.changed():
+                pass
+    with switch.setting.changed():
+        assert switch.is_on
+    assert not switch.is_on
+
+
 def test_nested_and_overlapping_filters_of_warnings_are_restored():
     before = list(warnings.filters)
 
@@ -147,8 +164,6 @@ class PerThread:
 
 
 def test_every_thread_of_a_fit_is_limited_where_limits_are_those_of_threads(monkeypatch):
-    from robustnmf import process_state
-
     library, seen = PerThread(), []
     monkeypatch.setattr(process_state, "_blas_libraries", lambda: [library])
 

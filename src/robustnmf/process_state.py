@@ -80,22 +80,26 @@ class SharedSetting:
     @contextmanager
     def changed(self) -> Iterator[None]:
         """Change the setting for a block of code."""
-        user = _User(self._generation)
+        user, has_begun = _User(self._generation), False
         try:
             with user.running:
                 self._begin(user)
+                has_begun = True
                 yield
         except Exception:
-            self._end(user)
+            if has_begun:
+                self._end(user)
             raise
-        self._end(user)  # not after Ctrl-C, which may have come before the keeper knew of this user
+        self._end(user)  # not after Ctrl-C: it may have come before the keeper knew of this user
 
     def _begin(self, user: _User) -> None:
         with self._lock:
+            is_changed = self._context is not None
+            if not is_changed:
+                start_new_thread(self._keep, ())  # first: it fails where there is no memory for a thread
             self._users.append(user)
-            if self._context is not None:
-                return
-            start_new_thread(self._keep, ())
+        if is_changed:
+            return
         user.may_begin.acquire()
         if user.error is not None:
             raise user.error
@@ -136,8 +140,6 @@ class SharedSetting:
             for user in self._users:
                 user.error = error
                 user.may_begin.release()
-                if error is not None:
-                    user.may_return.release()
             if error is not None:
                 self._users = []
             return error is None
