@@ -1,5 +1,6 @@
 """Nothing of the process is left changed by a fit: not by success, errors, interrupts, forks, or fits that overlap."""
 
+import ast
 import os
 import signal
 import subprocess
@@ -9,12 +10,12 @@ import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from conftest import make_data
 from robustnmf import process_state
 from robustnmf.cached import cached_property
 from robustnmf.engines import NumPyEngine
@@ -27,7 +28,6 @@ from robustnmf.process_state import (
 )
 from robustnmf.trials import quietly
 
-X = make_data().X
 on_posix = pytest.mark.skipif(os.name != "posix", reason="signals and forks of POSIX")
 
 
@@ -43,6 +43,35 @@ def python(program, *arguments, timeout=600, **variables):
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+# --- The source -------------------------------------------------------------------------------------------------------
+
+CHANGES = {
+    *("catch_warnings", "simplefilter", "filterwarnings", "resetwarnings", "seterr", "set_num_threads"),
+    *("threadpool_limits", "setlocale", "putenv", "unsetenv", "chdir", "umask", "set_float32_matmul_precision"),
+    *("manual_seed", "seed", "rc_context", "setrecursionlimit", "set_start_method", "set_grad_enabled", "setitimer"),
+}
+# Commands and experiments are programs of their own; a setting that an extra brings is declared where that is imported.
+PROGRAMS = ("cli", "experiments")
+DECLARED = {"engines/torch_engine.py": {"set_float32_matmul_precision"}, "report/drawing.py": {"rc_context"}}
+# Within the filters of `read_table`, which are restored.
+DECLARED["reading/images.py"] = {"simplefilter"}
+
+
+def changes_of(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    called = {node.func.attr for node in ast.walk(tree) if isinstance(node, ast.Call) and hasattr(node.func, "attr")}
+    handlers = {"signal.signal"} if "signal.signal(" in path.read_text(encoding="utf-8") else set()
+    return (called & CHANGES) | handlers
+
+
+def test_only_one_module_changes_settings_of_the_process():
+    root = Path(process_state.__file__).parent
+    for path in root.rglob("*.py"):
+        name = path.relative_to(root).as_posix()
+        if name != "process_state.py" and not name.startswith(PROGRAMS):
+            assert changes_of(path) <= DECLARED.get(name, set()), name
 
 
 # --- Settings ---------------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ any other data by how well entries are predicted that the fit has not seen.
 """
 
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from time import perf_counter
@@ -20,6 +19,7 @@ from robustnmf.datasets import load_orl
 from robustnmf.datasets.corruptions import salt_and_pepper
 from robustnmf.errors import IncompatibleError
 from robustnmf.metrics import clustering_accuracy, normalized_mutual_information, relative_error
+from robustnmf.process_state import ignored_warnings
 
 MAX_ITER = 300
 # Share of the entries of data that are hidden from the fits.
@@ -133,8 +133,7 @@ def _fit(X: NDArray[Any], n_components: int, method: str, random_state: int) -> 
     """Return a fitted model, the codes and the seconds it took."""
     begin = perf_counter()
     model = RobustNMF(n_components, method=method, max_iter=MAX_ITER, random_state=random_state)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # all get the same iterations, and some are made for other data
+    with ignored_warnings((UserWarning, "")):  # all get the same iterations, and some are made for other data
         codes = model.fit_transform(X)
     return model, codes, perf_counter() - begin
 

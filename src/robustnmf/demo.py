@@ -5,7 +5,6 @@ errors to the clean faces, and draws what each made of them.
 """
 
 import sys
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
@@ -21,6 +20,7 @@ from robustnmf.datasets.corruptions import Corrupted, block_occlusion, salt_and_
 from robustnmf.files import write_owned
 from robustnmf.metrics import outlier_scores, relative_error
 from robustnmf.plots import before_after
+from robustnmf.process_state import ignored_warnings
 
 RANK = 40
 SHOWN = [0, 53, 86, 124, 171, 255, 303, 392]
@@ -38,9 +38,8 @@ class Outcome(NamedTuple):
 
 def factorise(X: NDArray[Any]) -> Outcome:
     """Reconstruct X by NMF and by Truncated Cauchy NMF."""
-    with warnings.catch_warnings():
-        # Both are run for a fixed number of iterations here; that one may not have converged is no news.
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    # Both are run for a fixed number of iterations here; that one may not have converged is no news.
+    with ignored_warnings((ConvergenceWarning, "")):
         begin = perf_counter()
         # A random start: the default one stops after two iterations on images in 0..255.
         nmf = NMF(RANK, init="random", max_iter=200, random_state=0)

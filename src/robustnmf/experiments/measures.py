@@ -1,6 +1,5 @@
 """How results are measured: the same for every method."""
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from robustnmf.experiments.task import Matrix
 from robustnmf.metrics import clustering_accuracy, normalized_mutual_information, outlier_scores, relative_error
+from robustnmf.process_state import ignored_warnings
 
 REPEATS = 10
 """K-means runs from so many random starts, as in the paper."""
@@ -23,8 +23,7 @@ def clustering_measures(codes: Matrix, labels: Matrix, seed: int) -> dict[str, f
     n_classes = len(np.unique(labels))
     accuracies, information, inertias = [], [], []
     for repeat in range(REPEATS):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct codes than classes
+        with ignored_warnings((ConvergenceWarning, "")):  # fewer distinct codes than classes
             clusters = KMeans(n_classes, n_init=1, random_state=seed * REPEATS + repeat).fit(codes)
         accuracies.append(100 * clustering_accuracy(labels, clusters.labels_))
         information.append(100 * normalized_mutual_information(labels, clusters.labels_))

@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 import traceback
-import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,12 +12,12 @@ from time import perf_counter
 from typing import NamedTuple
 
 from joblib import Parallel
-from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from robustnmf.experiments.results import Log
 from robustnmf.experiments.task import Experiment, Outcome, Task
+from robustnmf.process_state import ignored_warnings
 from robustnmf.workers import delayed
 
 
@@ -93,9 +92,9 @@ def attempt(experiment: Experiment, task: Task, data: Path | None) -> Finished:
     begin = perf_counter()
     outcome, failure = None, None
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # every model is run for the iterations of the protocol
-            warnings.simplefilter("ignore", UserWarning)  # contamination beyond repair is what some settings are about
+        # Every model is run for the iterations of the protocol; contamination beyond repair is what some settings are
+        # about.
+        with ignored_warnings((UserWarning, "")):
             outcome = experiment.run(task, data)
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
