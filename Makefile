@@ -16,7 +16,7 @@ KERNEL_TESTS := tests/test_solvers.py tests/test_one_pass.py tests/test_engines.
 # Doctests of a module that needs an absent extra are skipped; every other example in a docstring must run.
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -q --doctest-modules --doctest-ignore-import-errors
 
-.PHONY: demo compare reproduce fireworks ranks tables breakdown bench docs test test-all fuzz coverage mutants audit lint clean distclean
+.PHONY: demo compare reproduce fireworks ranks tables breakdown bench docs test test-all fuzz soak release coverage mutants audit lint clean distclean
 
 demo: $(STAMP)
 	$(BIN)/python -m robustnmf.demo
@@ -67,6 +67,14 @@ test-all: $(STAMP)
 # Spoilt files of every kind, at random, for some minutes (SECONDS=n).
 fuzz: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python tests/fuzz/run.py --seconds $(or $(SECONDS),300)
+
+# Fits of random configurations, for some minutes (SECONDS=n), SEED=n for others: results must be finite or refused, and
+# what is promised must hold. A failure prints the seed that replays it.
+soak: $(STAMP)
+	$(ONE_THREAD) $(BIN)/python tests/soak/run.py --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
+
+# What has to pass before a release: every test, the slow ones too, and the runs at random (hours).
+release: lint test-all soak fuzz docs audit
 
 # Lines and branches of src that the tests run. Compiled kernels are seen by the tests that run them uncompiled; interrupts
 # at random moments are left out, for they can strike inside coverage's own lock. With ALL=1 the slow tests too.

@@ -37,6 +37,7 @@ ORDER = [
     "solvers",
     "baselines",
     "halfquadratic",
+    "progress",
     "encoding",
     "lost_features",
     "schedules",

@@ -44,7 +44,17 @@ INTERNAL = {
 
 INTERNAL_MODULES = {
     *("arrays", "baselines", "blockwise", "cached", "cli", "compare", "demo", "encoding", "estimators", "files"),
-    *("fingerprints", "fitting", "heldout", "lost_features", "markov", "outofcore", "penalties", "process_state"),
+    *(
+        "fingerprints",
+        "fitting",
+        "heldout",
+        "lost_features",
+        "markov",
+        "outofcore",
+        "penalties",
+        "process_state",
+        "progress",
+    ),
     *("sparse_codes", "streaming", "trials", "units", "validation", "weighting", "workers"),
 }
 

@@ -138,7 +138,7 @@ def test_a_thread_that_cannot_be_started_is_an_error_and_not_a_wait_for_ever(mon
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patch:
-        patch.setattr(process_state, "start_new_thread", fail)
+        patch.setattr(process_state.Thread, "start", fail)
         for _ in range(3):
             with pytest.raises(RuntimeError, match="new thread"), switch.setting.changed():
                 pass
@@ -438,6 +438,39 @@ def test_no_property_holds_a_lock_that_a_forked_process_inherits():
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
     assert status == (process, 0)
+
+
+KILLED = """
+import os, signal, sys, threading, time, warnings
+import numpy as np
+warnings.simplefilter("ignore")
+from robustnmf import RobustNMF
+X = np.random.default_rng(0).random((30, 20))
+def fit(callback=None):
+    RobustNMF(2, random_state=0, max_iter=8, callback=callback, verbose=int(sys.argv[1])).fit(X)
+fit()
+if int(sys.argv[1]):
+    from robustnmf.progress import _bar_class
+    lock = _bar_class().get_lock()
+else:
+    from tqdm import tqdm
+    lock = tqdm.get_lock()
+child = os.fork()
+if child == 0:
+    lock.acquire()
+    os.kill(os.getpid(), signal.SIGKILL)
+os.waitpid(child, 0)
+fit()
+time.sleep(0.1)
+print([thread.name for thread in threading.enumerate()])
+"""
+
+
+@on_posix
+@pytest.mark.parametrize("verbose", [0, 1])
+def test_a_process_that_is_killed_does_not_block_fits_of_its_parent(verbose):
+    """The lock of tqdm is one for all forked processes, and its monitor a thread that outlives a fit."""
+    assert python(KILLED, verbose, timeout=120).strip() == "['MainThread']"
 
 
 def test_a_fit_in_a_callback_that_forks_ends_in_both_processes():

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
-from tqdm.auto import tqdm
 
 from robustnmf import blockwise
 from robustnmf.arrays import Array, Blocks, Namespace, device, size, to_host
@@ -27,6 +26,7 @@ from robustnmf.initializers import draw_start
 from robustnmf.methods import Parts
 from robustnmf.outofcore import Data, even_rows, row_totals, totals
 from robustnmf.penalties import ElasticNet, Penalties
+from robustnmf.progress import progress_bar
 from robustnmf.scales import FixedScale
 from robustnmf.solvers import LossSolver, SparseError
 from robustnmf.trials import generator, where_data_is
@@ -320,16 +320,11 @@ def _alternate(
     if estimator.checkpoint is not None:
         of = fit_fingerprint(estimator, V, M, unit, noise, engine)
         options["checkpoint"] = Checkpoint(estimator.checkpoint, of)
-    with tqdm(total=estimator.max_iter, disable=not estimator.verbose, desc=type(estimator).__name__) as bar:
+    with progress_bar(type(estimator).__name__, estimator.max_iter, shown=bool(estimator.verbose)) as show:
 
         def watch(iteration: Iteration) -> bool:
             iteration = in_units_of_X(iteration)
-            if estimator.verbose:
-                bar.update(iteration.n_iter - bar.n)
-                bar.set_postfix_str(
-                    f"objective {iteration.objective:.6g}, scale {iteration.scale:.3g}, "
-                    f"outliers {iteration.outlier_share:.1%}"
-                )
+            show(iteration)
             return estimator.callback is not None and bool(estimator.callback(iteration))
 
         result = parts.algorithm(

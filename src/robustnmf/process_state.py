@@ -7,10 +7,10 @@ success, an error, or Ctrl-C at any moment. A process that is forked meanwhile b
 import os
 import signal
 import warnings
-from _thread import allocate_lock, start_new_thread
+from _thread import allocate_lock
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from threading import RLock, current_thread, main_thread
+from threading import RLock, Thread, current_thread, main_thread
 from typing import Any
 
 import numpy as np
@@ -96,7 +96,8 @@ class SharedSetting:
         with self._lock:
             is_changed = self._context is not None
             if not is_changed:
-                start_new_thread(self._keep, ())  # first: it fails where there is no memory for a thread
+                # Before the user is known: it fails where there is no memory for a thread.
+                Thread(target=self._keep, name="robustnmf-keeper", daemon=True).start()
             self._users.append(user)
         if is_changed:
             return
