@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from conftest import make_data
-from robustnmf import RobustNMF, schedules
+from robustnmf import RobustNMF, blockwise, checkpoint, schedules
 from robustnmf.checkpoint import Checkpoint, CheckpointError
 from robustnmf.engines import DaskEngine, NumPyEngine, StreamingEngine, dask_engine, dask_files
 from robustnmf.engines.dask_workers import device_of
@@ -676,3 +676,265 @@ class TestEstimator:
         )
         command = [sys.executable, "-W", "ignore", "-c", code, str(Path(__file__).parent)]
         assert float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) < 1e-8
+
+
+# --- Chunks of no rows, sizes that are not known, entries of all types ------------------------------------------------
+
+
+def filtered(x, sizes, known=True):
+    """Return data as a filter leaves it, in chunks of these sizes, some of them 0."""
+    rows = np.insert(x, np.repeat(np.cumsum(sizes), 2), 7 * np.ones((), x.dtype), axis=0)  # two after each chunk
+    keep = np.concatenate([np.arange(size + 2) < size for size in sizes])
+    chunks = tuple(size + 2 for size in sizes)
+    array = da.from_array(rows, chunks=(chunks, -1))[da.from_array(keep, chunks=(chunks,))]
+    return array.compute_chunk_sizes() if known else array
+
+
+EMPTY = {
+    "at the beginning": (0, 17, 43),
+    "in the middle": (17, 0, 43),
+    "several": (0, 17, 0, 0, 20, 23, 0),
+    "at the end": (17, 43, 0),
+    "all but one": (0, 0, 60, 0),
+}
+FILLED = {name: tuple(size for size in sizes if size) for name, sizes in EMPTY.items()}
+QUICKLY = {"n_components": RANK, "random_state": 0, "max_iter": 3, "tol": 0.0}
+
+
+def everything_of(model, x, **of_entries):
+    """Return all that a model says of data."""
+    results = {
+        "transform": model.transform(x, **of_entries),
+        "clean": model.clean(x, **of_entries),
+        "outlier_mask": model.outlier_mask(x, **of_entries),
+        "score_samples": model.score_samples(x, **of_entries),
+        "weights_": model.weights_,
+        "outliers_": model.outliers_,
+    }
+    assert {name: len(result) for name, result in results.items()} == dict.fromkeys(results, len(x))
+    return {"components_": model.components_} | {name: np.asarray(result) for name, result in results.items()}
+
+
+def assert_same(found, expected):
+    for name in expected:
+        assert found[name].dtype == expected[name].dtype, name
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+class TestEmptyChunks:
+    @pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+    @pytest.mark.parametrize("name", EMPTY)
+    def test_chunks_of_no_rows_change_nothing(self, name, known):
+        model = RobustNMF(**QUICKLY, engine="stream")
+        array = filtered(GAPS, EMPTY[name], known)
+        found = everything_of(model.fit(array), array)
+        assert array.chunks[0] == EMPTY[name]
+        plain = da.from_array(GAPS, chunks=(FILLED[name], -1))
+        assert_same(found, everything_of(model.fit(plain), plain))
+
+    @pytest.mark.parametrize("keep", [pytest.param(False, marks=pytest.mark.slow), True], ids=["read", "kept"])
+    def test_chunks_of_no_rows_change_nothing_on_a_cluster(self, keep, client):
+        model = RobustNMF(**QUICKLY | {"schedule": "plain"}, engine=DaskEngine(client, keep=keep))
+        array, plain = filtered(GAPS, EMPTY["several"], False), da.from_array(GAPS, chunks=(FILLED["several"], -1))
+        weights = filtered(WEIGHTS, (30, 0, 30))
+        codes = model.fit_transform(array, weights=weights)
+        assert (codes.shape, codes.chunks[0]) == ((N, RANK), EMPTY["several"])
+        found = everything_of(model, array, weights=weights)
+        np.testing.assert_array_equal(codes.compute(), found["transform"])
+        assert_same(found, everything_of(model.fit(plain, weights=WEIGHTS), plain, weights=WEIGHTS))
+
+    @pytest.mark.parametrize("kind", ["alike", "not known", "in memory"])
+    @pytest.mark.parametrize("what", ["weights", "uncertainties"])
+    def test_what_entries_have_may_be_chunked_in_any_way(self, what, kind):
+        values = WEIGHTS if what == "weights" else np.random.default_rng(3).uniform(0.01, 0.05, X.shape)
+        array, plain = filtered(GAPS, EMPTY["several"]), da.from_array(GAPS, chunks=(FILLED["several"], -1))
+        given = {
+            "alike": lambda: filtered(values, EMPTY["several"]),
+            "not known": lambda: filtered(values, EMPTY["several"], known=False),
+            "in memory": lambda: values,
+        }[kind]()
+        model = RobustNMF(**QUICKLY, engine="stream")
+        found = everything_of(model.fit(array, **{what: given}), array, **{what: given})
+        assert_same(found, everything_of(model.fit(plain, **{what: values}), plain, **{what: values}))
+
+    def test_a_checkpoint_is_that_of_the_data_without_them(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(checkpoint, "SHARE", np.inf)
+
+        class CrashError(Exception):
+            pass
+
+        def crash(iteration):
+            if iteration.n_iter == 7:
+                raise CrashError
+
+        options = QUICKLY | {"max_iter": 9, "engine": "stream", "schedule": "plain", "checkpoint": tmp_path}
+        with pytest.raises(CrashError):
+            RobustNMF(**options, callback=crash).fit(filtered(GAPS, EMPTY["several"]))
+        told = []
+        model = RobustNMF(**options, callback=lambda i: told.append(i.n_iter))
+        model.fit(da.from_array(GAPS, chunks=(FILLED["several"], -1)))
+        assert min(told) > 4
+        alone = RobustNMF(**options | {"checkpoint": None}).fit(GAPS)
+        np.testing.assert_allclose(model.components_, alone.components_, atol=1e-8)
+
+    def test_the_rank_is_found_with_the_rows_that_are_there(self, monkeypatch):
+        given = []
+        monkeypatch.setattr("robustnmf.fitting.choose_rank", lambda *arguments: given.append(arguments[2:]) or RANK)
+        weights = filtered(WEIGHTS, EMPTY["several"])
+        model = RobustNMF("auto", max_iter=2, engine="stream")
+        model.fit(filtered(GAPS, EMPTY["several"], known=False), weights=weights)
+        np.testing.assert_array_equal(given[0][0], GAPS)
+        np.testing.assert_array_equal(given[0][1], WEIGHTS)
+
+    def test_persisted_chunks_of_no_rows_are_passed_over(self, client):
+        array = client.persist(filtered(X, EMPTY["several"]))
+        with DaskEngine(client).running() as engine:
+            blocks = engine.read_dask(array)
+            assert [len(block) for block in blocks] == list(FILLED["several"])
+            np.testing.assert_array_equal(engine.join(blocks), X)
+
+    def test_partitions_of_no_rows_are_passed_over(self):
+        pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
+        table = pd.DataFrame(X, columns=[f"c{i}" for i in range(M_FEATURES)]).assign(row=np.arange(N))
+        frame = dd.from_pandas(table, npartitions=6)
+        frame = frame[(frame.row < 10) | (frame.row >= 30)].drop(columns="row")
+        wanted = np.delete(X, slice(10, 30), axis=0)
+        model = RobustNMF(**QUICKLY, engine="stream").fit(frame, weights=frame * 0 + 1)
+        np.testing.assert_allclose(model.components_, RobustNMF(**QUICKLY).fit(wanted).components_, atol=1e-8)
+        assert model.transform(frame).shape == (40, RANK)
+
+    @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0, 0)])
+    @pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+    def test_data_of_nothing_is_refused(self, shape, known, client):
+        array = da.zeros(shape)
+        array = array if known else array[da.ones(shape[0], dtype=bool)]
+        what = "sample" if shape[0] == 0 else "feature"
+        model = RobustNMF(1, max_iter=2)
+        for engine in ("stream", "dask"):
+            with pytest.raises(ValueError, match=rf"0 {what}\(s\) .* while a minimum of 1 is required"):
+                model.set_params(engine=engine).fit(array)
+        model.set_params(engine="stream").fit(da.ones((5, 5)))
+        with pytest.raises(ValueError, match=rf"0 {what}\(s\)"):
+            model.transform(array)
+
+    def test_columns_that_a_filter_leaves_are_counted(self):
+        array = da.from_array(X, chunks=(20, -1))[:, da.from_array(np.arange(M_FEATURES) % 3 > 0)]
+        assert np.isnan(array.shape[1])
+        found = RobustNMF(**QUICKLY, engine="stream").fit(array).components_
+        expected = RobustNMF(**QUICKLY).fit(X[:, np.arange(M_FEATURES) % 3 > 0]).components_
+        np.testing.assert_allclose(found, expected, atol=1e-8)
+
+    @pytest.mark.parametrize("make", ["delayed", "bag", "vector", "cube"])
+    def test_other_collections_of_dask_are_refused_with_what_to_do(self, make):
+        import dask
+
+        given, words = {
+            "delayed": lambda: (dask.delayed(X), "from_delayed"),
+            "bag": lambda: (pytest.importorskip("dask.bag").from_sequence([1, 2]), "array or a data frame; got Bag"),
+            "vector": lambda: (da.ones(5), "two dimensions"),
+            "cube": lambda: (da.ones((5, 4, 3)), "two dimensions"),
+        }[make]()
+        with pytest.raises((TypeError, ValueError), match=words):
+            RobustNMF(2, engine="stream").fit(given)
+
+
+TEN = np.random.default_rng(2).integers(1, 90, (24, 6)) / 4.0
+TYPES = {name: TEN.astype(name) for name in ("bool", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8")}
+TYPES |= {name: TEN.astype(name) for name in (">f8", ">f4", ">i4", ">u2", "longdouble", "O", "U8", "S8")}
+TYPES |= {
+    "objects with None": np.where(TEN > 20, None, TEN.astype(object)),
+    "text": np.full(TEN.shape, "a"),
+    "objects with text": np.where(TEN > 20, "x", TEN.astype(object)),
+    "complex": TEN.astype(complex),
+    "complex of single precision": TEN.astype(np.complex64),
+    "dates": np.full(TEN.shape, np.datetime64("2020-01-01")),
+    "durations": np.full(TEN.shape, np.timedelta64(3, "s")),
+    "records": np.zeros(TEN.shape, dtype=[("a", float), ("b", float)]),
+    "records of one": TEN.astype([("a", float)]),
+    "void": np.zeros(TEN.shape, dtype="V8"),
+    "masked": np.ma.masked_array(TEN, TEN > 20),
+    "masked integers": np.ma.masked_array(TEN.astype("u1"), TEN > 20),
+}
+
+
+def as_chunks(x, folder):
+    return da.from_array(x, chunks=(10, -1), asarray=False)
+
+
+def as_a_map(x, folder):
+    path = folder / "x.bin"
+    x.tofile(path)
+    return np.memmap(path, x.dtype, "r", shape=x.shape)
+
+
+def as_hdf5(x, folder):
+    h5py = pytest.importorskip("h5py")
+    file = h5py.File(folder / "x.h5", "w")
+    return file.create_dataset("X", data=x if x.dtype.kind != "U" else x.astype("S"), chunks=(5, 6))
+
+
+def as_zarr(x, folder):
+    return pytest.importorskip("zarr").create_array(folder / "x.zarr", data=x, chunks=(5, 6))
+
+
+def as_itself(x, folder):
+    return x
+
+
+CANNOT_HOLD = {
+    as_a_map: {"O", "objects with None", "objects with text", "masked", "masked integers"},
+    # h5py writes objects as text of any length, which have no numbers, and no times, None or masks.
+    as_hdf5: {"O", "objects with None", "objects with text", "dates", "durations", "masked", "masked integers"},
+    as_zarr: {
+        *("O", "objects with None", "objects with text", "masked", "masked integers"),
+        *("longdouble", "records", "records of one", "void"),
+    },
+}
+
+
+def outcome(x, **options):
+    """Return the components, or the error and the word that it is known by."""
+    try:
+        return RobustNMF(2, max_iter=2, tol=0.0, random_state=0, **options).fit(x).components_
+    except (TypeError, ValueError) as error:
+        return error
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore:.*FixedLengthUTF32")
+@pytest.mark.filterwarnings("ignore:The data type:Warning", "ignore:.*no observed entry")
+@pytest.mark.parametrize("make", [as_chunks, as_a_map, as_hdf5, as_zarr, as_itself])
+@pytest.mark.parametrize("name", TYPES)
+def test_types_of_entries_count_as_in_memory(name, make, tmp_path):
+    if name in CANNOT_HOLD.get(make, ()):
+        pytest.skip("cannot hold such entries")
+    expected, found = outcome(TYPES[name]), outcome(make(TYPES[name], tmp_path), engine="stream")
+    if not isinstance(expected, Exception):
+        assert not isinstance(found, Exception), found
+        assert found.dtype == expected.dtype
+        np.testing.assert_allclose(found, expected, rtol=1e-5 if expected.dtype == np.float32 else 1e-9)
+        return
+    assert type(found) is type(expected), found
+    for words in ("Complex data not supported", "must hold numbers; got", "could not convert string to float"):
+        if words in str(expected):
+            assert words in str(found)
+    if make is not as_itself and TYPES[name].dtype.kind in "cmMV":
+        assert str(TYPES[name].dtype) in str(found)
+
+
+@pytest.mark.parametrize("what", ["weights", "uncertainties"])
+@pytest.mark.parametrize(("name", "words"), [("complex", "Complex data not supported"), ("dates", "must hold numbers")])
+def test_what_entries_have_must_be_numbers(what, name, words):
+    with pytest.raises((TypeError, ValueError), match=words):
+        RobustNMF(2, engine="stream").fit(da.from_array(TEN), **{what: da.from_array(TYPES[name])})
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore:.*no observed entry")
+def test_unit_of_few_positive_counts_is_found(tmp_path, monkeypatch):
+    """None of the entries that the unit is taken from is positive, and whole numbers have no order of bits."""
+    monkeypatch.setattr(blockwise, "UNIT_ENTRIES", 72)
+    for dtype in ("u1", "i2", "bool", "f2"):
+        x = TEN.astype(dtype)
+        x[:, ::2] = 0
+        found = outcome(as_a_map(x, tmp_path), engine="stream")
+        np.testing.assert_allclose(found, outcome(x), rtol=1e-9)

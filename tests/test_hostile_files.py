@@ -16,8 +16,21 @@ from functools import cache
 import numpy as np
 import pytest
 from scipy.io import savemat
+from scipy.sparse import csc_matrix
 
-from robustnmf.reading import DataFileError, images, matlab, parquet, read_table, text, zarr_stores
+from robustnmf.engines import sources
+from robustnmf.reading import (
+    DataFileError,
+    hdf5,
+    images,
+    limits,
+    matlab,
+    parquet,
+    parquet_pages,
+    read_table,
+    text,
+    zarr_stores,
+)
 from robustnmf.reading.packed import HEADERS, PACKERS, unpacked_size
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -101,7 +114,7 @@ def bomb_h5_twice(path):
 def bomb_zarr(codec, configuration, block):
     def write(path):
         zarr = pytest.importorskip("zarr")
-        zarr.create_array(path, data=X, zarr_format=2, compressors=None)
+        zarr.create_array(path, shape=(200, 200), chunks=(200, 200), dtype=float, zarr_format=2, compressors=None)
         metadata = json.loads((path / ".zarray").read_text())
         (path / ".zarray").write_text(json.dumps(metadata | {"compressor": {"id": codec, **configuration}}))
         (path / "0.0").write_bytes(block())
@@ -243,6 +256,403 @@ def test_bombs_do_not_take_memory(tmp_path):
     assert all(int(taken[name]) < allowed[name] for name in BOMBS), taken
 
 
+# --- Files of some bytes that are within the limit, and cost far more than they are worth -----------------------------
+
+
+def h5(shape, chunks=None, dtype=float, **options):
+    """Return what writes a dataset of which nothing is stored."""
+
+    def write(path):
+        resizable = {} if chunks is None else {"maxshape": (None,) * len(shape), "chunks": chunks}
+        with pytest.importorskip("h5py").File(path, "w") as file:
+            file.create_dataset("X", shape, dtype, **resizable, **options)
+
+    return write
+
+
+def h5_with_settings(old, new, **options):
+    """Return what writes filters that make as much of nothing as their settings say, not those of the chunk."""
+
+    def write(path):
+        h5((10, 10), (10, 10), **options)(path)
+        content = path.read_bytes()
+        assert content.count(struct.pack("<3I", *old)) == 1
+        path.write_bytes(content.replace(struct.pack("<3I", *old), struct.pack("<3I", *new)))
+
+    return write
+
+
+def h5_with_filters(numbers, chunk, **others):
+    """Return what writes a chunk that went through filters, which need not be installed."""
+    count = 1000 * 1000
+    settings = {1: (9,), 2: (8,), 4: (169, 8, 64, 1000), 5: (8, 0, count, 1, 8, 0, 64, 0), 32000: (4, 261, 8 * count)}
+    settings |= {6: (0, 3, count, 1, 8, 0, 0, 1, *(0,) * 12)} | others.get("settings", {})
+
+    def write(path):
+        h5py = pytest.importorskip("h5py")
+        with h5py.File(path, "w") as file:
+            plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            plist.set_chunk((1000, 1000))
+            for number in numbers:
+                plist.set_filter(number, h5py.h5z.FLAG_OPTIONAL, settings.get(number, ()))
+            space = h5py.h5s.create_simple((1000, 1000))
+            dataset = h5py.h5d.create(file.id, b"X", h5py.h5t.IEEE_F64LE, space, plist)
+            dataset.write_direct_chunk((0, 0), chunk())
+
+    return write
+
+
+def zarr_array(shape, chunks, dtype=float, **options):
+    """Return what writes an array of which nothing is stored."""
+
+    def write(path):
+        pytest.importorskip("zarr").create_array(path, shape=shape, chunks=chunks, dtype=dtype, **options)
+
+    return write
+
+
+def stored_zarr(path):
+    """A block of a zip file that is not compressed by zarr, and larger than a block."""
+    folder = path.with_suffix(".folder")
+    pytest.importorskip("zarr").create_array(folder, data=X, zarr_format=2, compressors=None)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(folder / ".zarray", ".zarray")
+        archive.writestr("0.0", bytes(4 * BLAST))
+    shutil.rmtree(folder)
+
+
+def zipped_groups(n_groups, size):
+    """Return what writes groups that say nothing, at length."""
+
+    def write(path):
+        attributes = {"attributes": {"a": "x" * size}}
+        metadata = json.dumps({"zarr_format": 3, "node_type": "group", **attributes})
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in ("", *(f"{i}/" for i in range(n_groups))):
+                archive.writestr(f"{name}zarr.json", metadata)
+
+    return write
+
+
+def repeated_parquet(path):
+    """One number, many times."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = pa.table({"a": np.zeros(2**24)})
+    pq.write_table(table, path, max_rows_per_page=2**31 - 1, write_statistics=False)
+
+
+def varint(number, length=None):
+    """Return a number as Thrift writes it, or longer than it must be."""
+    groups = []
+    while number or not groups:
+        groups.append(number & 127)
+        number >>= 7
+    groups += [0] * ((length or len(groups)) - len(groups))
+    return bytes([group | 128 for group in groups[:-1]] + groups[-1:])
+
+
+def lying_parquet(path):
+    """A page that becomes larger than its column and its group of rows declare."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = pa.table({"id": ["x" * 2 * BLAST, *("abc")], "a": np.arange(4.0)})
+    pq.write_table(table, path, compression="zstd", use_dictionary=False, write_statistics=False)
+    group = pq.read_metadata(path).row_group(0)
+    content = path.read_bytes()
+    for size in (group.total_byte_size, group.column(0).total_uncompressed_size):
+        told = varint(2 * size)  # the lowest bit is the sign
+        start = content.rindex(told)
+        content = content[:start] + varint(2 * 100, len(told)) + content[start + len(told) :]
+    path.write_bytes(content)
+    assert pq.read_metadata(path).row_group(0).total_byte_size == 100
+
+
+def delta_parquet(path):
+    """Names that each go on from the one before: all but the first take some bytes."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = pa.table({"id": [f"{'x' * 2**19}{i}" for i in range(100)], "a": np.arange(100.0)})
+    options = {"use_dictionary": False, "column_encoding": {"id": "DELTA_BYTE_ARRAY"}, "write_statistics": False}
+    pq.write_table(table, path, compression="zstd", **options)
+
+
+def scanned_jpeg(path):
+    """Scans that go over all pixels and take some bytes each."""
+    image = pytest.importorskip("PIL.Image").fromarray(np.zeros((2000, 2000), np.uint8))
+    image.save(path, "JPEG", progressive=True)
+    content = path.read_bytes()
+    last = content[content.rindex(b"\xff\xda") : -2]
+    path.write_bytes(content[:-2] + last * 20_000 + content[-2:])
+
+
+def blank_gif(path):
+    """A canvas with a dot on it."""
+    head = b"GIF89a" + struct.pack("<HHBBB", 8000, 8000, 0x80, 0, 0) + bytes(6)
+    dot = b"\x2c" + struct.pack("<HHHHB", 0, 0, 1, 1, 0) + b"\x02\x02\x44\x01\x00"
+    path.write_bytes(head + dot + b"\x3b")
+
+
+def animated_png(path):
+    """A header that declares very many frames."""
+    Image = pytest.importorskip("PIL.Image")
+    frames = [Image.fromarray(np.full((3, 3), i, np.uint8)) for i in range(2)]
+    frames[0].save(path, "PNG", save_all=True, append_images=frames[1:])
+    content = path.read_bytes()
+    start = content.index(b"acTL")
+    part = b"acTL" + struct.pack(">II", 2**28, 0)
+    path.write_bytes(content[:start] + part + struct.pack(">I", zlib.crc32(part)) + content[start + len(part) + 4 :])
+
+
+def tiff_in_pages(path, n_pages=3000):
+    """Pages of one pixel, the same for all."""
+    tags = [(256, 1), (257, 1), (258, 8), (259, 1), (262, 1), (273, 8), (277, 1), (278, 1), (279, 1)]
+    length = 2 + 12 * len(tags) + 4
+    directory = struct.pack("<H", len(tags)) + b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
+    ends = [16 + length * (i + 1) for i in range(n_pages - 1)] + [0]
+    pages = b"".join(directory + struct.pack("<I", end) for end in ends)
+    path.write_bytes(b"II*\0" + struct.pack("<I", 16) + bytes(8) + pages)
+
+
+def lying_npz(path):
+    """An archive whose directory says that a few bytes are the 7 GiB that the array declares."""
+    header = repr({"descr": "<f8", "fortran_order": False, "shape": (20_000, 20_000)}).encode().ljust(117) + b"\n"
+    content = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + bytes(5000)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("X.npy", content)
+    told = struct.pack("<I", len(content))
+    path.write_bytes(path.read_bytes().replace(told, struct.pack("<I", 8 * 20_000**2 + 128)))
+
+
+def sparse_mat(path):
+    """An array of MATLAB with one value."""
+    savemat(path, {"X": csc_matrix(([1.0], ([0], [0])), shape=(30_000, 30_000))}, do_compression=True)
+
+
+GIB_4 = struct.pack(">Q", 2**32)
+TINY, NOTHING = "4194304 chunks of 1 x 1", "a file that holds its values"
+COSTLY = {
+    "tiny.h5": (h5((2048, 2048), (1, 1)), TINY),
+    "tiny stack.h5": (h5((200, 200, 100), (1, 1, 1)), "4000000 chunks of 1 x 1 x 1"),
+    "tiny and empty.h5": (h5((30_000, 30_000), (1, 1)), NOTHING),
+    "empty.h5": (h5((30_000, 30_000), (1000, 1000)), NOTHING),
+    "empty in one piece.h5": (h5((30_000, 30_000)), NOTHING),
+    "empty and filled.h5": (h5((30_000, 30_000), (1000, 1000), fillvalue=3.0, compression="gzip"), NOTHING),
+    "huge.h5": (h5((10, 10), (8192, 16_384), compression="gzip"), "8192 x 16384 values, 1024 MiB"),
+    "broad.h5": (h5((100_000, 1), (1, 2**20), compression="gzip"), "1 x 1048576 values have 781 GiB"),
+    "settings.h5": (h5_with_settings((0, 3, 100), (0, 3, 2**28), scaleoffset=3), "not those of its chunks"),
+    "nested.h5": (h5_with_filters([32000, 1], lambda: packed_zeros(100)), "compressed in several steps"),
+    "early.h5": (h5_with_filters([1, 2], lambda: packed_zeros(100)), "or not in the last"),
+    "chunk.h5": (h5_with_filters([1], lambda: packed_zeros(2**27)), "unpacks to more than the 8000000 bytes"),
+    "blosc.h5": (h5_with_filters([32001], lambda: b"\2\1\1\x08" + struct.pack("<3I", 2**31 - 1, 64, 20)), "unpacks"),
+    "lz4.h5": (h5_with_filters([32004], lambda: GIB_4 + bytes(8)), "unpacks to more"),
+    "bitshuffle.h5": (h5_with_filters([2, 32008, 3], lambda: GIB_4 + bytes(8)), "unpacks to more"),
+    "szip.h5": (h5_with_filters([4], lambda: struct.pack("<I", 2**32 - 1) + bytes(8)), "unpacks to more"),
+    "szip divides.h5": (h5_with_filters([4], lambda: bytes(99), settings={4: (169, 0, 64, 0)}), "settings of a filter"),
+    "lzf settings.h5": (h5_with_settings((4, 261, 800), (4, 261, 2**31), compression="lzf"), "not those of its chunks"),
+    "bits and blosc.h5": (h5_with_filters([6, 32001], lambda: bytes(99)), "compressed in several steps"),
+    # HDF5 reads on behind what is too short, and gives what it finds there or crashes.
+    "short.h5": (h5_with_filters([], lambda: bytes(99)), "has 99 bytes where 8000000 are needed"),
+    "short shuffled.h5": (h5_with_filters([2, 3], lambda: bytes(99)), "has 95 bytes where 8000000 are needed"),
+    "short gzip.h5": (h5_with_filters([2, 1, 3], lambda: packed_zeros(99) + bytes(4)), "has 99 bytes where 8000000"),
+    "short szip.h5": (h5_with_filters([4], lambda: struct.pack("<I", 99) + bytes(99)), "has 99 bytes where 8000000"),
+    "short bits.h5": (h5_with_filters([5], lambda: bytes(99)), "has 99 bytes where 8000000 are needed"),
+    "short offset.h5": (h5_with_filters([6], lambda: struct.pack("<I", 10) + bytes(95)), "where 1250021 are needed"),
+    "short offset in gzip.h5": (
+        h5_with_filters([6, 1], lambda: zlib.compress(struct.pack("<I", 10) + bytes(95))),
+        "has 99 bytes where 1250021 are needed",
+    ),
+    "matlab.mat": (h5((30_000, 30_000), (1000, 1000)), NOTHING),
+    "tiny.zarr": (zarr_array((2048, 2048), (1, 1)), TINY),
+    "tiny 2.zarr": (zarr_array((2048, 2048), (1, 1), zarr_format=2), TINY),
+    "tiny and empty.zarr": (zarr_array((30_000, 30_000), (1, 1)), "900000000 chunks of 1 x 1"),
+    "empty.zarr": (zarr_array((30_000, 30_000), (1000, 1000)), NOTHING),
+    "empty 2.zarr": (zarr_array((30_000, 30_000), (1000, 1000), zarr_format=2, fill_value=3.0), NOTHING),
+    "huge.zarr": (zarr_array((10, 10), (30_000, 30_000)), "30000 x 30000 values"),
+    "broad.zarr": (zarr_array((100_000, 1), (1, 2**20)), "1 x 1048576 values have 781 GiB"),
+    "shards.zarr": (zarr_array((2048, 2048), (1, 1), shards=(2048, 2048)), TINY),
+    "huge shard.zarr": (zarr_array((10, 10), (10, 10), shards=(30_000, 30_000)), "30000 x 30000 values"),
+    "block.zarr": (stored_zarr, "0.0 has 268435456 bytes"),
+    "metadata.zarr": (zipped_groups(20, 2**20), "its metadata have"),
+    "groups.zarr": (zipped_groups(5000, 1), "5001 arrays and groups"),
+    "repeated.parquet": (repeated_parquet, NOTHING),
+    "lying.parquet": (lying_parquet, "unpacks to"),
+    "delta.parquet": (delta_parquet, "must be a Parquet file"),
+    "scans.jpg": (scanned_jpeg, "scans, and the most that is read is 100"),
+    "canvas.gif": (blank_gif, NOTHING),
+    "frames.png": (animated_png, "more than 2000 pages"),
+    "pages.tif": (tiff_in_pages, "more than 2000 pages"),
+    "lying.npz": (lying_npz, NOTHING),
+    "sparse.mat": (sparse_mat, NOTHING),
+}
+
+
+MEASURE = """
+import json, resource, sys, time
+from pathlib import Path
+import h5py, numcodecs, PIL.Image, pyarrow.parquet, scipy.io, scipy.sparse, zarr
+from robustnmf.reading import DataFileError, images, parquet, read_table
+images._MAX_PAGES, parquet._MAX_NAMES = 2000, 2**24  # so that files that reach them can be small
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (2**20 if sys.platform == "darwin" else 2**10)
+resource.setrlimit(resource.RLIMIT_AS, (2**34, 2**34))  # if all fails, this process does and not the machine
+read_table(sys.argv[1])
+for path in sorted(Path(sys.argv[2]).iterdir()):
+    before, start, message = peak(), time.perf_counter(), "was read"
+    try:
+        read_table(path)
+    except DataFileError as error:
+        message = str(error)
+    print(json.dumps([path.name, peak() - before, time.perf_counter() - start, message]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def costs(tmp_path_factory):
+    """Memory in MiB and seconds that each file takes, and what is said of it."""
+    folder = tmp_path_factory.mktemp("costly")
+    (folder / "files").mkdir()
+    for name, (write, _) in COSTLY.items():
+        write(folder / "files" / name)
+    pytest.importorskip("zarr").create_array(folder / "warm.zarr", data=X)
+    command = [sys.executable, "-c", MEASURE, str(folder / "warm.zarr"), str(folder / "files")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    measured = {name: rest for name, *rest in map(json.loads, done.stdout.splitlines())}
+    assert set(measured) == set(COSTLY), done.stderr
+    return measured
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell the largest memory of a process")
+@pytest.mark.parametrize("name", COSTLY)
+def test_file_within_the_limit_that_costs_more_than_it_is_worth_is_refused(costs, name):
+    mebibytes, seconds, message = costs[name]
+    assert COSTLY[name][1] in message
+    assert message.endswith(".")
+    assert mebibytes < 100
+    assert seconds < 10
+
+
+LAYOUTS = {
+    "auto": {"chunks": True},
+    "one row": {"chunks": (1, 70)},
+    "one column": {"chunks": (90, 1)},
+    "one value": {"chunks": (1, 1)},
+    "all": {"chunks": (90, 70)},
+    "uneven": {"chunks": (7, 11)},
+}
+FILTERS = [
+    *({}, {"compression": "gzip"}, {"compression": "gzip", "fletcher32": True, "shuffle": True}),
+    *({"compression": "lzf", "shuffle": True, "fletcher32": True}, {"compression": "szip"}, {"fletcher32": True}),
+    *({"scaleoffset": 0}, {"scaleoffset": 0, "compression": "gzip"}, {"scaleoffset": 0, "compression": "lzf"}),
+]
+BYTES = np.random.default_rng(0).integers(0, 200, (90, 70))
+
+
+@pytest.mark.parametrize("settings", FILTERS, ids=lambda settings: " ".join(settings) or "plain")
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_ordinary_chunks_of_hdf5_are_read(tmp_path, monkeypatch, layout, settings):
+    monkeypatch.setattr(limits, "_AT_A_TIME", 50)
+    if (layout, settings.get("compression")) == ("one value", "szip"):
+        pytest.skip("szip does not take so little")
+    with pytest.importorskip("h5py").File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("X", data=BYTES, maxshape=(None, None), **LAYOUTS[layout], **settings)
+    np.testing.assert_array_equal(read_table(tmp_path / "a.h5", max_bytes=LIMIT).values, BYTES)
+
+
+def test_other_ordinary_datasets_of_hdf5_are_read(tmp_path):
+    """In one piece; resized to less than a chunk; with chunks that are not stored; a stack of images; nbit."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["whole"] = BYTES
+        file.create_dataset("cut", data=BYTES, maxshape=(None, 70), chunks=(1000, 70)).resize((20, 70))
+        file.create_dataset("gaps", (90, 70), chunks=(10, 10), fillvalue=3.0, dtype=float)[:10, :10] = 1.0
+        file.create_dataset("stack", data=BYTES.reshape(9, 10, 70), chunks=(1, 10, 70))
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((10, 10))
+        plist.set_filter(5, h5py.h5z.FLAG_MANDATORY, ())
+        kind, space = h5py.h5t.STD_I32LE, h5py.h5s.create_simple(BYTES.shape)
+        h5py.Dataset(h5py.h5d.create(file.id, b"nbit", kind, space, plist))[...] = BYTES
+    gaps = np.where((np.indices(BYTES.shape) < 10).all(axis=0), 1.0, 3.0)
+    wanted = {"whole": BYTES, "cut": BYTES[:20], "gaps": gaps, "stack": BYTES.reshape(9, -1), "nbit": BYTES}
+    for name, values in wanted.items():
+        np.testing.assert_array_equal(read_table(tmp_path / "a.h5", key=name).values, values, err_msg=name)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_ordinary_chunks_of_zarr_are_read(tmp_path, monkeypatch, layout, zarr_format):
+    monkeypatch.setattr(limits, "_AT_A_TIME", 50)
+    chunks = "auto" if layout == "auto" else LAYOUTS[layout]["chunks"]
+    values = BYTES[:20, :20] if layout == "one value" else BYTES  # each has a file
+    zarr = pytest.importorskip("zarr")
+    zarr.create_array(tmp_path / "a.zarr", data=values, chunks=chunks, zarr_format=zarr_format)
+    np.testing.assert_array_equal(read_table(tmp_path / "a.zarr", max_bytes=LIMIT).values, values)
+
+
+def test_other_ordinary_arrays_of_zarr_are_read(tmp_path):
+    """Blocks of zeros, which zarr does not store; shards; a chunk larger than the array; what Dask writes."""
+    zarr, da = pytest.importorskip("zarr"), pytest.importorskip("dask.array")
+    gaps = np.zeros((90, 70))
+    gaps[:10, :10] = 1.0
+    zarr.create_array(tmp_path / "gaps.zarr", data=gaps, chunks=(10, 10))
+    zarr.create_array(tmp_path / "shards.zarr", data=BYTES, chunks=(1, 10), shards=(30, 70))
+    zarr.create_array(tmp_path / "large.zarr", shape=BYTES.shape, chunks=(1000, 1000), dtype=int)[...] = BYTES
+    da.from_array(BYTES, chunks=(40, 30)).to_zarr(str(tmp_path / "dask.zarr"))
+    np.testing.assert_array_equal(read_table(tmp_path / "gaps.zarr").values, gaps)
+    for name in ("shards", "large", "dask"):
+        np.testing.assert_array_equal(read_table(tmp_path / f"{name}.zarr").values, BYTES, err_msg=name)
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 4), (3, 1, 4), (1, 1)])
+@pytest.mark.parametrize("at_a_time", [1, 2, 5, 1000])
+def test_slabs_cover_an_array_once(monkeypatch, shape, at_a_time):
+    monkeypatch.setattr(limits, "_AT_A_TIME", at_a_time)
+    for chunks in ((1,) * len(shape), (2, 3, 1)[: len(shape)], (100,) * len(shape)):
+        seen = np.zeros(shape, int)
+        for place in limits.slabs(shape, chunks, 8):
+            seen[place] += 1
+            assert limits.n_chunks(seen[place].shape, chunks) <= at_a_time
+        assert (seen == 1).all()
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd", "brotli", "lz4"])
+def test_sizes_of_parquet_pages_are_those_of_the_column(tmp_path, compression, version):
+    """The metadata of honest files say how large pages are together, headers included."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rng = np.random.default_rng(0)
+    table = pa.table({"id": [f"name {i}" for i in range(5000)], "a": rng.random(5000), "b": rng.integers(0, 9, 5000)})
+    options = {"data_page_size": 4096, "data_page_version": version, "write_batch_size": 100, "row_group_size": 3000}
+    pq.write_table(table, tmp_path / "a.parquet", compression=compression, write_page_checksum=True, **options)
+    metadata = pq.read_metadata(tmp_path / "a.parquet")
+    with (tmp_path / "a.parquet").open("rb") as file:
+        for number in range(metadata.num_row_groups):
+            for place in range(3):
+                column = metadata.row_group(number).column(place)
+                sizes = list(parquet_pages.page_sizes(file, column))
+                assert len(sizes) >= 2
+                assert 0 <= column.total_uncompressed_size - sum(sizes) < 200 * len(sizes)
+    read = read_table(tmp_path / "a.parquet")
+    assert read.sample_names == table["id"].to_pylist()
+    np.testing.assert_array_equal(read.values, np.column_stack([table["a"], table["b"]]))
+
+
+def test_parquet_columns_of_one_name_are_read_unless_names_are_among_them(tmp_path):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    arrays = [pa.array(["x", "y"]), pa.array([1.0, 2.0]), pa.array([3.0, 4.0])]
+    pq.write_table(pa.Table.from_arrays(arrays, names=["id", "a", "a"]), tmp_path / "a.parquet")
+    np.testing.assert_array_equal(read_table(tmp_path / "a.parquet").values, [[1, 3], [2, 4]])
+    pq.write_table(pa.Table.from_arrays(arrays, names=["a", "a", "b"]), tmp_path / "b.parquet")
+    refused(tmp_path / "b.parquet", "two columns are named 'a'", "Rename")
+
+
+def test_photographs_of_usual_scans_and_many_pages_are_read(tmp_path):
+    Image = pytest.importorskip("PIL.Image")
+    Image.fromarray(BYTES.astype(np.uint8)).save(tmp_path / "a.jpg", progressive=True)
+    assert read_table(tmp_path / "a.jpg").image_shape == (90, 70)
+    tiff_in_pages(tmp_path / "a.tif", 500)
+    assert read_table(tmp_path / "a.tif").values.shape == (500, 1)
+
+
+# --- Parts of files ---------------------------------------------------------------------------------------------------
+
+
 def test_deep_groups_of_hdf5_are_refused(tmp_path):
     """HDF5 itself crashes over some thousands when it visits all."""
     with pytest.importorskip("h5py").File(tmp_path / "a.h5", "w") as file:
@@ -363,7 +773,7 @@ def test_shards_of_zarr_are_read_and_blocks_beyond_their_end_refused(tmp_path, l
 def test_metadata_of_zarr_has_a_limit(tmp_path, monkeypatch):
     pytest.importorskip("zarr").create_array(tmp_path / "a.zarr", data=X)
     monkeypatch.setattr(zarr_stores, "_MAX_METADATA", 100)
-    refused(tmp_path / "a.zarr", "zarr.json has", "is read is 100")
+    refused(tmp_path / "a.zarr", "in zarr.json", "is read is 100")
 
 
 def test_rows_of_text_have_a_limit(tmp_path, monkeypatch):
@@ -532,5 +942,9 @@ def test_names_of_parquet_of_all_kinds_come_back(tmp_path):
 
 def test_limits_are_what_the_guide_says():
     """The numbers in docs/guide/files.md."""
-    assert (text._MAX_ROW, zarr_stores._MAX_METADATA, parquet._MAX_NAMES) == (2**26, 2**26, 2**28)
+    assert (text._MAX_ROW, zarr_stores._MAX_METADATA, parquet._MAX_NAMES) == (2**26, 2**24, 2**28)
+    assert (limits.SMALL, limits.EXPANSION, limits.PER_STORED, limits._ROOM) == (2**26, 16_384, 16, 4)
+    assert (hdf5._FEW_CHUNKS, zarr_stores._FEW_CHUNKS, zarr_stores._MAX_NODES) == (2**20, 16_384, 4096)
+    assert (images._MAX_PAGES, images._MAX_SCANS, matlab._SPARSE_EXPANSION) == (65_536, 100, 16)
+    assert (sources.FEW_CHUNKS, sources.SMALLEST_CHUNK) == (16_384, 256)
     assert matlab._MAX_NAME == 1024 and ".eps" not in images.IMAGE_SUFFIXES

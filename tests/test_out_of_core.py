@@ -11,11 +11,12 @@ from sklearn.base import clone
 from conftest import make_data
 from robustnmf import RobustNMF, blockwise, fitting, load
 from robustnmf.engines import DaskEngine, NumPyEngine, StreamingEngine
-from robustnmf.engines.sources import ParquetRows, RowBlock, Rows, row_cuts, rows_of
+from robustnmf.engines.sources import FileRows, ParquetRows, RowBlock, Rows, row_cuts, rows_of
 from robustnmf.errors import IncompatibleError
 from robustnmf.fitting import data_unit
 from robustnmf.initializers import MedianStart, PublishedStart, RandomStart
 from robustnmf.outofcore import LazyMatrix, even_rows
+from robustnmf.reading import limits
 from robustnmf.validation import Observations, check_uncertainties
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -392,3 +393,77 @@ def test_batches_must_be_in_memory(tmp_path):
     batch = np.load(tmp_path / "x.npy", mmap_mode="r")
     with pytest.raises(IncompatibleError, match="batches in memory"):
         RobustNMF(1, engine="stream").partial_fit(batch)
+
+
+def empty_hdf5(folder, shape):
+    return (
+        pytest.importorskip("h5py").File(folder / "x.h5", "w").create_dataset("X", shape, float, maxshape=(None, None))
+    )
+
+
+def empty_zarr(folder, shape):
+    return pytest.importorskip("zarr").create_array(folder / "x.zarr", shape=shape, chunks=(4, 4), dtype=float)
+
+
+def empty_parquet(folder, shape):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({f"c{i}": np.empty(shape[0]) for i in range(shape[1])}), folder / "x.parquet")
+    return ParquetRows.of(folder / "x.parquet")
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
+@pytest.mark.parametrize("make", [empty_hdf5, empty_zarr, empty_parquet])
+def test_files_of_no_entries_are_refused(make, shape, tmp_path):
+    if make is empty_parquet and shape[1] == 0:
+        pytest.skip("a table without columns has no rows")
+    with pytest.raises(ValueError, match=r"0 (sample|feature)\(s\) .* while a minimum of 1 is required"):
+        RobustNMF(1, engine="stream").fit(make(tmp_path, shape))
+
+
+def test_blocks_of_no_rows_are_passed_over(tmp_path):
+    class Uneven(FileRows):
+        def cuts(self, block_bytes):
+            return [(0, 0), (0, 50), (50, 50), (50, 120), (120, 120)]
+
+    rows = rows_of(mapped(tmp_path, X))
+    uneven = Uneven(rows.path, rows.shape, rows.dtype, rows.offset, rows.strides)
+    options = {"n_components": 3, "max_iter": 3, "tol": 0.0, "random_state": 0, "schedule": "plain"}
+    found = RobustNMF(**options, engine="stream").fit(uneven)
+    expected = RobustNMF(**options).fit(X)
+    np.testing.assert_allclose(found.components_, expected.components_, atol=1e-8)
+    assert np.asarray(found.weights_).shape == X.shape
+
+
+@pytest.mark.parametrize("kind", ["hdf5", "zarr", "shards"])
+@pytest.mark.parametrize(
+    ("shape", "chunks", "words"),
+    [
+        ((200, 200), (1, 1), "40000 chunks of 1 x 1 values, 8 bytes"),
+        ((20, 20), (4096, 4096), "1 chunks of 4096 x 4096 values"),
+    ],
+    ids=["tiny", "huge"],
+)
+def test_chunks_that_cost_more_than_they_are_worth_are_refused(shape, chunks, words, kind, tmp_path):
+    if kind == "hdf5":
+        file = pytest.importorskip("h5py").File(tmp_path / "x.h5", "w")
+        array = file.create_dataset("X", shape, float, chunks=chunks, maxshape=(None, None))
+    else:
+        shards = None if kind == "zarr" else (chunks[0] * (200 if chunks[0] == 1 else 1), chunks[1])
+        create = pytest.importorskip("zarr").create_array
+        array = create(tmp_path / "x.zarr", shape=shape, chunks=chunks, shards=shards, dtype=float)
+    with pytest.raises(ValueError, match=f"{words}.*Store it anew"):
+        RobustNMF(2, engine="stream").fit(array)
+
+
+@pytest.mark.parametrize("chunks", [(1, 40), (120, 1), (7, 11), (1, 1), (120, 40)])
+@pytest.mark.parametrize("kind", ["hdf5", "zarr"])
+def test_rows_of_all_chunks_are_those_of_the_data(chunks, kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "_AT_A_TIME", 30)
+    if kind == "hdf5":
+        array = pytest.importorskip("h5py").File(tmp_path / "x.h5", "w").create_dataset("X", data=X, chunks=chunks)
+        array.file.flush()
+    else:
+        array = pytest.importorskip("zarr").create_array(tmp_path / "x.zarr", data=X, chunks=chunks)
+    rows = rows_of(array)
+    for start, stop in (*rows.cuts(3000), (3, 64), (119, 120)):
+        np.testing.assert_array_equal(rows.read(start, stop), X[start:stop])

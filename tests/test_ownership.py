@@ -186,7 +186,7 @@ def race(write, n=8):
 
 def test_of_several_writers_of_a_model_one_succeeds(tmp_path):
     model = RobustNMF(**FAST).fit(X)
-    for trial in range(10):
+    for trial in range(50):
         path = tmp_path / f"{trial}.robustnmf"
         assert len(race(lambda k, path=path: model.save(path))) == 1
         load(path)

@@ -18,7 +18,16 @@ from robustnmf import blockwise
 from robustnmf.arrays import Array, Blocks, Namespace
 from robustnmf.engines import DaskEngine, StreamingEngine
 from robustnmf.engines.lazy import read_blocks
-from robustnmf.engines.sources import BLOCK_BYTES, is_dask, optional, rows_of, sources
+from robustnmf.engines.sources import (
+    BLOCK_BYTES,
+    FloatRows,
+    filled_cuts,
+    is_dask,
+    number_type,
+    optional,
+    rows_of,
+    sources,
+)
 from robustnmf.errors import IncompatibleError
 from robustnmf.losses import squared_ratio
 from robustnmf.weighting import Weighting
@@ -80,19 +89,30 @@ def blocks_of(X: Any, engine: Any, like: Blocks | None = None) -> Blocks:
 
 
 def as_data(X: Any) -> Any:
-    """Return data of Dask and on disk as it is, and anything else as an array of numbers."""
-    if X is None or is_dask(X) or rows_of(X) is not None:
-        return X
+    """Return data of Dask and on disk where it is, and anything else as an array; each as numbers of a known shape."""
+    if X is None:
+        return None
+    if is_dask(X):
+        return as_dask(X)
+    rows = rows_of(X)
+    if rows is not None:
+        return X if number_type(rows.dtype) == rows.dtype else FloatRows(rows)
+    if isinstance(getattr(X, "dtype", None), np.dtype):
+        number_type(X.dtype)
+    if isinstance(X, np.ma.MaskedArray):
+        X = _plain(X, _floating(X.dtype))
     return check_array(X, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False)
 
 
 def _dask_blocks(X: Any, engine: Any, like: Blocks | None) -> Blocks:
+    """Return the chunks of a Dask array that have rows."""
+    from robustnmf.engines.dask_chunks import chunk_sources, filled_chunks
+
+    X = filled_chunks(X)
     if like is not None:
         X = X.rechunk({0: tuple(len(block) for block in like), 1: -1})
     if isinstance(engine, DaskEngine):
         return engine.read_dask(X)
-    from robustnmf.engines.dask_chunks import chunk_sources
-
     X = X.rechunk({1: -1})
     chunks = chunk_sources(X)
     if chunks is None:
@@ -107,23 +127,49 @@ def as_dask(X: Any) -> Any:
     """Return data of any kind as a Dask array (n, m)."""
     dask, da = optional("dask", "dask"), optional("dask.array", "dask")
     if is_dask(X):
-        if hasattr(X, "to_dask_array"):
-            X = X.to_dask_array(lengths=True)
-        if X.ndim != 2:
-            raise ValueError(f"X must have two dimensions, samples and features; got {X.ndim}.")
-        if any(np.isnan(size) for size in X.chunks[0]):
-            X = X.compute_chunk_sizes()
-        return X
+        return _numeric(X)
     rows = rows_of(X)
     if rows is None:
         X = np.asarray(X)
         return da.from_array(X, chunks=(max(1, BLOCK_BYTES // max(1, X[:1].nbytes)), -1))
-    cuts = rows.cuts(BLOCK_BYTES)
+    cuts = filled_cuts(rows, BLOCK_BYTES)
     blocks = [
         da.from_delayed(dask.delayed(source)(), (stop - start, rows.shape[1]), rows.dtype)
         for source, (start, stop) in zip(sources(rows, cuts), cuts, strict=True)
     ]
     return da.concatenate(blocks)
+
+
+def _numeric(X: Any) -> Any:
+    """Return an array or data frame of Dask as an array of numbers whose chunk sizes are known."""
+    from robustnmf.engines.dask_chunks import with_known_chunks
+
+    if hasattr(type(X), "to_dask_array"):
+        X = X.to_dask_array(lengths=True)
+    if not hasattr(type(X), "chunks"):  # what is delayed has all attributes, delayed
+        raise TypeError(
+            f"Data of Dask must be an array or a data frame; got {type(X).__name__}. dask.array.from_delayed makes an "
+            "array of what is delayed."
+        )
+    if X.ndim != 2:
+        raise ValueError(f"X must have two dimensions, samples and features; got {X.ndim}. X.reshape(n, -1) makes two.")
+    is_plain = not isinstance(X._meta, np.ma.MaskedArray) and not hasattr(X._meta, "todense")
+    if number_type(X.dtype) == X.dtype and is_plain:
+        return with_known_chunks(X)
+    dtype = _floating(X.dtype)
+    return with_known_chunks(X).map_blocks(_plain, dtype, dtype=dtype, meta=np.empty((0, 0), dtype))
+
+
+def _floating(dtype: Any) -> np.dtype[Any]:
+    """Return float32 for entries of that type, and float64 for all other numbers."""
+    return np.dtype(np.float32 if number_type(dtype) == np.float32 else np.float64)
+
+
+def _plain(block: Any, dtype: Any) -> Matrix:
+    """Return a chunk that is masked, sparse, or of objects as an array of numbers; NaN where it is masked."""
+    if isinstance(block, np.ma.MaskedArray):
+        return np.asarray(np.ma.filled(block.astype(dtype), np.nan))
+    return np.asarray(block.todense() if hasattr(block, "todense") else block, dtype=dtype)
 
 
 # --- Into a fit -------------------------------------------------------------------------------------------------------
@@ -149,11 +195,8 @@ class Data(NamedTuple):
     @classmethod
     def of(cls, X: Any, weights: Any, uncertainties: Any, engine: Any, name: str) -> "Data":
         """Look at all entries once, and prepare them; `name` is that of the estimator."""
+        shape = _checked_shape(X, weights, uncertainties)
         raw = blocks_of(X, engine)
-        shape = sum(len(block) for block in raw), raw[0].shape[1]
-        for what, values in (("weights", weights), ("uncertainties", uncertainties)):
-            if values is not None and tuple(values.shape) != shape:
-                raise ValueError(f"{what} must have the shape of X, {shape}; got {tuple(values.shape)}.")
         its_weights = None if weights is None else blocks_of(weights, engine, like=raw)
         dtype = np.dtype(np.float32 if raw[0].dtype == np.float32 else np.float64)
         noise, in_noise = None, raw
@@ -165,6 +208,21 @@ class Data(NamedTuple):
         unit = blockwise.unit_of(in_noise, its_weights, engine)
         V, M = blockwise.prepared(raw, its_weights, about, unit, dtype, engine, noise)
         return cls(V, M, shape, dtype, unit, about.seen, about.n_empty, noise)
+
+
+def _checked_shape(X: Any, weights: Any, uncertainties: Any) -> tuple[int, int]:
+    """Return the shape of data, which must not be empty, and be that of what its entries have."""
+    shape = (int(X.shape[0]), int(X.shape[1]))
+    for size, what in zip(shape, ("sample", "feature"), strict=True):
+        if size == 0:
+            raise ValueError(
+                f"Found array with 0 {what}(s) (shape={shape}) while a minimum of 1 is required. Check the filter or "
+                "the file that X comes from."
+            )
+    for name, values in (("weights", weights), ("uncertainties", uncertainties)):
+        if values is not None and tuple(values.shape) != shape:
+            raise ValueError(f"{name} must have the shape of X, {shape}; got {tuple(values.shape)}.")
+    return shape
 
 
 def even_rows(matrices: Sequence[Any], n_rows: int, engine: Any) -> list[Matrix | None]:
@@ -245,7 +303,7 @@ RESULTS: Mapping[str, _Kind] = MappingProxyType(
 def result(model: Any, what: str, X: Any, weights: Any, uncertainties: Any, engine: Any) -> Any:
     """Return a result for data that is not in memory, one of `RESULTS`, to be computed when it is asked for."""
     fitted = _without_training(model)
-    n_features = X.shape[1]
+    _, n_features = _checked_shape(X, weights, uncertainties)
     if n_features != model.n_features_in_:
         raise ValueError(
             f"X has {n_features} features, but {type(model).__name__} is expecting {model.n_features_in_} features as "
@@ -253,9 +311,6 @@ def result(model: Any, what: str, X: Any, weights: Any, uncertainties: Any, engi
         )
     of_entries = {"weights": weights, "uncertainties": uncertainties}
     of_entries = {name: values for name, values in of_entries.items() if values is not None}
-    for name, values in of_entries.items():
-        if tuple(values.shape) != tuple(X.shape):
-            raise ValueError(f"{name} must have the shape of X, {tuple(X.shape)}; got {tuple(values.shape)}.")
     if isinstance(engine, StreamingEngine):
         lazy = LazyMatrix(fitted, what, X, of_entries, engine)
         return lazy if what in ("clean", "weights", "outliers") else np.asarray(lazy)

@@ -261,6 +261,53 @@ bombs = st.builds(
     st.sampled_from([2**23, 2**25]),
 )
 
+sides = st.sampled_from([1, 2, 50, 5000, 2**20, 2**40])
+chunk_sides = st.sampled_from([1, 3, 64, 2**13, 2**28])
+dtypes = st.sampled_from(["float64", "float32", "uint8", "int16"])
+
+
+@st.composite
+def hdf5_layouts(draw: Any) -> bytes:
+    """Draw a dataset of any shape and chunks, of which little or nothing is stored."""
+    n_axes = draw(st.sampled_from([2, 2, 3]))
+    shape, chunks = (draw(st.lists(side, min_size=n_axes, max_size=n_axes)) for side in (sides, chunk_sides))
+    options = draw(st.sampled_from([{}, {"compression": "gzip"}, {"compression": "lzf"}, {"scaleoffset": 2}]))
+    file = io.BytesIO()
+    with h5py.File(file, "w") as store:
+        try:
+            limits = {"maxshape": (None,) * n_axes, "chunks": tuple(chunks)}
+            dataset = store.create_dataset("X", shape, draw(dtypes), **limits, **options)
+            if draw(st.booleans()) and max(chunks) < 2**13:
+                dataset[(0,) * n_axes] = 3
+        except (ValueError, OSError):  # larger than HDF5 can be told, or than it wants to hold
+            store["Y"] = X
+    return file.getvalue()
+
+
+@st.composite
+def zarr_layouts(draw: Any) -> dict[str, bytes]:
+    """Draw an array of any shape, chunks and shards, of which nothing is stored, or a block of anything."""
+    shape, chunks = ([draw(side), draw(side)] for side in (sides, chunk_sides))
+    codecs: list[Any] = [{"name": "bytes", "configuration": {"endian": "little"}}]
+    if draw(st.booleans()):
+        inner = [draw(st.sampled_from([1, chunk, 64])) for chunk in chunks]
+        index = [*codecs, {"name": "crc32c"}]
+        configuration = {"chunk_shape": inner, "codecs": codecs, "index_codecs": index, "index_location": "end"}
+        codecs = [{"name": "sharding_indexed", "configuration": configuration}]
+    elif draw(st.booleans()):
+        codecs.append({"name": "gzip", "configuration": {"level": 1}})
+    metadata = {
+        **{"zarr_format": 3, "node_type": "array", "shape": shape, "data_type": draw(dtypes), "fill_value": 0},
+        **{"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}}, "codecs": codecs},
+        **{"chunk_key_encoding": {"name": "default"}, "attributes": {}},
+    }
+    files = {"zarr.json": json.dumps(metadata).encode()}
+    # If one of several blocks is broken, zarr goes on to read the others in its own thread, also after the error.
+    if all(side <= chunk for side, chunk in zip(shape, chunks, strict=True)):
+        files |= {"c/0/0": draw(st.sampled_from([b"", bytes(1000), zlib.compress(bytes(2**20))]))}
+    return files
+
+
 # --- The targets ------------------------------------------------------------------------------------------------------
 
 
@@ -311,6 +358,8 @@ def everything() -> dict[str, Target]:
         "mat compressed": ("a.mat", spoilt(mat(compressed=True))),
         "mat inside": ("a.mat", changes.map(mat_compressed_inside)),
         "hdf5": ("a.h5", spoilt(written("a.h5", hdf5))),
+        "hdf5 layouts": ("a.h5", hdf5_layouts()),
+        "zarr layouts": ("a.zarr", zarr_layouts()),
         "parquet": ("a.parquet", spoilt(written("a.parquet", parquet))),
         "zarr 3": ("a.zarr", spoilt_members(folder_of(lambda path: zarr.create_array(path, data=X)))),
         "zarr 2": ("a.zarr", spoilt_members(folder_of(lambda path: zarr.create_array(path, data=X, zarr_format=2)))),

@@ -1,6 +1,7 @@
 """The chunks of a Dask array as sources: each with the part of the graph that makes it."""
 
 from dataclasses import dataclass
+from math import isnan
 from typing import Any
 
 from robustnmf.arrays import Array
@@ -17,6 +18,17 @@ class ChunkSource:
 
     def __call__(self) -> Array:
         return optional("dask", "dask").get(self.graph, self.key)
+
+
+def with_known_chunks(X: Any) -> Any:
+    """Return a Dask array whose chunk sizes are known; if they are not, as after a filter, its chunks are computed."""
+    return X.compute_chunk_sizes() if any(isnan(size) for sizes in X.chunks for size in sizes) else X
+
+
+def filled_chunks(X: Any) -> Any:
+    """Return a Dask array (n, m) without the chunks of no rows that a filter leaves."""
+    filled = [i for i, n_rows in enumerate(X.chunks[0]) if n_rows]
+    return X if len(filled) in (0, len(X.chunks[0])) else X.blocks[filled]
 
 
 def chunk_sources(X: Any) -> list[Source] | None:

@@ -41,7 +41,7 @@ from robustnmf.engines.lazy import (
     same,
 )
 from robustnmf.engines.numpy_engine import NumPyEngine
-from robustnmf.engines.sources import BLOCK_BYTES, FileRows, Rows, cuts_like, optional, sources
+from robustnmf.engines.sources import BLOCK_BYTES, FileRows, Rows, cuts_like, filled_cuts, optional, sources
 from robustnmf.engines.streaming_engine import check_gathered
 from robustnmf.files import make_folder, write_array
 
@@ -153,21 +153,19 @@ class DaskEngine:
 
     def read(self, rows: Rows, like: Blocks | None = None) -> Blocks:
         """Return the blocks of data that all workers can read, kept by them if it fits; cut as `like` if given."""
-        cuts = rows.cuts(self.block_bytes) if like is None else cuts_like(like)
+        cuts = filled_cuts(rows, self.block_bytes) if like is None else cuts_like(like)
         blocks = read_blocks(list(sources(rows, cuts)), [b - a for a, b in cuts], rows.shape[1], rows.dtype, None)
         return self._placed(blocks)
 
     def read_dask(self, X: Any) -> Blocks:
-        """Return the chunks of a Dask array (n, m) as blocks.
+        """Return the chunks of a Dask array (n, m) that have rows as blocks.
 
         Chunks that are made independently of each other are made in each iteration, unless they fit in the memory of
         the workers. Others, and what is persisted already, are left to Dask to keep.
         """
-        from robustnmf.engines.dask_chunks import chunk_sources
+        from robustnmf.engines.dask_chunks import chunk_sources, filled_chunks, with_known_chunks
 
-        X = X.rechunk({1: -1})
-        if any(np.isnan(size) for size in X.chunks[0]):
-            X = X.compute_chunk_sizes()
+        X = filled_chunks(with_known_chunks(X)).rechunk({1: -1})
         lengths, dtype = [int(size) for size in X.chunks[0]], np.dtype(X.dtype)
         chunks = None if self._keeps(X.nbytes) else chunk_sources(X)
         if chunks is not None:

@@ -4,10 +4,11 @@
 are named by their path and opened where they are read.
 """
 
+import math
+import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from importlib import import_module
 from itertools import pairwise
 from os import PathLike, fspath
@@ -17,10 +18,15 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from robustnmf.cached import cached_property
 from robustnmf.errors import MissingExtraError
+from robustnmf.reading.errors import times
+from robustnmf.reading.limits import n_chunks, room_for_chunk, slabs
 
 # Bytes of a block that is read at a time: large enough for a disk, small beside any memory.
 BLOCK_BYTES = 2**24
+# Of so few chunks none is too small; of more, each must have some bytes: reading one costs 0.2 ms by Zarr.
+FEW_CHUNKS, SMALLEST_CHUNK = 2**14, 256
 
 
 @runtime_checkable
@@ -76,7 +82,35 @@ class _EvenlyCut:
 
     def cuts(self, block_bytes: int) -> list[tuple[int, int]]:
         """Return blocks of nearly equal length."""
+        self._check()
         return row_cuts(self.shape[0], self.shape[1] * np.dtype(self.dtype).itemsize, block_bytes, self.together)
+
+    def _check(self) -> None:
+        """Raise if it would cost too much to read them."""
+
+
+def check_stored_chunks(what: str, shape: tuple[int, int], chunks: tuple[int, int], itemsize: int) -> None:
+    """Raise ValueError if chunks, each of which is read in full and in every iteration, are too small or too large."""
+    size, room = math.prod(chunks) * itemsize, room_for_chunk(shape, itemsize, sys.maxsize)
+    count = n_chunks(shape, chunks)
+    if size > room or (count > FEW_CHUNKS and size < SMALLEST_CHUNK):
+        raise ValueError(
+            f"{what} must be stored in chunks of at least {SMALLEST_CHUNK} bytes and no more than {room / 2**20:.0f} "
+            f"MiB, as its shape is {times(shape)}; it has {count} chunks of {times(chunks)} values, {size} bytes. "
+            "Store it anew, in chunks of some rows, of about 1 MiB."
+        )
+
+
+def _read_slabs(array: Any, start: int, stop: int, chunks: tuple[int, ...]) -> NDArray[Any]:
+    """Return some rows of a chunked array, a few chunks at a time: libraries take kilobytes for each."""
+    shape, dtype = (stop - start, array.shape[1]), np.dtype(array.dtype)
+    parts = list(slabs(shape, chunks, dtype.itemsize))
+    if len(parts) == 1:
+        return np.asarray(array[start:stop])
+    rows = np.empty(shape, dtype)
+    for place in parts:
+        rows[place] = array[start + place[0].start : min(start + place[0].stop, stop), place[1]]
+    return rows
 
 
 @dataclass(frozen=True)
@@ -124,18 +158,27 @@ class HDF5Rows(_EvenlyCut):
     name: str
     shape: tuple[int, int]
     dtype: Any
-    together: int
+    chunks: tuple[int, int] | None
+
+    @property
+    def together(self) -> int:  # type: ignore[override]
+        """Rows of a chunk."""
+        return self.chunks[0] if self.chunks else 1
+
+    def _check(self) -> None:
+        if self.chunks:
+            check_stored_chunks(f"{self.name} in {self.path}", self.shape, self.chunks, self.dtype.itemsize)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return some rows."""
         with optional("h5py", "io").File(self.path, "r") as file:
-            return np.asarray(file[self.name][start:stop])
+            dataset = file[self.name]
+            return _read_slabs(dataset, start, stop, self.chunks) if self.chunks else np.asarray(dataset[start:stop])
 
     @classmethod
     def of(cls, X: Any) -> "HDF5Rows":
         """Return the rows of an open dataset."""
-        together = X.chunks[0] if X.chunks else 1
-        return cls(X.file.filename, X.name, tuple(X.shape), X.dtype, together)
+        return cls(X.file.filename, X.name, tuple(X.shape), X.dtype, X.chunks)
 
 
 @dataclass(frozen=True)
@@ -157,11 +200,21 @@ class ZarrRows(_EvenlyCut):
     @property
     def together(self) -> int:  # type: ignore[override]
         """Rows of a chunk, or of a shard of them."""
-        return int((getattr(self.array, "shards", None) or self.array.chunks)[0])
+        return int(self._outer[0])
+
+    @property
+    def _outer(self) -> tuple[int, int]:
+        """Rows and columns that are stored in one file."""
+        return tuple(getattr(self.array, "shards", None) or self.array.chunks)
+
+    def _check(self) -> None:
+        itemsize = self.dtype.itemsize
+        check_stored_chunks(f"A Zarr array in {self.array.store}", self.shape, self._outer, itemsize)
+        check_stored_chunks(f"A Zarr array in {self.array.store}", self.shape, self.array.chunks, itemsize)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return some rows."""
-        return np.asarray(self.array[start:stop])
+        return _read_slabs(self.array, start, stop, self._outer)
 
 
 @dataclass(frozen=True)
@@ -271,6 +324,57 @@ def rows_of(X: Any) -> Rows | None:
     if module == "zarr" and hasattr(X, "chunks") and X.ndim == 2:
         return ZarrRows(X)
     return None
+
+
+def number_type(dtype: Any) -> np.dtype[Any]:
+    """Return the type in which entries on disk, or of Dask, are worked on; refuse what cannot become real numbers.
+
+    It is what scikit-learn makes of an array in memory: floats of other sizes, objects and text become float64. Whole
+    numbers remain what they are until a block is worked on, as they take less room.
+    """
+    dtype = np.dtype(dtype)
+    must = "X, weights and uncertainties must hold numbers"
+    if dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {must} that are real; got {dtype}. Pass the magnitude, abs(X).")
+    if dtype.kind in "mM":
+        raise TypeError(f"{must}; got {dtype}. Convert times to numbers in a unit of your choice.")
+    if dtype.kind == "V":
+        try:
+            np.asarray(np.zeros(1, dtype), dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{must}; got {dtype}. Select one field of the records: X['name'].") from error
+    is_known = dtype.kind in "biu" or dtype in (np.float32, np.float64)
+    return dtype if is_known and dtype.isnative else np.dtype(np.float64)
+
+
+@dataclass(frozen=True)
+class FloatRows:
+    """Rows whose entries become float64 when they are read."""
+
+    rows: Rows
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.rows.shape
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the numbers."""
+        return np.dtype(np.float64)
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return some rows."""
+        return np.asarray(self.rows.read(start, stop), dtype=np.float64)
+
+    def cuts(self, block_bytes: int) -> list[tuple[int, int]]:
+        """Return first and last row of blocks."""
+        return self.rows.cuts(block_bytes)
+
+
+def filled_cuts(rows: Rows, block_bytes: int) -> list[tuple[int, int]]:
+    """Return first and last row of the blocks that have any."""
+    return [(start, stop) for start, stop in rows.cuts(block_bytes) if start < stop]
 
 
 def is_dask(X: Any) -> bool:

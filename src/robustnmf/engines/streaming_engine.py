@@ -11,7 +11,7 @@ from robustnmf.arrays import Array, Blocks
 from robustnmf.engines import counting
 from robustnmf.engines.lazy import computed_blocks, is_lazy, read_blocks, resolve
 from robustnmf.engines.numpy_engine import NumPyEngine
-from robustnmf.engines.sources import BLOCK_BYTES, Rows, cuts_like, sources
+from robustnmf.engines.sources import BLOCK_BYTES, Rows, cuts_like, filled_cuts, sources
 from robustnmf.errors import IncompatibleError
 
 # Data of so few entries is gathered where features are asked for: fewer than 16 MiB.
@@ -41,7 +41,7 @@ class StreamingEngine(NumPyEngine):
 
     def read(self, rows: Rows, like: Blocks | None = None) -> Blocks:
         """Return the blocks of data on disk, cut as the blocks `like` if there are any."""
-        cuts = rows.cuts(self.block_bytes) if like is None else cuts_like(like)
+        cuts = filled_cuts(rows, self.block_bytes) if like is None else cuts_like(like)
         blocks: Blocks = read_blocks(
             list(sources(rows, cuts)), [b - a for a, b in cuts], rows.shape[1], rows.dtype, None
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 import zipfile
 from collections.abc import Callable
 from numbers import Integral
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from robustnmf.process_state import ignored_warnings
 from robustnmf.reading.errors import DataFileError, broken_is_data_file_error, times
 from robustnmf.reading.hdf5 import HDF5_SIGNATURE, read_hdf5
 from robustnmf.reading.images import IMAGE_SUFFIXES, IMAGE_WORDS, read_image_file, read_image_folder
@@ -135,9 +135,8 @@ def read_table(
     kind = _format_of(path)
     code = _missing_number(missing_value, words=kind is _FORMATS["text"])
     options = Options(key, missing_value, header, max_bytes)
-    with warnings.catch_warnings(), broken_is_data_file_error(path, kind.expected, kind.advice):
-        # Libraries warn about oddities in files that say nothing to the user: either it can be read or it cannot.
-        warnings.simplefilter("ignore")
+    # Libraries warn about oddities in files that say nothing to the user: either it can be read or it cannot.
+    with ignored_warnings((Warning, "")), broken_is_data_file_error(path, kind.expected, kind.advice):
         table = kind.read(path, options)
     if code is not None:
         # The code in the precision of the data: -99.9 is stored as another number in float32.

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robustnmf.reading.errors import DataFileError, broken_is_data_file_error, extra, times
+from robustnmf.reading.errors import DataFileError, OversizedError, broken_is_data_file_error, extra, times
 from robustnmf.reading.folders import check_entry
+from robustnmf.reading.limits import check_expansion
 from robustnmf.reading.table import Options, Table, check_size, float_type, refuse_key
 
 IMAGE_SUFFIXES = frozenset(
@@ -21,6 +22,12 @@ IMAGE_SUFFIXES = frozenset(
 
 # Only these: some of Pillow's other formats start programs (EPS calls Ghostscript).
 _PILLOW_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+
+_MAX_PAGES = 2**16
+"""Pages of an image file."""
+
+_SCAN, _MAX_SCANS = b"\xff\xda", 100
+"""What each scan of a JPEG file begins with, and nothing else holds; programs write about ten."""
 
 IMAGE_WORDS = ("an image", "Save it as PNG, or as grey TIFF with 8, 16 or 32 bits per pixel.")
 
@@ -36,7 +43,8 @@ def read_image_folder(path: Path, options: Options) -> Table:
             "there are none in it",
             "Name the folder that holds them; folders inside are not searched.",
         )
-    values, image_shape = _stack(path, _single_images(files), len(files), options.max_bytes)
+    stored = sum(file.stat().st_size for file in files)
+    values, image_shape = _stack(path, _single_images(files), len(files), stored, options.max_bytes)
     return Table(values, [file.name for file in files], None, image_shape)
 
 
@@ -69,11 +77,12 @@ def _single_images(files: Iterable[Path]) -> Iterator[_Page]:
     """Yield images that have a file each."""
     for file in files:
         with _open_image(file) as image:
-            if _n_pages(image) > 1:
+            count = _n_pages(file, image)
+            if count > 1:
                 raise DataFileError(
                     file,
                     "a single image, as it stands in a folder of images",
-                    f"it has {_n_pages(image)} pages",
+                    f"it has {count} pages",
                     "Name the file itself, or take it out of the folder.",
                 )
             yield _Page(file, file.name, image)
@@ -83,8 +92,8 @@ def read_image_file(path: Path, options: Options) -> Table:
     """Read the pages of an image file, one sample each."""
     refuse_key(path, options.key)
     with _open_image(path) as image:
-        count = _n_pages(image)
-        values, image_shape = _stack(path, _pages(path, image, count), count, options.max_bytes)
+        count = _n_pages(path, image)
+        values, image_shape = _stack(path, _pages(path, image, count), count, path.stat().st_size, options.max_bytes)
     return Table(values, None, None, image_shape)
 
 
@@ -95,9 +104,27 @@ def _pages(path: Path, image: Any, count: int) -> Iterator[_Page]:
         yield _Page(path, f"page {page + 1}", image)
 
 
-def _n_pages(image: Any) -> int:
+def _n_pages(path: Path, image: Any) -> int:
     """Return the number of pages. Photographs in MPO format hold others of the same scene: only the first counts."""
-    return 1 if image.format == "MPO" else int(getattr(image, "n_frames", 1))
+    if image.format == "MPO":
+        return 1
+    count = _n_tiff_pages(image) if image.format == "TIFF" else int(getattr(image, "n_frames", 1))
+    if count > _MAX_PAGES:
+        raise OversizedError(f"{path.name} has more than {_MAX_PAGES} pages, the most that is read")
+    return count
+
+
+def _n_tiff_pages(image: Any) -> int:
+    """Return the number of pages, or one more than the limit: Pillow looks for each of them among all before it."""
+    count = 1
+    try:
+        while count <= _MAX_PAGES:
+            image.seek(count)
+            count += 1
+    except EOFError:
+        pass
+    image.seek(0)
+    return count
 
 
 def _open_image(path: Path) -> Any:
@@ -108,17 +135,32 @@ def _open_image(path: Path) -> Any:
     with broken_is_data_file_error(path, *IMAGE_WORDS):
         pillow.init()
         # Builds of Pillow differ in what they can read.
-        return pillow.open(path, formats=[name for name in _PILLOW_FORMATS if name in pillow.OPEN])
+        image = pillow.open(path, formats=[name for name in _PILLOW_FORMATS if name in pillow.OPEN])
+        if image.format in ("JPEG", "MPO"):
+            _check_scans(path)
+        return image
+
+
+def _check_scans(path: Path) -> None:
+    """Raise if a photograph was stored in very many scans: each goes over all pixels again, and may be a few bytes."""
+    count, last = 0, b""
+    with path.open("rb") as file:
+        while piece := file.read(2**20):
+            count += (last + piece).count(_SCAN)
+            last = piece[-1:]
+    if count > _MAX_SCANS:
+        raise OversizedError(f"{path.name} has {count} scans, and the most that is read is {_MAX_SCANS}")
 
 
 def _stack(
-    path: Path, pages: Iterator[_Page], count: int, max_bytes: int
+    path: Path, pages: Iterator[_Page], count: int, stored: int, max_bytes: int
 ) -> tuple[NDArray[np.floating[Any]], tuple[int, int]]:
     """Return images of one size and depth as rows, and their shape."""
     page = next(pages)
     shape = (page.image.height, page.image.width)
     # Twice as much as floats of 32 bits need, but images of them are rare.
     check_size(path, (count, *shape), 8, max_bytes)
+    check_expansion(path, (count, *shape), 8, stored)
     first = _grey(page, max_bytes)
     values = np.empty((count, first.size), float_type(first.dtype))
     values[0] = first.ravel()

@@ -12,6 +12,7 @@ import numpy as np
 
 from robustnmf.reading.errors import OversizedError, times
 from robustnmf.reading.hdf5 import HDF5_SIGNATURE, read_hdf5
+from robustnmf.reading.limits import check_expansion
 from robustnmf.reading.packed import Inflated
 from robustnmf.reading.table import Found, Options, Table, as_table, check_array, choose
 
@@ -29,6 +30,10 @@ _MAT4_SIZES = {0: 8, 1: 4, 2: 4, 3: 2, 4: 2, 5: 1}
 
 _MAX_NAME = 1024
 """Longest name of an array, in bytes; in MATLAB it is 63."""
+
+
+_SPARSE_EXPANSION = 16
+"""How many times more than other files those of MATLAB may declare than they hold."""
 
 
 def read_mat(path: Path, options: Options) -> Table:
@@ -51,6 +56,8 @@ def _read_mat5(path: Path, options: Options) -> Table:
         raise ValueError("two arrays have the same name")
     name = choose(path, found, options.key)
     check_array(path, name, found[name], options.max_bytes)
+    # Zeros of sparse arrays are left out on purpose, and those of others may be.
+    check_expansion(path, found[name].shape, 8, _SPARSE_EXPANSION * path.stat().st_size)
     _check_mat5(path, name)
     values = loadmat(path, appendmat=False, variable_names=[name])[name]
     return as_table(path, _dense(path, values, options.max_bytes), options.max_bytes)

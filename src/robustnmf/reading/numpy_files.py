@@ -10,6 +10,7 @@ from typing import IO
 import numpy as np
 
 from robustnmf.reading.errors import DataFileError, OversizedError
+from robustnmf.reading.limits import check_expansion
 from robustnmf.reading.packed import check_members
 from robustnmf.reading.table import Found, Options, Table, as_table, check_array, choose, refuse_key
 
@@ -42,6 +43,7 @@ def read_npz(path: Path, options: Options) -> Table:
         found, stored = headers[name]
         check_array(path, name, found, options.max_bytes)
         _check_stored(path, found, stored)
+        check_expansion(path, found.shape, 8, path.stat().st_size)
         with archive.open(members[name]) as file:
             return as_table(path, np.lib.format.read_array(file, allow_pickle=False), options.max_bytes)
 

@@ -16,8 +16,16 @@ import numpy as np
 
 from robustnmf.reading.errors import DataFileError, OversizedError, extra
 from robustnmf.reading.folders import check_tree
+from robustnmf.reading.limits import (
+    check_chunks,
+    check_count,
+    check_expansion,
+    n_chunks,
+    read_by_chunks,
+    room_for_chunk,
+)
 from robustnmf.reading.packed import DEFLATE_RATIO, HEADERS, PACKERS, check_members, unpacked_size
-from robustnmf.reading.table import Found, Options, Table, as_table, check_array, check_size, choose, refuse_key
+from robustnmf.reading.table import Found, Options, Table, as_table, check_array, choose, refuse_key
 
 _SHARDS = frozenset({"sharding_indexed"})
 _INDEX_CODECS = frozenset({"bytes", "crc32c"})
@@ -31,8 +39,14 @@ _CODECS = frozenset(
 
 ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup")
 
-_MAX_METADATA = 2**26
-"""Largest file of metadata, in bytes: 64 MiB."""
+_MAX_METADATA = 2**24
+"""Bytes of all files of metadata together: 16 MiB. As objects of Python they take many times as much."""
+
+_MAX_NODES = 4096
+"""Arrays and groups in a store: zarr lists all names to find those below each of them."""
+
+_FEW_CHUNKS = 2**14
+"""Chunks that an array may have even if none is stored; zarr takes some seconds for so many."""
 
 # Where blocks are, below an array: c/0/1, c.0.1, 0.1, 0/1; c alone if there is but one.
 _BLOCK = re.compile(r"(c|(c[./])?[0-9]+([./][0-9]+)*)")
@@ -51,12 +65,12 @@ def read_zarr(path: Path, options: Options) -> Table:
     if path.is_dir():
         check_tree(path)
         files = _files(path)
-        _check_files(path, files, options.max_bytes)
+        _check_metadata(files)
         return _read_store(path, zarr, path, files, options)
     with zipfile.ZipFile(path) as archive:
         check_members(archive)
         files = _members(archive)
-        _check_files(path, files, options.max_bytes)
+        _check_metadata(files)
         store = importlib.import_module("zarr.storage").ZipStore(path, mode="r")
         try:
             return _read_store(path, zarr, store, files, options)
@@ -84,12 +98,20 @@ def _members(archive: zipfile.ZipFile) -> dict[str, _Stored]:
     }
 
 
-def _check_files(path: Path, files: Mapping[str, _Stored], max_bytes: int) -> None:
-    """Raise if a file of a store is too large: zarr reads each in full."""
-    for name, file in files.items():
-        check_size(path, (file.size,), 1, max_bytes)
-        if PurePosixPath(name).name.startswith((".z", "zarr.json")) and file.size > _MAX_METADATA:
-            raise OversizedError(f"its {name} has {file.size} bytes, and the most that is read is {_MAX_METADATA}")
+def _check_metadata(files: Mapping[str, _Stored]) -> None:
+    """Raise if there is too much to read before the first value: zarr reads each file of metadata in full."""
+    names = {name: PurePosixPath(name).name for name in files}
+    described = [name for name, last in names.items() if last.startswith((".z", "zarr.json"))]
+    total = sum(files[name].size for name in described)
+    if total > _MAX_METADATA:
+        largest = max(described, key=lambda name: files[name].size)
+        raise OversizedError(
+            f"its metadata have {total} bytes, {files[largest].size} of them in {largest}, and the most that is read "
+            f"is {_MAX_METADATA}"
+        )
+    nodes = sum(names[name] in ZARR_METADATA for name in described)
+    if nodes > _MAX_NODES:
+        raise OversizedError(f"it has {nodes} arrays and groups, and the most that is read is {_MAX_NODES}")
 
 
 def _read_store(path: Path, zarr: Any, store: Any, files: Mapping[str, _Stored], options: Options) -> Table:
@@ -104,15 +126,38 @@ def _read_store(path: Path, zarr: Any, store: Any, files: Mapping[str, _Stored],
     else:
         refuse_key(path, options.key)
         name = ""
-    check_array(path, name, Found(node.shape, node.dtype), options.max_bytes)
-    # A block is unpacked in full even where only a corner of it is needed.
-    check_size(path, node.shards or node.chunks, node.dtype.itemsize, options.max_bytes)
+    found_one = Found(node.shape, np.dtype(node.dtype))
+    check_array(path, name, found_one, options.max_bytes)
     metadata = node.metadata.to_dict()
     _check_block_names(metadata)
     chain = _chain(metadata)
     _check_codecs(path, chain)
-    _check_blocks(node, chain, files, options.max_bytes)
-    return as_table(path, np.asarray(node[...]), options.max_bytes)
+    blocks = _blocks(node, files)
+    _check_layout(path, node, blocks, options.max_bytes)
+    _check_blocks(node, chain, blocks, room_for_chunk(node.shape, node.dtype.itemsize, options.max_bytes))
+    return as_table(path, read_by_chunks(node, found_one, node.shards or node.chunks), options.max_bytes)
+
+
+def _blocks(node: Any, files: Mapping[str, _Stored]) -> dict[str, _Stored]:
+    """Return the files that hold the values of an array."""
+    prefix = f"{node.path}/" if node.path else ""
+    return {
+        name: file
+        for name, file in files.items()
+        if name.startswith(prefix) and _BLOCK.fullmatch(name.removeprefix(prefix))
+    }
+
+
+def _check_layout(path: Path, node: Any, blocks: Mapping[str, _Stored], max_bytes: int) -> None:
+    """Raise if an array declares more than it holds, or its chunks cost more than they are worth."""
+    shape, itemsize, outer, inner = node.shape, node.dtype.itemsize, node.shards or node.chunks, node.chunks
+    # A block is unpacked in full even where only a corner of it is needed; in a shard, all have a place.
+    check_chunks(path, shape, outer, itemsize, max_bytes)
+    within = n_chunks(outer, inner)
+    check_count(path, shape, inner, n_chunks(shape, outer) * within, len(blocks) * within, _FEW_CHUNKS)
+    # In a zip file, names and members are compressed together.
+    stored = path.stat().st_size if path.is_file() else sum(file.size for file in blocks.values())
+    check_expansion(path, shape, itemsize, stored)
 
 
 def _check_block_names(metadata: Mapping[str, Any]) -> None:
@@ -175,33 +220,33 @@ def _parts(chain: Sequence[Any], what: str) -> Sequence[Any]:
     return [part for codec in chain if _name(codec) in _SHARDS for part in codec["configuration"][what]]
 
 
-def _check_blocks(node: Any, chain: Sequence[Any], files: Mapping[str, _Stored], max_bytes: int) -> None:
-    """Raise if blocks of an array become larger than they should when they are unpacked."""
+def _check_blocks(node: Any, chain: Sequence[Any], blocks: Mapping[str, _Stored], room: int) -> None:
+    """Raise if blocks of an array are larger than they should be, or become so when they are unpacked."""
     packer = next((name for name in map(_name, [*chain, *_parts(chain, "codecs")]) if name in PACKERS), None)
-    if packer is None:
-        return
     # Codecs before the compression may make of each number another of up to 16 bytes, and add a checksum.
     most = 16 * math.prod(node.chunks) + 4096
-    prefix = f"{node.path}/" if node.path else ""
-    for name, file in files.items():
-        if not name.startswith(prefix) or not _BLOCK.fullmatch(name.removeprefix(prefix)):
+    whole = most * (n_chunks(node.shards, node.chunks) if node.shards else 1)
+    for name, file in blocks.items():
+        if file.size > whole:  # zarr reads each in full
+            raise OversizedError(f"its block {name} has {file.size} bytes, and the most that it may have is {whole}")
+        if packer is None:
             continue
         with file.open() as stream:
             places = _places_in_shard(stream, file.size, node, chain) if node.shards else [(0, file.size)]
             for start, length in places:
                 stream.seek(start)
-                if _block_size(packer, stream, length, most, max_bytes) > most:
+                if _block_size(packer, stream, length, most, room) > most:
                     raise OversizedError(
                         f"its block {name} unpacks to more than {most} bytes, the most that it may have"
                     )
 
 
-def _block_size(packer: str, stream: IO[bytes], length: int, most: int, max_bytes: int) -> int:
+def _block_size(packer: str, stream: IO[bytes], length: int, most: int, room: int) -> int:
     """Return the size of a block when unpacked, or something smaller if it does no harm whatever it is."""
     if packer in HEADERS:
         return unpacked_size(packer, stream.read(min(length, 32)), most)
     # Some blocks are unpacked at a time; zarr takes ten.
-    if packer in ("gzip", "zlib") and length <= max_bytes // (16 * DEFLATE_RATIO):
+    if packer in ("gzip", "zlib") and length <= room // (16 * DEFLATE_RATIO):
         return 0
     return unpacked_size(packer, stream.read(length), most)
 
