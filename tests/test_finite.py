@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from robustnmf import RobustNMF, load
+from robustnmf.engines import NumPyEngine
 from robustnmf.errors import OutOfRangeError
 
 # Warnings of NumPy are failures; those of the package are documented.
@@ -165,6 +166,40 @@ def test_data_of_every_magnitude_in_single_precision_is_fitted_or_refused():
 def test_the_error_norm_of_the_largest_data_is_limited_to_the_largest_number():
     X = np.full((40, 30), 1.0) * np.finfo(np.float64).max * rng.random((40, 30))
     assert check_fit(X, method="l2").reconstruction_err_ > 1e307
+
+
+@pytest.mark.parametrize("level", [1e20, 1e-20])
+def test_known_components_far_from_the_level_of_the_data_are_used_or_refused(level):
+    X = A.astype(np.float32)
+    for method, solver in (("nenmf", "nesterov"), ("l2", "hals"), ("truncated-cauchy", "auto")):
+        known = np.full((1, 9), level)
+        try:
+            model = RobustNMF(2, method=method, solver=solver, fixed_components=known, random_state=0).fit(X)
+        except OutOfRangeError:
+            continue
+        assert np.isfinite(model.transform(X)).all()
+
+
+# --- Components that die out ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["numpy", "reference", "torch"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("method", ["l2", "huber"])
+def test_components_that_nothing_is_left_for_do_not_take_the_others_with_them(method, dtype, engine, monkeypatch):
+    """Their codes fall to 1e-100 and below. To divide by the squares of those gives infinity, then NaN, then zero."""
+    options = {}
+    if engine == "reference":
+        monkeypatch.setattr(NumPyEngine, "kernel", lambda self, name: None)
+    elif engine != "numpy":
+        pytest.importorskip("torch")
+        options = {"engine": "torch", "device": "cpu"}
+    X = one_positive(24, 27).astype(dtype)
+    for seed in range(3):
+        model = RobustNMF(10, method=method, scale=1.0, max_iter=60, tol=0.0, random_state=seed, **options).fit(X)
+        history = model.history_["objective"]
+        assert history[-1] <= 1e-6 * history[0]
+        assert model.components_.any()
 
 
 # --- Found on the way -------------------------------------------------------------------------------------------------

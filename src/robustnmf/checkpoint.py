@@ -377,7 +377,8 @@ class Journal:
 
     def _read(self, checkpoint: Checkpoint, step: int) -> Point:
         name = _point_name(step)
-        predictions = factor(self._recorded[step]["predictions"], (self._n_held,))
+        # An opening may lead nowhere: then what it predicts is not finite, and another is followed.
+        predictions = _numbers(self._recorded[step]["predictions"], (self._n_held,))
         if not checkpoint.has(name):
             return Point(None, [], predictions)  # nobody will ask for its factors any more
         W, n_samples = checkpoint.arrays(name)["W"], checkpoint.n_samples(name)
@@ -465,7 +466,14 @@ def is_finite(value: Any) -> bool:
 def factor(array: Array, shape: tuple[int, ...], *, bounded: bool = True) -> Array:
     """Return an array of a checkpoint, which must have this shape and be non-negative; finite, if it is `bounded`."""
     largest = np.finfo(np.float64).max if bounded else inf
-    if array.shape != shape or array.dtype.kind != "f" or not ((array >= 0) & (array <= largest)).all():
+    if not ((_numbers(array, shape) >= 0) & (array <= largest)).all():
+        raise ValueError("entries are not what was saved")
+    return array
+
+
+def _numbers(array: Array, shape: tuple[int, ...]) -> Array:
+    """Return an array of a checkpoint, which must have this shape and hold floating-point numbers."""
+    if array.shape != shape or array.dtype.kind != "f":
         raise ValueError(f"an array of shape {array.shape} and dtype {array.dtype} is not what was saved")
     return array
 

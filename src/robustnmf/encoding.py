@@ -139,8 +139,8 @@ def typical_code(W: Array, Ht: Blocks, importance: Blocks | None, engine: Engine
 def _relative_codes(X: Array, importance: Array | None, *, sums: Array, xp: Namespace) -> tuple[Array, float]:
     """Return the sum of codes divided by the sizes of their reconstructions, and the weight of those that have one."""
     size = X @ sums
-    # What is below normal numbers counts as nothing: it could not be divided by.
-    size = xp.where(size >= float(xp.finfo(X.dtype).smallest_normal), size, 0)
+    # What is nothing beside data of about 1 counts as nothing: codes of dead components divided by it would overflow.
+    size = xp.where(size >= float(xp.finfo(X.dtype).smallest_normal) ** 0.5, size, 0)
     weight = xp.astype(size > 0, X.dtype) * (1 if importance is None else xp.astype(importance, X.dtype))
     return weight / xp.where(size > 0, size, 1) @ X, float(xp.sum(weight))
 

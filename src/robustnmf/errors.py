@@ -20,6 +20,7 @@ class OutOfRangeError(ValueError, ArithmeticError):
     """A result that floating-point numbers cannot hold."""
 
     def __init__(self, what: str, dtype: object) -> None:
+        dtype = str(dtype).removeprefix("torch.")
         super().__init__(
             f"The data leads out of the range of {dtype}: {what} would not be finite. Bring X to a level of about 1, "
             "remove entries that are larger or smaller than the others by many orders of magnitude, use float64, and "

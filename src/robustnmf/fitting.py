@@ -279,10 +279,9 @@ def is_penalised(estimator: Any) -> bool:
 def _penalties(estimator: Any, parts: Parts, shape: tuple[int, ...], unit: float, dtype: Any) -> Penalties:
     """Return the penalties for data that is divided by its unit, and codes with it.
 
-    In that unit the data is about 1. A penalty whose square leaves the range of the `dtype` makes a factor zero, and so
-    does one at the limit.
+    In that unit the data is about 1. A penalty beyond the limit makes a factor zero, and so does one at the limit.
     """
-    limit = float(np.finfo(dtype).max) ** 0.5
+    limit = float(np.finfo(dtype).eps) ** -2
     (n_samples, n_features), (on_codes, on_components) = shape, _alphas(estimator)
     on_codes, on_components = on_codes * n_features, on_components * n_samples
     lasso, ridge = float(estimator.l1_ratio), 1 - float(estimator.l1_ratio)
@@ -383,7 +382,7 @@ def thresholds(basis: Basis, unit: float, noise: Matrix | None) -> Matrix:
     """Return the residual in units of X beyond which an entry of each feature has weight zero, by rule or by loss."""
     by_loss = basis.weighting.scale * sqrt(getattr(basis.weighting.loss, "cap", inf))
     by_rule = inf if basis.weighting.cut is None else basis.weighting.cut
-    residuals = np.broadcast_to(np.minimum(by_rule, by_loss), basis.W.shape[:1]).astype(basis.W.dtype)
+    residuals = np.broadcast_to(np.minimum(by_rule, by_loss), basis.W.shape[:1]).astype(np.float64)
     with np.errstate(over="ignore"):  # a threshold beyond the largest number cuts nothing
-        in_units = residuals * unit
-    return in_units if noise is None else in_units * noise.astype(in_units.dtype)
+        in_units = residuals * unit if noise is None else residuals * unit * noise
+        return in_units.astype(basis.W.dtype)

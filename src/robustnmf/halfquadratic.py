@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from robustnmf.arrays import Array, Blocks, Namespace, size
 from robustnmf.checkpoint import Checkpoint, factor, number, positive
 from robustnmf.engines.protocol import Engine, recomputed
+from robustnmf.errors import OutOfRangeError
 from robustnmf.heldout import without
 from robustnmf.losses import Loss, Squared
 from robustnmf.outliers import NoRejection, OutlierRule
@@ -280,6 +281,7 @@ def _apply_rules(
     """Return scale and cut that the rules of the method find for the magnitudes of the residuals."""
     scale = method.scale(magnitudes, counts, None if previous is None else previous.weighting.scale, engine)
     if not 0 <= scale < inf:
+        _check_magnitudes(magnitudes, engine)
         raise ValueError(
             f"A scale rule must return a non-negative, finite number; {method.scale!r} returned {scale!r}."
         )
@@ -289,10 +291,21 @@ def _apply_rules(
         n_magnitudes = 1 if method.loss.group == "sample" else magnitudes[0].shape[1]
         cut = engine.xp.broadcast_to(engine.place(cut, magnitudes[0].dtype), (n_magnitudes,))
         if not engine.xp.all(cut >= 0):
+            _check_magnitudes(magnitudes, engine)
             raise ValueError(
                 f"An outlier rule must return non-negative thresholds; {method.outliers!r} returned {cut}."
             )
     return Weighting(method.loss, scale, cut, method.outliers)
+
+
+def _check_magnitudes(magnitudes: Blocks, engine: Engine) -> None:
+    """Raise OutOfRangeError if residuals are not finite: then a rule is not to blame for what it returns."""
+    if engine.sum(_count_not_finite, magnitudes):
+        raise OutOfRangeError("residuals", magnitudes[0].dtype)
+
+
+def _count_not_finite(A: Array, *, xp: Namespace) -> int:
+    return int(xp.count_nonzero(~xp.isfinite(A)))
 
 
 def comparable(losses: float, weight: float, loss: Loss, ratio: float) -> float:

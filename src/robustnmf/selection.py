@@ -23,6 +23,7 @@ from robustnmf.arrays import to_host
 from robustnmf.heldout import FEWEST_TELLING, LARGEST_SHARE, MOST, SUBSTANTIAL
 from robustnmf.losses import Cauchy, squared_ratio
 from robustnmf.mixture import fit_mixture, median
+from robustnmf.process_state import unwatched_arithmetic
 from robustnmf.trials import (
     at_least,
     generator,
@@ -533,8 +534,9 @@ def _misses(
     with quietly():
         codes = np.asarray(model.fit_transform(X, **given(weights, noise)), dtype=np.float64)
     rows, columns = np.divmod(split.positions, X.shape[1])
-    predicted = np.einsum("ij,ji->i", codes[rows], model.components_[:, columns])
-    return np.asarray(np.abs(split.values - predicted) / split.noise)
+    with unwatched_arithmetic():  # scores are looked at
+        predicted = np.einsum("ij,ji->i", codes[rows], model.components_[:, columns])
+        return np.asarray(np.abs(split.values - predicted) / split.noise)
 
 
 def _check_noise(uncertainties: Any, X: Any, weights: Any, estimator: Any) -> Matrix | None:

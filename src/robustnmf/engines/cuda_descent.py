@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) descend(
     const int here = min((long)ROWS * GROUPS, n_rows - first);
     for (int k = threadIdx.x; k < RANK; k += THREADS) {
         const real diagonal = k < rank ? G[k * rank + k] : (real)0;
-        inverse[k] = diagonal > 0 ? 1 / diagonal : (real)0;
+        inverse[k] = diagonal > SMALLEST ? 1 / diagonal : (real)0;
         against[k] = k < rank ? penalty[k] : (real)0;
     }
     #pragma unroll 8
@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) descend(
         const bool used = j < rank && k < rank;
         const real product = used ? G[j * rank + k] : (real)0, diagonal = used ? G[k * rank + k] : (real)0;
         const real root = rsqrt(diagonal);  // no division, whose special cases would be waited for one by one
-        gram[PLACE(j, k)] = diagonal > 0 ? product * root * root : (real)0;
+        gram[PLACE(j, k)] = diagonal > SMALLEST ? product * root * root : (real)0;
     }
     #pragma unroll 4
     for (int i = threadIdx.x; i < ROWS * GROUPS * RANK; i += THREADS) {
@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) descend(
             const int k = q * LANES + lane;
             const real x = start[row][k], curved = unit[row][k];
             const real c = k < fixed ? (real)0 : curved + ridge;
-            const bool seen = row < here && c > 0 && inverse[k] > 0;
+            const bool seen = row < here && c > SMALLEST && inverse[k] > 0;
             const real ratio = c * inverse[k], one = seen ? rsqrt(ratio) : (real)0;
             const real d = seen ? slope[row][k] - against[k] - ridge * x : (real)0;
             whole += curved;
@@ -174,6 +174,7 @@ def _compiled(mine: int, dtype: torch.dtype, at_once: int, threads: int) -> Call
     macros = {"REAL_TYPE": "double" if dtype == torch.float64 else "float", "THREADS": threads, "LANES": LANES}
     macros |= {"GROUPS": groups, "ROWS": rows, "RANK": rank, "MINE": mine, "SPAN": span, "CHUNK": chunk}
     macros |= {"PITCH": pitch, "MOST_PARTS": MOST_PARTS}
+    macros["SMALLEST"] = "1e-292" if dtype == torch.float64 else "1e-31f"  # see `smallest_curvature`
     source = "".join(f"#define {name} {value}\n" for name, value in macros.items()) + SOURCE
     try:
         kernel = torch.cuda._compile_kernel(source, "descend")

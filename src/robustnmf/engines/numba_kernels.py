@@ -27,6 +27,7 @@ def hals(At: Any, Y: Any, Q: Any, linear: Any, ridge: float, X: Any, max_iter: i
     sweeps = np.zeros(n_problems, dtype=np.int64)
     e = np.empty(p, dtype=Y.dtype)
     curvature = np.empty(r, dtype=Y.dtype)
+    smallest = Y.dtype.type(1e-31 if Y.itemsize == 4 else 1e-292)  # see `smallest_curvature`
     for b in range(n_problems):
         x, q = X[b], Q[b]
         e[:] = Y[b]
@@ -45,7 +46,7 @@ def hals(At: Any, Y: Any, Q: Any, linear: Any, ridge: float, X: Any, max_iter: i
             largest_change = Y.dtype.type(0)
             largest = Y.dtype.type(0)
             for k in range(r):
-                if curvature[k] > 0:
+                if curvature[k] > smallest:
                     a = At[k]
                     descent = -linear[k] - ridge * x[k]
                     for i in range(p):

@@ -30,6 +30,7 @@ def _propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int) -> Any
     """
     n_problems, r = X.shape
     zero, one = X.dtype.type(0), X.dtype.type(1)
+    smallest = X.dtype.type(1e-31 if X.itemsize == 4 else 1e-292)  # see `smallest_curvature`
     move = np.empty_like(X)
     g, s = np.empty((4, r), dtype=X.dtype), np.empty((4, r), dtype=X.dtype)
     z, step = np.empty((4, r), dtype=X.dtype), np.empty((4, r), dtype=X.dtype)
@@ -37,8 +38,8 @@ def _propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int) -> Any
         for lane in range(4):
             b = min(first + lane, n_problems - 1)
             for k in range(r):
-                seen = curvature[b, k] > 0 and G[k, k] > 0
-                s[lane, k] = np.sqrt(curvature[b, k] / G[k, k]) if seen else one
+                seen = curvature[b, k] > smallest and G[k, k] > smallest
+                s[lane, k] = np.sqrt(min(curvature[b, k] / G[k, k], one / smallest)) if seen else one
                 step[lane, k] = one / G[k, k] if seen else zero
                 g[lane, k] = descent[b, k] / s[lane, k]
                 z[lane, k] = X[b, k] * s[lane, k]
@@ -203,12 +204,16 @@ def _step(
         else:
             bend += _judged(Q[b], S[b], shared, curvature[b])
         length = number(1)
-        if bend > 0 and slope < number(0.5) * bend:
+        if not (np.isfinite(slope) and np.isfinite(bend)):  # a move out of the range of numbers is not made
+            length = number(0)
+        elif bend > 0 and slope < number(0.5) * bend:
             length = max(slope / bend, number(0))
-        for i in range(p):
-            R[b, i] -= length * S[b, i]
+        if length > 0:
+            for i in range(p):
+                R[b, i] -= length * S[b, i]
         for k in range(r):
-            new[b, k] = max(X[b, k] + length * move[b, k], number(0))
+            there = X[b, k] + length * move[b, k]
+            new[b, k] = max(there, number(0)) if np.isfinite(there) else X[b, k]
 
 
 @njit(**FAST)

@@ -167,7 +167,8 @@ def descend(  # type: ignore[no-untyped-def]
     diagonal = tl.load(G + k * rank + k, mask=k < rank, other=0.0)[None, :]
     # In the variables z = root x every coordinate has the curvature of the Gram matrix. Coordinates that no entry of
     # positive weight depends on stay.
-    seen = used & (c > 0) & (diagonal > 0)
+    smallest = 1e-292 if X.dtype.element_ty == tl.float64 else 1e-31  # see `smallest_curvature`
+    seen = used & (c > smallest) & (diagonal > smallest)
     root = tl.sqrt(tl.where(seen, c / tl.where(seen, diagonal, 1.0), 1.0))
     step = tl.where(seen, 1.0 / tl.where(seen, diagonal, 1.0), 0.0)
     z = x * root

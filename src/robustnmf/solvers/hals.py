@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from robustnmf.arrays import Array, Namespace
 from robustnmf.engines.protocol import Engine
-from robustnmf.solvers.problem import Problem
+from robustnmf.solvers.problem import Problem, smallest_curvature
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +56,12 @@ def coordinate_descent(
     ----------
     G : (B, r, r) or (1, r, r); rhs : (B, r).
     """
-    active = xp.ones_like(X[:, 0], dtype=xp.bool)
+    active, smallest = xp.ones_like(X[:, 0], dtype=xp.bool), smallest_curvature(X, xp)
     for _ in range(max_iter):
         before = xp.asarray(X, copy=True)
         for k in range(first, X.shape[1]):
             curvature = G[:, k, k]
-            moves = active & (curvature > 0)
+            moves = active & (curvature > smallest)
             gradient = xp.sum(G[:, k, :] * X, axis=1) - rhs[:, k]
             new = X[:, k] - gradient / xp.where(moves, curvature, 1)
             X[:, k] = xp.where(moves, xp.where(new > 0, new, 0), X[:, k])

@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from robustnmf.arrays import Array, Namespace
 from robustnmf.engines.protocol import Engine
-from robustnmf.solvers.problem import Problem
+from robustnmf.errors import OutOfRangeError
+from robustnmf.solvers.problem import Problem, smallest_curvature
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,11 @@ class Nesterov:
 
     def _solve(self, problem: Problem, X0: Array, engine: Engine) -> Array:
         xp, G, rhs = engine.xp, problem.gram, problem.rhs
+        if not xp.all(xp.isfinite(G)):
+            raise OutOfRangeError("products of components", G.dtype)
         L = xp.linalg.eigvalsh(G)[:, -1]  # line 2: the spectral norm of A' D A
         # Where all weights are zero, or so small that 1 / L overflows, there is nothing to solve.
-        usable = L > xp.finfo(L.dtype).tiny / xp.finfo(L.dtype).eps
+        usable = L > smallest_curvature(L, xp)
         step = xp.where(usable, 1 / xp.where(usable, L, 1), 0)
         kernel = engine.kernel("nesterov")
         if kernel is None:

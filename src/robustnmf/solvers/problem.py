@@ -104,6 +104,12 @@ class Problem:
         return Problem(self.A, self.Y[rows], None if self.Q is None else self.Q[rows], self.xp, self.penalty)
 
 
+def smallest_curvature(X: Array, xp: Namespace) -> float:
+    """Return the curvature below which a coordinate is one that nothing depends on: to divide by it would overflow."""
+    number = xp.finfo(X.dtype)
+    return float(number.tiny) / float(number.eps)
+
+
 def packed_square(A: Array, xp: Namespace) -> Array:
     """Return the products of all pairs of columns of A (p, r), each pair once, (p, r (r + 1) / 2)."""
     first, second = (xp.take(A, xp.asarray(side, device=device(A)), axis=1) for side in np.triu_indices(A.shape[1]))

@@ -6,7 +6,7 @@ from typing import ClassVar
 from robustnmf.arrays import Array, Namespace, device
 from robustnmf.engines.judging import judging_features
 from robustnmf.engines.protocol import Engine
-from robustnmf.solvers.problem import Problem
+from robustnmf.solvers.problem import Problem, smallest_curvature
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,11 @@ def propose(G: Array, descent: Array, curvature: Array, X0: Array, max_iter: int
         return kernel(G, descent, curvature, X0, max_iter)
     diagonal = xp.linalg.diagonal(G)
     # In the variables z = s * x every coordinate has the curvature of A' A.
-    steepness = xp.where(diagonal > 0, diagonal, 1)
-    s = xp.sqrt(curvature / steepness)
-    unseen = (s == 0) | (diagonal <= 0)  # coordinates that no entry of positive weight depends on stay
-    s = xp.where(unseen, 1, s)
+    smallest = smallest_curvature(X0, xp)
+    steepness = xp.where(diagonal > smallest, diagonal, 1)
+    # Coordinates that no entry of positive weight depends on stay.
+    unseen = (curvature <= smallest) | (diagonal <= smallest)
+    s = xp.where(unseen, 1, xp.sqrt(xp.clip(curvature / steepness, max=1 / smallest)))
     Z = xp.asarray(X0 * s, copy=True)
     descent = xp.where(unseen, 0, descent / s)
     for _ in range(max_iter):
@@ -103,5 +104,6 @@ def advance(X0: Array, move: Array, descent: Array, bend: Array, xp: Namespace) 
     slope = xp.sum(descent * move, axis=1)
     length = slope / xp.where(bend > 0, bend, 1)
     length = xp.where((bend > 0) & (length < 0.5), xp.where(length > 0, length, 0), 1)
-    new = X0 + length[:, None] * move
-    return xp.where(new > 0, new, 0)
+    # A move out of the range of numbers is not made.
+    new = X0 + xp.where(xp.isfinite(slope) & xp.isfinite(bend), length, 0)[:, None] * move
+    return xp.where(xp.isfinite(new), xp.where(new > 0, new, 0), X0)
