@@ -310,8 +310,14 @@ print(n_struck)
 
 
 @on_posix
-@pytest.mark.parametrize("n_interrupts", [25, pytest.param(1200, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("options", [{}, pytest.param({"engine": "torch", "device": "cpu"}, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("n_interrupts", "options"),
+    [
+        (25, {}),
+        pytest.param(1200, {}, marks=pytest.mark.slow),
+        pytest.param(200, {"engine": "torch", "device": "cpu"}, marks=pytest.mark.slow),
+    ],
+)
 def test_interrupts_at_random_moments_leave_the_process_as_it_was(n_interrupts, options):
     struck = int(python(INTERRUPTS, n_interrupts, options, timeout=3600))
     assert struck >= 0.2 * n_interrupts
