@@ -183,7 +183,7 @@ def test_known_components_far_from_the_level_of_the_data_are_used_or_refused(lev
 # --- Components that die out ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ["numpy", "reference", "torch"])
+@pytest.mark.parametrize("engine", ["numpy", "reference", "cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("method", ["l2", "huber"])
 def test_components_that_nothing_is_left_for_do_not_take_the_others_with_them(method, dtype, engine, monkeypatch):
@@ -192,8 +192,10 @@ def test_components_that_nothing_is_left_for_do_not_take_the_others_with_them(me
     if engine == "reference":
         monkeypatch.setattr(NumPyEngine, "kernel", lambda self, name: None)
     elif engine != "numpy":
-        pytest.importorskip("torch")
-        options = {"engine": "torch", "device": "cpu"}
+        torch = pytest.importorskip("torch")
+        if engine == "cuda" and not torch.cuda.is_available():
+            pytest.skip("needs a CUDA device")
+        options = {"engine": "torch", "device": engine}
     X = one_positive(24, 27).astype(dtype)
     for seed in range(3):
         model = RobustNMF(10, method=method, scale=1.0, max_iter=60, tol=0.0, random_state=seed, **options).fit(X)
