@@ -57,4 +57,6 @@ def precise(typical: Matrix, given: Matrix, observed: Matrix, weights: Matrix | 
     """
     with np.errstate(over="ignore"):
         precision = np.clip(typical / given, 1 / MOST_PRECISE, MOST_PRECISE) ** 2
-    return np.where(observed, precision if weights is None else precision * np.minimum(weights, LARGEST_WEIGHT), 0.0)
+    if weights is not None:
+        precision = precision * np.minimum(np.asarray(weights, dtype=np.float64), LARGEST_WEIGHT)
+    return np.where(observed, precision, 0.0)
