@@ -733,7 +733,8 @@ class TestEmptyChunks:
         plain = da.from_array(GAPS, chunks=(FILLED[name], -1))
         assert_same(found, everything_of(model.fit(plain), plain))
 
-    @pytest.mark.parametrize("keep", [pytest.param(False, marks=pytest.mark.slow), True], ids=["read", "kept"])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("keep", [False, True], ids=["read", "kept"])
     def test_chunks_of_no_rows_change_nothing_on_a_cluster(self, keep, client):
         model = RobustNMF(**QUICKLY | {"schedule": "plain"}, engine=DaskEngine(client, keep=keep))
         array, plain = filtered(GAPS, EMPTY["several"], False), da.from_array(GAPS, chunks=(FILLED["several"], -1))

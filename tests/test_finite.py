@@ -19,6 +19,10 @@ A = rng.random((12, 9))
 WIDE = (rng.random((14, 2)) @ rng.random((2, 7)) * 10.0 ** rng.uniform(-12, 12, (14, 1))).astype(np.float32)
 
 
+def slow(value):
+    return pytest.param(value, marks=pytest.mark.slow)
+
+
 def one_positive(n, m):
     X = np.zeros((n, m))
     X[n // 2, m // 3] = 3.0
@@ -62,8 +66,8 @@ def test_data_that_is_predicted_exactly_is_fitted(X, dtype):
 
 
 @pytest.mark.parametrize("level", [1e-318, 1e-300, 1e-43, 1.0, 1e43, 1e300])
-@pytest.mark.parametrize("alpha", [1e-12, 1e-3, 1e12])
-@pytest.mark.parametrize("l1_ratio", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("alpha", [slow(1e-12), 1e-3, slow(1e12)])
+@pytest.mark.parametrize("l1_ratio", [slow(0.0), 0.5, slow(1.0)])
 def test_penalties_of_any_size_for_data_at_any_level(level, alpha, l1_ratio):
     check_fit(A * level, alpha_W=alpha, l1_ratio=l1_ratio, max_iter=20)
 
@@ -183,7 +187,7 @@ def test_known_components_far_from_the_level_of_the_data_are_used_or_refused(lev
 # --- Components that die out ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("engine", ["numpy", "reference", "cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("engine", ["numpy", "reference", slow("cpu"), pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("method", ["l2", "huber"])
 def test_components_that_nothing_is_left_for_do_not_take_the_others_with_them(method, dtype, engine, monkeypatch):

@@ -313,7 +313,7 @@ print(n_struck)
 @pytest.mark.parametrize(
     ("n_interrupts", "options"),
     [
-        (25, {}),
+        (15, {}),
         pytest.param(1200, {}, marks=pytest.mark.slow),
         pytest.param(200, {"engine": "torch", "device": "cpu"}, marks=pytest.mark.slow),
     ],
@@ -401,7 +401,7 @@ thread.join()
 
 
 @on_posix
-@pytest.mark.parametrize("n_forks", [15, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n_forks", [5, pytest.param(500, marks=pytest.mark.slow)])
 def test_processes_forked_during_fits_do_not_hang_and_have_settings_restored(n_forks):
     assert python(FORKS, n_forks, 0.03, 0, timeout=3600).split() == ["0"] * n_forks
 
@@ -473,7 +473,7 @@ print([thread.name for thread in threading.enumerate()])
 
 
 @on_posix
-@pytest.mark.parametrize("verbose", [0, 1])
+@pytest.mark.parametrize("verbose", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_process_that_is_killed_does_not_block_fits_of_its_parent(verbose):
     """The lock of tqdm is one for all forked processes, and its monitor a thread that outlives a fit."""
     assert python(KILLED, verbose, timeout=120).strip() == "['MainThread']"
