@@ -1,5 +1,7 @@
 """The scikit-learn face: the only file that turns X into V = X' and W into ``components_``."""
 
+import inspect
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -580,8 +582,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 class TruncatedCauchyNMF(RobustNMF):
     """Truncated Cauchy NMF: `RobustNMF` with ``method="truncated-cauchy"``.
 
-    Every entry gets the weight 1 / (1 + (residual / scale)**2), or 0 if it is an outlier. See `RobustNMF` for the
-    parameters and attributes.
+    Every entry gets the weight 1 / (1 + (residual / scale)**2), or 0 if it is an outlier.
 
     Examples
     --------
@@ -597,52 +598,23 @@ class TruncatedCauchyNMF(RobustNMF):
 
     method = "truncated-cauchy"
 
-    def __init__(
-        self,
-        n_components: int | str = 2,
-        *,
-        preset: str = "default",
-        init: Any = "auto",
-        scale: Any = "auto",
-        outliers: Any = "auto",
-        solver: Any = "auto",
-        schedule: Any = "auto",
-        image_shape: tuple[int, int] | None = None,
-        max_iter: int = 200,
-        tol: float = 1e-4,
-        random_state: Any = None,
-        alpha_W: float = 0.0,
-        alpha_H: float | str = "same",
-        l1_ratio: float = 0.0,
-        fixed_components: Any = None,
-        forget_factor: float = 0.95,
-        engine: Any = "auto",
-        device: str | None = None,
-        checkpoint: Any = None,
-        verbose: int = 0,
-        callback: Callback | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.preset = preset
-        self.init = init
-        self.scale = scale
-        self.outliers = outliers
-        self.solver = solver
-        self.schedule = schedule
-        self.image_shape = image_shape
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.alpha_W = alpha_W
-        self.alpha_H = alpha_H
-        self.l1_ratio = l1_ratio
-        self.fixed_components = fixed_components
-        self.forget_factor = forget_factor
-        self.engine = engine
-        self.device = device
-        self.checkpoint = checkpoint
-        self.verbose = verbose
-        self.callback = callback
+    def __init__(self, n_components: int | str = 2, **parameters: Any) -> None:
+        super().__init__(n_components, method=self.method, **parameters)
+        del self.method  # that of the class is not a parameter
+
+
+def _take_parameters(cls: Any, of: Any, without: str) -> None:
+    """Give a class the signature of another, and its documentation of parameters and attributes, but for one."""
+    signature = inspect.signature(of.__init__)
+    named = [parameter for name, parameter in signature.parameters.items() if name != without]
+    cls.__init__.__signature__ = signature.replace(parameters=named)
+    if cls.__doc__:  # python -OO has none
+        described = of.__doc__[of.__doc__.index("    Parameters\n") : of.__doc__.index("    Notes\n")]
+        described = re.sub(rf"^    {without} : .*\n(        .*\n)+", "", described, count=1, flags=re.MULTILINE)
+        cls.__doc__ = cls.__doc__.replace("    Examples\n", f"{described}    Examples\n", 1)
+
+
+_take_parameters(TruncatedCauchyNMF, RobustNMF, without="method")
 
 
 @contextmanager
