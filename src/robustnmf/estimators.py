@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from robustnmf.arrays import Array, Namespace, is_on_host, same_kind, to_host
 from robustnmf.encoding import Description, basis_of
 from robustnmf.engines import Engine, NumPyEngine, engine_for
-from robustnmf.errors import DataQualityWarning, IncompatibleError
+from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeError
 from robustnmf.fitting import (
     Fitted,
     check_can_be_blocks,
@@ -368,11 +368,14 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             fixed = 0 if self.fixed_components is None else len(self.fixed_components)
             method = replace(parts.method, penalties=self._basis.penalties, fixed=fixed, solver=SharedGram())
             kept = ~about.outliers & (M > 0)
-            Y, M, Ht, kept = (array[clean] for array in (batch.X, M, codes / self._unit, kept))
+            Ht = (codes / np.float64(self._unit)).astype(codes.dtype)  # single precision may not hold the unit
+            Y, M, Ht, kept = (array[clean] for array in (batch.X, M, Ht, kept))
             with NumPyEngine().running() as engine:
                 stream = self._stream or Stream.start(self._basis)
                 self._stream = stream.learn(Y, M, Ht, kept, float(self.forget_factor), method, engine)
             W = self._stream.basis.W
+            if not np.isfinite(W).all():
+                raise OutOfRangeError("components", W.dtype)
             self.components_ = (W if self._noise is None else W * self._noise[:, None].astype(W.dtype)).T.copy()
             self._basis = replace(self._stream.basis, W=basis_of(self.components_, self._noise))
             self.scale_ = self._basis.weighting.scale * self._unit

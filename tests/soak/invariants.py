@@ -113,7 +113,7 @@ def is_monotone(case: Configuration, fit: Fit) -> bool:
 def check_objective(case: Configuration, fit: Fit) -> None:
     if is_monotone(case, fit):
         objective = fit.model.history_["objective"]
-        rounding = 1e-12 if case.dtype == np.float64 else 1e-4 * abs(objective[0])
+        rounding = 1e-12 if case.dtype == np.float64 else max(1e-4 * abs(objective[0]), 1e-10)
         rise = np.diff(objective, append=objective[-1]) - MOST_RISE[case.dtype] * np.abs(objective) - rounding
         worst = int(rise.argmax())
         require(rise[worst] <= 0, "objective never rises", f"{objective[worst : worst + 2]} after iteration {worst}")

@@ -91,7 +91,7 @@ class Used(NamedTuple):
     def grown_since(self, before: "Used") -> bool:
         """Return whether it is more than chance: what allocators keep, and threads of pools that come and go."""
         return (
-            self.bytes > 1.05 * before.bytes + 2**25
+            self.bytes > 1.1 * before.bytes + 2**25
             or self.files > before.files + 4
             or self.threads > before.threads + 4
         )
