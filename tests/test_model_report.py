@@ -21,6 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 import browser
 from robustnmf import RobustNMF, TruncatedCauchyNMF, report
 from robustnmf.errors import DataQualityWarning, MissingExtraError
+from robustnmf.files import sealed
 from robustnmf.report import diagnoses, page
 from robustnmf.report.drawing import pool
 from robustnmf.report.facts import Facts
@@ -366,7 +367,7 @@ def test_weights_of_the_fit_are_needed_if_it_had_any():
     ],
 )
 def test_the_old_page_stays_if_the_new_one_fails(tmp_path, options, message):
-    file, old = tmp_path / "report.html", page.GENERATOR.decode()
+    file, old = tmp_path / "report.html", sealed(b"old").decode()
     file.write_text(old)
     with pytest.raises(ValueError, match=message):
         report.write(*fitted(), file, **options)
@@ -435,7 +436,8 @@ def test_any_title_and_any_text_of_a_model_can_be_written(title, tmp_path):
 
 def test_a_page_with_halves_of_surrogate_pairs_is_written_all_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "render", lambda *_, **__: "<p>caf\udce9</p>")
-    assert report.write(None, None, tmp_path / "r.html").read_text(encoding="utf-8") == "<p>caf\\udce9</p>"
+    written = report.write(None, None, tmp_path / "r.html").read_text(encoding="utf-8")
+    assert written.startswith("<p>caf\\udce9</p>")
 
 
 def test_a_model_of_which_parts_were_deleted_is_refused(tmp_path):

@@ -4,6 +4,8 @@ import ast
 import json
 import os
 import re
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -13,9 +15,10 @@ from typer.testing import CliRunner
 
 import robustnmf
 from conftest import make_data
-from robustnmf import RobustNMF, files, load
+from robustnmf import RobustNMF, checkpoint, files, load
 from robustnmf.cli.app import app
 from robustnmf.engines.dask_files import Files
+from robustnmf.errors import CheckpointError
 from robustnmf.experiments.results import Log
 from robustnmf.experiments.task import Outcome, Task
 from robustnmf.files import MANIFEST, ForeignFileError, write_folder, write_owned
@@ -231,6 +234,24 @@ def test_save_replaces_a_model_and_nothing_else(tmp_path):
     assert (tmp_path / "data.csv").read_text() == "1,2\n"
 
 
+@pytest.mark.parametrize("change", ["appended", "cut", "a byte", "archive", "mentioned"])
+def test_save_keeps_what_only_looks_like_a_model(change, tmp_path):
+    model, path = RobustNMF(**FAST).fit(X), tmp_path / "m.robustnmf"
+    model.save(path)
+    content = path.read_bytes()
+    mine = {
+        "appended": content + b"mine",
+        "cut": content[:-1],
+        "a byte": content[:-1] + bytes([content[-1] ^ 1]),
+        "archive": b"thesis" * 40 + content,
+        "mentioned": b"my notes: the file begins with robustnmf-model 1\n",
+    }[change]
+    path.write_bytes(mine)
+    with pytest.raises(ForeignFileError, match="or was changed since"):
+        model.save(path, overwrite=True)
+    assert path.read_bytes() == mine
+
+
 def test_report_replaces_a_report_and_nothing_else(tmp_path):
     model = RobustNMF(**FAST).fit(X)
     for _ in range(2):
@@ -241,12 +262,64 @@ def test_report_replaces_a_report_and_nothing_else(tmp_path):
     assert (tmp_path / "page.html").read_text() == "<html>mine</html>"
 
 
-@pytest.mark.parametrize("mine", ["all of my notes", '{"experiment": "e"}\nnotes'])
+def test_a_report_with_notes_of_the_user_is_kept(tmp_path):
+    model, page = RobustNMF(**FAST).fit(X), tmp_path / "report.html"
+    model.report(X, page)
+    noted = page.read_bytes().replace(b"</body>", b"<!-- mine --></body>")
+    page.write_bytes(noted)
+    with pytest.raises(ForeignFileError, match="or was changed since"):
+        model.report(X, page)
+    assert page.read_bytes() == noted
+
+
+def test_what_comes_while_a_file_is_written_is_kept(tmp_path):
+    owned, sealed = tmp_path / "a.csv", tmp_path / "a.html"
+    with pytest.raises(ForeignFileError), write_owned(owned) as temporary:
+        temporary.write_text("ours")
+        owned.write_text("mine")
+    with pytest.raises(ForeignFileError), files.write_proven(sealed, files.is_sealed) as temporary:
+        temporary.write_bytes(files.sealed(b"ours"))
+        sealed.write_text("mine")
+    assert {path.read_text() for path in tmp_path.iterdir()} == {"mine"}
+
+
+@pytest.mark.parametrize(
+    "mine",
+    [
+        "all of my notes",
+        "{",
+        '{"experiment": "e"}\nnotes',
+        '{"experiment": "mouse 7", "measured": [1, 2, 3]}',
+        '{"experiment": "mouse 7"}\n{"experiment": "mouse 8"}',
+    ],
+)
 def test_a_log_of_somebody_else_is_not_cut(mine, tmp_path):
     (tmp_path / "runs.jsonl").write_text(mine)
-    with pytest.raises(ValueError, match=r"not written by robustnmf|not a result"):
+    with pytest.raises(ValueError, match="not a result"):
         Log(tmp_path)
     assert (tmp_path / "runs.jsonl").read_text() == mine
+
+
+def test_a_log_that_is_a_link_is_refused(tmp_path):
+    target = tmp_path / "mine.jsonl"
+    target.write_text("mine")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "runs.jsonl").symlink_to(target)
+    with pytest.raises(ForeignFileError, match="is a link"):
+        Log(tmp_path / "out")
+    assert target.read_text() == "mine"
+
+
+def test_a_log_loses_only_a_line_that_a_kill_has_cut_short(tmp_path):
+    log = Log(tmp_path)
+    for trial in range(2):
+        log.add(Task("e", "s", 0.0, "l2", trial, {}), "1", 0.1, Outcome({"error": 1.0}, {}), None)
+    whole = log.path.read_bytes()
+    log.path.write_bytes(whole + b'{"experiment": "e", "sett')
+    assert len(Log(tmp_path).results().records) == 2
+    assert log.path.read_bytes() == whole
+    log.path.write_bytes(whole[:-1])  # only the end of the line is missing
+    assert len(Log(tmp_path).results().records) == 2
 
 
 def test_results_of_experiments_replace_no_other_files(tmp_path):
@@ -316,6 +389,44 @@ def test_force_keeps_the_input(place):
     assert contents(place) == before
 
 
+def test_force_keeps_an_input_that_is_named_from_the_home_folder(place, monkeypatch):
+    """The shell leaves a tilde in quotes as it is, and readers do not."""
+    monkeypatch.setenv("HOME", str(place))
+    before = contents(place)
+    code, said = command(place, "clean", "out", "~/out/cleaned.csv", "-o", "out/cleaned.csv", "--force")
+    assert (code, "holds the input" in said) == (2, True)
+    code, said = command(place, "fit", "~/out/cleaned.csv", *FIT[2:], "-o", "out", "--force")
+    assert (code, "holds the input" in said) == (2, True)
+    assert contents(place) == before
+    code, said = command(place, *FIT, "-o", "~/other")
+    assert (code, (place / "other" / "summary.json").is_file()) == (0, True)
+    assert not (place / "~").exists()
+
+
+def test_force_keeps_a_folder_that_cannot_be_written(place, monkeypatch):
+    before, access = contents(place), os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "out" and access(path, mode))
+    code, said = command(place, *FIT, "-o", "out", "--force")
+    assert (code, "cannot be written to" in said) == (2, True)
+    assert contents(place) == before
+
+
+def test_a_replaced_folder_keeps_its_permissions(place):
+    (place / "out").chmod(0o700)
+    assert command(place, *FIT, "-o", "out", "--force")[0] == 0
+    assert (place / "out").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_report_in_a_folder_of_results_can_be_made_anew(place):
+    assert command(place, "report", "out", "x.csv", "-o", "out/report.html")[0] == 0
+    assert command(place, "fit", "x.csv", *FIT[2:-2], "-q", "-o", "with", "--force")[0] == 0
+    for _ in range(2):
+        code, said = command(place, "report", "with", "x.csv", "-o", "with/report.html", "--force")
+        assert code == 0, said
+    code, said = command(place, *FIT, "-o", "with", "--force")
+    assert code == 0, said
+
+
 @pytest.mark.parametrize("what", ["transform", "clean", "outliers"])
 def test_force_replaces_a_result_of_a_command_and_no_other_file(what, place):
     (place / "mine.csv").write_text("1,2\n")
@@ -344,12 +455,18 @@ class Cluster:
 
 
 def test_scratch_folders_that_a_kill_has_left_are_removed_and_no_others(tmp_path):
-    left = files.new_scratch_folder(tmp_path)
-    (left / f"array-{'0' * 32}.npy").write_bytes(b"")
+    left, used = files.new_scratch_folder(tmp_path), files.new_scratch_folder(tmp_path)
+    for folder in (left, used):
+        (folder / f"array-{'0' * 32}.npy").write_bytes(b"")
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    marker = left / files._SCRATCH
+    marker.write_text(marker.read_text().replace(f"process {os.getpid()} ", f"process {ended.pid} "))
     folders = {
         "robustnmf-results": {"thesis.txt": "mine"},
         "robustnmf-empty": {},
         "robustnmf-scratch": {".robustnmf-scratch": "", "thesis.txt": "mine"},
+        "robustnmf-mine": {".robustnmf-scratch": "", "2024.npy": "mine"},
     }
     for name, inside in folders.items():
         (tmp_path / name).mkdir()
@@ -359,11 +476,41 @@ def test_scratch_folders_that_a_kill_has_left_are_removed_and_no_others(tmp_path
     assert not left.exists()
     assert opened.are_shared
     opened.close()
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(folders)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*folders, used.name])
     assert {len(list((tmp_path / name).iterdir())) for name in folders} == {0, 1, 2}
+    files.remove_scratch_folder(used)
+    assert not used.exists()
 
 
 # --- Checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_keeps_files_whose_names_only_contain_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "SHARE", np.inf)
+    monkeypatch.setattr(checkpoint.Checkpoint.__init__, "__defaults__", (1,))
+    mine = []
+
+    def take_names(iteration):
+        for path in list(tmp_path.glob("s*.npz")) if not mine else []:
+            mine.extend(tmp_path / name for name in (f"norms-of-{path.name}", f"mine-{path.stem.split('-')[-1]}.npy"))
+        for path in mine:
+            path.write_bytes(b"mine")
+
+    RobustNMF(2, random_state=0, checkpoint=tmp_path, max_iter=30, callback=take_names).fit(X)
+    assert mine
+    assert {path.read_bytes() for path in mine} == {b"mine"}
+
+
+def test_a_checkpoint_that_somebody_else_writes_to_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "SHARE", np.inf)
+    monkeypatch.setattr(checkpoint.Checkpoint.__init__, "__defaults__", (1,))
+
+    def write(iteration):
+        (tmp_path / "checkpoint.json").write_text("mine")
+
+    with pytest.raises(CheckpointError, match="changed while this fit was running"):
+        RobustNMF(2, random_state=0, checkpoint=tmp_path, max_iter=30, callback=write).fit(X)
+    assert (tmp_path / "checkpoint.json").read_text() == "mine"
 
 
 def test_a_checkpoint_leaves_other_files_alone(tmp_path):

@@ -135,8 +135,8 @@ class Checkpoint:
         self.of = dict(of)
         self.every = every
         body = self._read_manifest()
-        self._exists = bool(body)
-        """Whether there is a manifest in the folder; it has been read, so it is ours."""
+        self._last_text = self._path.read_bytes() if body else None
+        """The manifest in the folder, which this fit has read or written; None if there is none."""
         self._is_claimed = "id" in body
         """Whether the manifest in the folder has the identifier of our files."""
         self._id: str = body.get("id", os.urandom(6).hex())
@@ -298,14 +298,31 @@ class Checkpoint:
     def _write_manifest(self) -> None:
         records = {name: record.to_json() for name, record in self._records.items()}
         body = {"format": FORMAT, "id": self._id, "of": self.of, "values": self._values, "records": records}
-        with write_atomically(self._path, replace=self._exists) as temporary:
-            temporary.write_text(json.dumps({"sha256": _checksum(_text(body)), "body": body}), encoding="utf-8")
-        self._exists = self._is_claimed = True
+        text = json.dumps({"sha256": _checksum(_text(body)), "body": body}).encode()
+        try:
+            with write_atomically(self._path, replace=self._last_text is not None) as temporary:
+                temporary.write_bytes(text)
+                self._check_is_alone()
+        except FileExistsError as error:
+            raise self._shared_error() from error
+        self._last_text, self._is_claimed = text, True
+
+    def _check_is_alone(self) -> None:
+        """Raise CheckpointError if the manifest is not what this fit has read or written last."""
+        there = self._path.read_bytes() if self._path.is_file() and not self._path.is_symlink() else None
+        if there != self._last_text:
+            raise self._shared_error()
+
+    def _shared_error(self) -> CheckpointError:
+        return CheckpointError(
+            f"{self._path} was changed while this fit was running, perhaps by another fit. A folder is for one fit at "
+            "a time: choose another for this one."
+        )
 
     def _forget_others(self) -> None:
         """Remove our files that the committed state does not need."""
         needed = set[str]().union(*(record.files for record in self._records.values()))
-        ours = re.compile(rf"\.?[\w-]+-{self._id}(-\d{{5}})?\.np[yz](\.[0-9a-f]{{12}})?")
+        ours = re.compile(rf"\.?(state|point|steps)-\d{{6}}-{self._id}(-\d{{5}})?\.np[yz](\.[0-9a-f]{{12}})?")
         for path in self.folder.iterdir():
             if path.name not in needed and (path.name in self._named or ours.fullmatch(path.name)):
                 remove_file(path)

@@ -22,6 +22,7 @@ from robustnmf.initializers import bright_features
 from robustnmf.losses import Huber, squared_ratio
 from robustnmf.penalties import NO_PENALTIES, Penalties
 from robustnmf.solvers import SharedGram
+from robustnmf.units import in_range
 from robustnmf.weighting import Weighting
 
 # Reweightings while the scale falls: from ten scales down it then changes by a fifth each time.
@@ -118,7 +119,7 @@ class Basis:
 
 def basis_of(components: Array, noise: Array | None) -> Array:
     """Return the basis W (n_features, n_components) that data in units of its noise is encoded in."""
-    return components.T if noise is None else components.T / noise[:, None].astype(components.dtype)
+    return components.T if noise is None else components.T / in_range(noise[:, None], components.dtype)
 
 
 def _where_used(X: Array, *, used: Array, xp: Namespace) -> Array:

@@ -13,9 +13,10 @@ import json
 import os
 import re
 import shutil
+import socket
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,6 @@ from numpy.typing import NDArray
 
 MANIFEST = ".robustnmf-files.json"
 """Name of the manifest in a folder."""
-# A marker is within so many bytes.
-_MARKED_BYTES = 4096
 # A scratch folder has this file, and nothing but arrays with the names that follow.
 _SCRATCH = ".robustnmf-scratch"
 _SCRATCH_NAME = re.compile(r"(array|codes)-[0-9a-f]{32}(\.npy)?|\.?\d+\.npy(\.[0-9a-f]{12})?|\.seen-[0-9a-f]{32}")
@@ -92,6 +91,7 @@ def write_owned(path: Path, *, replace: bool = True) -> Iterator[Path]:
     check_owned(path)
     with write_atomically(path, replace=replace) as temporary:
         yield temporary
+        check_owned(path)  # once more: it may have come since
         # Before the file takes its place: a kill between the two steps leaves the old file, which is still listed.
         Manifest(path.parent).add(path.name, _checksum(temporary))
 
@@ -103,17 +103,40 @@ def check_owned(path: Path) -> None:
         raise ForeignFileError(f"{path} {what}, so it is not replaced. Choose another name, or remove it yourself.")
 
 
-def check_marked(path: Path, marker: bytes) -> None:
-    """Raise ForeignFileError if there is a file without a marker that our files of that kind have near their begin."""
-    if not os.path.lexists(path):
-        return
-    if path.is_file() and not path.is_symlink():
-        with path.open("rb") as file:
-            if marker in file.read(_MARKED_BYTES):
-                return
-    raise ForeignFileError(
-        f"{path} was not written by robustnmf, so it is not replaced. Choose another name, or remove it yourself."
-    )
+@contextmanager
+def write_proven(path: Path, is_ours: Callable[[Path], bool], *, replace: bool = True) -> Iterator[Path]:
+    """Do the same for a file whose content shows who wrote it, and that it was not changed since."""
+    _check_proven(path, is_ours)
+    with write_atomically(path, replace=replace) as temporary:
+        yield temporary
+        _check_proven(path, is_ours)  # once more: it may have come since
+        manifest = Manifest(path.parent)
+        if manifest.lists(path.name):  # it is part of a folder of results
+            manifest.add(path.name, _checksum(temporary))
+
+
+def _check_proven(path: Path, is_ours: Callable[[Path], bool]) -> None:
+    if os.path.lexists(path) and (path.is_symlink() or not path.is_file() or not is_ours(path)):
+        raise ForeignFileError(
+            f"{path} was not written by robustnmf, or was changed since, so it is not replaced. Choose another name, "
+            "or remove it yourself."
+        )
+
+
+def sealed(page: bytes) -> bytes:
+    """Return a page of HTML with a last line that has its checksum."""
+    return page + _seal(page)
+
+
+def is_sealed(path: Path) -> bool:
+    """Return whether a file is a page with a right checksum in its last line."""
+    content = path.read_bytes()
+    page = content[: -len(_seal(b""))]
+    return content == sealed(page)
+
+
+def _seal(page: bytes) -> bytes:
+    return f"<!-- robustnmf {hashlib.sha256(page).hexdigest()} -->\n".encode()
 
 
 def write_array(path: Path, array: NDArray[Any]) -> None:
@@ -123,26 +146,56 @@ def write_array(path: Path, array: NDArray[Any]) -> None:
 
 
 def append_line(path: Path, line: bytes) -> None:
-    """Add a line to a file, and wait until it is on the disk."""
+    """Add a line to a file of the caller's, and wait until it is on the disk; the first line is there in full or not.
+
+    A link is refused: what it leads to may be anybody's.
+    """
+    if not os.path.lexists(path):
+        with write_atomically(path, replace=False) as temporary:
+            temporary.write_bytes(line + b"\n")
+        return
+    _refuse_link(path)
     with path.open("ab") as file:
         file.write(line + b"\n")
         file.flush()
         os.fsync(file.fileno())
 
 
-def drop_unfinished_line(path: Path, begin: bytes) -> bytes:
-    """Return the complete lines of a file; a last line that a kill has cut short is removed.
+def read_lines(path: Path, check: Callable[[int, bytes], object]) -> list[bytes]:
+    """Return the lines of a file that `append_line` has written; a last one that a kill has cut short is removed.
 
-    All lines that this package writes to the file `begin` alike. If the last one does not, ValueError is raised.
+    Each line, with its number, must pass the `check`, which raises ValueError, before anything is removed. The first
+    line was written in one step: a file without a whole line is not ours.
     """
+    _refuse_link(path)
     text = path.read_bytes()
-    whole = text[: text.rfind(b"\n") + 1]
-    rest = text[len(whole) :]
-    if rest:
-        if rest[: len(begin)] != begin[: len(rest)]:
-            raise ValueError(f"The last line of {path} was not written by robustnmf. Choose another folder.")
-        os.truncate(path, len(whole))
-    return whole
+    *lines, rest = text.split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        check(number, line)
+    if not rest:
+        return lines
+    try:
+        check(len(lines) + 1, rest)
+    except ValueError:
+        if not lines or _is_json(rest):
+            raise
+        os.truncate(path, len(text) - len(rest))
+        return lines
+    append_line(path, b"")  # only the end of the line was missing
+    return [*lines, rest]
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _refuse_link(path: Path) -> None:
+    if path.is_symlink():
+        raise ForeignFileError(f"{path} is a link, and what it leads to is not changed. Choose another folder.")
 
 
 def remove_file(path: Path) -> None:
@@ -201,10 +254,19 @@ class Manifest:
         try:
             if path.is_symlink():
                 raise ValueError("it is a link")
-            files = json.loads(path.read_text(encoding="utf-8"))["files"]
+            if not path.is_file():
+                raise ValueError("it is no file")
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content["written_by"] != "robustnmf":
+                raise ValueError("somebody else wrote it")
+            files = content["files"]
             return {str(name): [str(checksum) for checksum in checksums] for name, checksums in files.items()}
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ForeignFileError(f"{path} is no manifest of robustnmf. Remove it, or use another folder.") from error
+
+    def lists(self, name: str) -> bool:
+        """Return whether there is a file of this name that this package wrote, whatever it holds now."""
+        return name in self._checksums
 
     def owns(self, path: Path) -> bool:
         """Return whether this package wrote a file of the folder, as it is now."""
@@ -258,8 +320,11 @@ def write_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
         If `path` is anything but an empty folder, or one that an earlier call has written.
     """
     check_owned_folder(path)
+    if path.is_dir() and not os.access(path, os.W_OK | os.X_OK):
+        raise PermissionError(f"{path} cannot be written to, so it is not replaced. Choose another name.")
     make_folder(path.parent)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+    temporary.mkdir()  # with the permissions that new folders get
     try:
         yield temporary
         Manifest(temporary).add_all()
@@ -267,7 +332,8 @@ def write_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     try:
-        temporary.chmod(0o755)
+        if path.is_dir():
+            shutil.copymode(path, temporary)
         _take_place(temporary, path, replace)
     finally:
         _remove_new_or_old(temporary)
@@ -347,13 +413,36 @@ def new_scratch_folder(parent: Path | None) -> Path:
     if parent is not None:
         make_folder(parent)
     folder = Path(tempfile.mkdtemp(prefix="robustnmf-", dir=parent))
-    (folder / _SCRATCH).touch()
+    (folder / _SCRATCH).write_text(_scratch_marker())
     return folder
+
+
+def _scratch_marker() -> str:
+    """Return what the file in a scratch folder says of the process that made it."""
+    return f"robustnmf scratch folder of process {os.getpid()} on {socket.gethostname()}\n"
+
+
+def _is_left(folder: Path) -> bool:
+    """Return whether a scratch folder was made by a process of this machine that has ended."""
+    marker = folder / _SCRATCH
+    if folder.is_symlink() or not marker.is_file():
+        return False
+    found = re.fullmatch(r"robustnmf scratch folder of process (\d+) on (.*)\n", marker.read_text(errors="replace"))
+    if found is None or found[2] != socket.gethostname():
+        return False
+    try:
+        os.kill(int(found[1]), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
 
 
 def remove_scratch_folder(folder: Path) -> None:
     """Remove a scratch folder; one that holds anything but our arrays stays as it is."""
-    if folder.is_symlink() or not (folder / _SCRATCH).is_file():
+    marker = folder / _SCRATCH
+    if folder.is_symlink() or not marker.is_file() or not marker.read_bytes().startswith(b"robustnmf scratch folder"):
         return
     names = (path.name for path in folder.rglob("*"))
     if all(name == _SCRATCH or _SCRATCH_NAME.fullmatch(name) for name in names):
@@ -363,7 +452,8 @@ def remove_scratch_folder(folder: Path) -> None:
 def remove_left_scratch_folders(parent: Path) -> None:
     """Remove the scratch folders of processes that were killed."""
     for folder in parent.glob("robustnmf-*"):
-        remove_scratch_folder(folder)
+        if _is_left(folder):
+            remove_scratch_folder(folder)
 
 
 def remove_scratch(path: Path) -> None:

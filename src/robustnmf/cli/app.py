@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from robustnmf.cli import console, folder
 from robustnmf.cli.console import echo, errors_in_one_line, say, show, warnings_in_one_line
-from robustnmf.files import check_owned, check_owned_folder, write_folder, write_owned
+from robustnmf.files import check_owned, check_owned_folder, is_sealed, write_folder, write_owned
 
 
 class Commands(TyperGroup):
@@ -42,8 +42,17 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+
+def path(text: str) -> Path:
+    """Return a path; a tilde that the shell has left stands for the home folder."""
+    return Path(text).expanduser()
+
+
 Data = Annotated[
-    Path, typer.Argument(help="npy, npz, csv, tsv, parquet, mat, h5 or zarr file, image stack, or folder of images.")
+    Path,
+    typer.Argument(
+        parser=path, help="npy, npz, csv, tsv, parquet, mat, h5 or zarr file, image stack, or folder of images."
+    ),
 ]
 Rank = Annotated[str, typer.Option("--components", "-k", help="Number of components, or 'auto'.")]
 Method = Annotated[str, typer.Option(help="Model; see 'robustnmf methods'.")]
@@ -54,8 +63,10 @@ Header = Annotated[
     typer.Option("--header/--no-header", help="Whether a text table begins with headings.", show_default=False),
 ]
 Transpose = Annotated[bool, typer.Option("--transpose", help="Samples are in columns.")]
-Weights = Annotated[Path | None, typer.Option(help="File with a weight for every entry; 0 for what does not count.")]
-Uncertainties = Annotated[Path | None, typer.Option(help="File with an uncertainty for every entry.")]
+Weights = Annotated[
+    Path | None, typer.Option(parser=path, help="File with a weight for every entry; 0 for what does not count.")
+]
+Uncertainties = Annotated[Path | None, typer.Option(parser=path, help="File with an uncertainty for every entry.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier result.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
@@ -63,7 +74,7 @@ Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 Device = Annotated[
     str | None, typer.Option(help="Where the work is done: 'cpu', 'cuda', 'cuda:1' or 'mps'.", show_default="cpu")
 ]
-ModelFile = Annotated[Path, typer.Argument(help="Model file that 'fit' has written, or its folder.")]
+ModelFile = Annotated[Path, typer.Argument(parser=path, help="Model file that 'fit' has written, or its folder.")]
 
 
 @app.callback()
@@ -75,7 +86,7 @@ def start() -> None:
 def fit(
     data: Data,
     components: Rank = "auto",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the results.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", parser=path, help="Folder of the results.")] = None,
     method: Method = "truncated-cauchy",
     preset: Annotated[
         str, typer.Option(help="'default', or 'published' for the algorithms of the papers.")
@@ -120,6 +131,8 @@ def fit(
     begin = perf_counter()
     with warnings_in_one_line() as warned, interruption.awaited():
         codes = model.fit_transform(table.values, **arrays)
+    if interruption.asked and model.n_iter_ == 0:
+        raise KeyboardInterrupt  # nothing was found: an earlier result is worth more
     model.callback = None
     summary = _summary(model, table, codes, perf_counter() - begin, warned)
     with write_folder(out, replace=force) as place:
@@ -137,7 +150,7 @@ def fit(
 def transform(
     model: ModelFile,
     data: Data,
-    out: Annotated[Path, typer.Option("--out", "-o", help="File of the codes, .csv, .tsv or .npy.")],
+    out: Annotated[Path, typer.Option("--out", "-o", parser=path, help="File of the codes, .csv, .tsv or .npy.")],
     key: Key = None,
     missing_value: Missing = None,
     transpose: Transpose = False,
@@ -158,7 +171,9 @@ def transform(
 def clean(
     model: ModelFile,
     data: Data,
-    out: Annotated[Path, typer.Option("--out", "-o", help="File of the cleaned data, .csv, .tsv or .npy.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", parser=path, help="File of the cleaned data, .csv, .tsv or .npy.")
+    ],
     key: Key = None,
     missing_value: Missing = None,
     transpose: Transpose = False,
@@ -183,7 +198,9 @@ def clean(
 def outliers(
     model: ModelFile,
     data: Data,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File of the mask, .csv, .tsv or .npy.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", parser=path, help="File of the mask, .csv, .tsv or .npy.")
+    ] = None,
     worst: Annotated[int, typer.Option(min=0, help="Samples to list.")] = 10,
     key: Key = None,
     missing_value: Missing = None,
@@ -218,7 +235,7 @@ def rank(
     data: Data,
     ranks: Annotated[str, typer.Option(help="Such as 1-10 or 2,4,8; 'auto' searches.")] = "auto",
     splits: Annotated[int, typer.Option(min=2, help="Splits of the entries.")] = 5,
-    plot: Annotated[Path | None, typer.Option(help="Picture of the curve, .png, .svg or .pdf.")] = None,
+    plot: Annotated[Path | None, typer.Option(parser=path, help="Picture of the curve, .png, .svg or .pdf.")] = None,
     method: Method = "truncated-cauchy",
     weights: Weights = None,
     uncertainties: Uncertainties = None,
@@ -263,7 +280,9 @@ def rank(
 
 @app.command()
 def compare(
-    data: Annotated[Path | None, typer.Argument(help="Data; without it, corrupted faces whose truth is known.")] = None,
+    data: Annotated[
+        Path | None, typer.Argument(parser=path, help="Data; without it, corrupted faces whose truth is known.")
+    ] = None,
     components: Annotated[int, typer.Option("--components", "-k", min=1, help="Number of components.")] = 10,
     method: Annotated[list[str] | None, typer.Option(help="Models to compare; by default all.")] = None,
     key: Key = None,
@@ -297,7 +316,7 @@ def compare(
 def report(
     model: ModelFile,
     data: Data,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option("--out", "-o", parser=path, help="The page.")] = Path("report.html"),
     key: Key = None,
     missing_value: Missing = None,
     transpose: Transpose = False,
@@ -341,7 +360,9 @@ def info(as_json: AsJson = False) -> None:
 
 @app.command()
 def demo(
-    picture: Annotated[Path, typer.Argument(help="Where to write the picture.")] = Path("robustnmf-demo.png"),
+    picture: Annotated[Path, typer.Argument(parser=path, help="Where to write the picture.")] = Path(
+        "robustnmf-demo.png"
+    ),
 ) -> None:
     """Factorise corrupted faces with scikit-learn and with this package, and draw both."""
     from robustnmf import demo as demonstration
@@ -352,9 +373,11 @@ def demo(
 @app.command()
 def reproduce(
     items: Annotated[list[str] | None, typer.Argument(help="Tables and figures of the paper, or 'all'.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder; what it has is not run again.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", parser=path, help="Folder; what it has is not run again.")
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A small version of everything, in minutes.")] = False,
-    data: Annotated[Path | None, typer.Option(help="Folder with AR and Caltech-101 archives.")] = None,
+    data: Annotated[Path | None, typer.Option(parser=path, help="Folder with AR and Caltech-101 archives.")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; by default one for each core.")] = None,
 ) -> None:
     """Run the paper's experiments and build a report beside the paper's numbers.
@@ -430,7 +453,7 @@ def _check_free(out: Path | None, force: bool, inputs: Sequence[Path | None]) ->
     """Refuse a result that would replace a file, before the work begins."""
     if out is not None:
         folder.check_free(out, force, inputs)
-        if out.suffix != ".html":  # a report says itself who wrote it
+        if not (out.is_file() and is_sealed(out)):  # a report says itself who wrote it
             check_owned(out)
 
 

@@ -27,7 +27,7 @@ def hals(At: Any, Y: Any, Q: Any, linear: Any, ridge: float, X: Any, max_iter: i
     sweeps = np.zeros(n_problems, dtype=np.int64)
     e = np.empty(p, dtype=Y.dtype)
     curvature = np.empty(r, dtype=Y.dtype)
-    smallest = Y.dtype.type(1e-31 if Y.itemsize == 4 else 1e-292)  # see `smallest_curvature`
+    smallest = Y.dtype.type(1.2e-38 if Y.itemsize == 4 else 2.3e-308)  # less is not a normal number
     for b in range(n_problems):
         x, q = X[b], Q[b]
         e[:] = Y[b]

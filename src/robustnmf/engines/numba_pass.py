@@ -31,6 +31,9 @@ def _propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int) -> Any
     n_problems, r = X.shape
     zero, one = X.dtype.type(0), X.dtype.type(1)
     smallest = X.dtype.type(1e-31 if X.itemsize == 4 else 1e-292)  # see `smallest_curvature`
+    dead = X.dtype.type(1.2e-38 if X.itemsize == 4 else 2.3e-308)
+    for k in range(r):
+        dead = max(dead, smallest * G[k, k])
     move = np.empty_like(X)
     g, s = np.empty((4, r), dtype=X.dtype), np.empty((4, r), dtype=X.dtype)
     z, step = np.empty((4, r), dtype=X.dtype), np.empty((4, r), dtype=X.dtype)
@@ -38,7 +41,7 @@ def _propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int) -> Any
         for lane in range(4):
             b = min(first + lane, n_problems - 1)
             for k in range(r):
-                seen = curvature[b, k] > smallest and G[k, k] > smallest
+                seen = G[k, k] > dead and curvature[b, k] > smallest * G[k, k]
                 s[lane, k] = np.sqrt(min(curvature[b, k] / G[k, k], one / smallest)) if seen else one
                 step[lane, k] = one / G[k, k] if seen else zero
                 g[lane, k] = descent[b, k] / s[lane, k]

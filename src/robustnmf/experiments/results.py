@@ -6,6 +6,7 @@ crash is dropped when the log is opened; all others are kept.
 
 import csv
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from robustnmf.experiments.task import Matrix, Outcome, Task
-from robustnmf.files import append_line, drop_unfinished_line, make_folder, write_owned
+from robustnmf.files import append_line, make_folder, read_lines, write_owned
 
 COLUMNS = ("experiment", "setting", "level", "method", "trial", "seed", "measure", "value", "seconds", "version")
 
@@ -79,16 +80,16 @@ class Log:
 
     def _read(self) -> Iterator[Record]:
         """Yield what was finished, and cut off the line that was not."""
-        if not self.path.exists():
-            return
-        whole = drop_unfinished_line(self.path, begin=b'{"experiment": ')
-        for number, line in enumerate(whole.splitlines(), start=1):
-            try:
-                yield Record.from_json(line.decode())
-            except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(
-                    f"Line {number} of {self.path} is not a result: {error}. Remove that line or choose another folder."
-                ) from error
+        if os.path.lexists(self.path):
+            yield from (Record.from_json(line.decode()) for line in read_lines(self.path, self._check_line))
+
+    def _check_line(self, number: int, line: bytes) -> None:
+        try:
+            Record.from_json(line.decode())
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"Line {number} of {self.path} is not a result: {error}. Remove that line or choose another folder."
+            ) from error
 
     def __contains__(self, key: str) -> bool:
         """Return whether a task has succeeded."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from robustnmf.encoding import basis_of
-from robustnmf.files import check_marked, write_atomically
+from robustnmf.files import write_proven
 from robustnmf.outofcore import is_lazy_result
 from robustnmf.persistence.contents import (
     DTYPES,
@@ -99,7 +99,7 @@ def save(model: "RobustNMF", path: str | os.PathLike[str], *, overwrite: bool = 
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise ModelFileError(f"This {type(model).__name__} cannot be saved: {error}") from error
     try:
-        with write_atomically(path, replace=overwrite) as temporary, temporary.open("wb") as file:
+        with write_proven(path, is_model, replace=overwrite) as temporary, temporary.open("wb") as file:
             file.write(MAGIC + f" {FORMAT} {len(text)} {checksum(text)}\n".encode())
             file.write(text)
             for array in arrays.values():
@@ -116,7 +116,20 @@ def _check_target(path: Path, overwrite: bool) -> None:
         raise IsADirectoryError(f"path must name a file; {path} is a folder.")
     if os.path.lexists(path) and not overwrite:
         raise FileExistsError(f"{path} exists. Pass overwrite=True to replace it, or choose another name.")
-    check_marked(path, MAGIC)
+
+
+def is_model(path: Path) -> bool:
+    """Return whether a file is a model as this package wrote it, by its checksums."""
+    from robustnmf.persistence.reading import load
+
+    with path.open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            return False
+    try:
+        load(path)
+    except (ValueError, TypeError, ImportError):
+        return False
+    return True
 
 
 def _written(model: "RobustNMF") -> tuple[bytes, dict[str, Matrix]]:

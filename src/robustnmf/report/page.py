@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf import plots
-from robustnmf.files import check_marked, write_atomically
+from robustnmf.files import is_sealed, sealed, write_proven
 from robustnmf.methods import METHODS
 from robustnmf.report.diagnoses import Diagnosis, Verdict, diagnose
 from robustnmf.report.drawing import draw, grey, natural_width, png, pool
@@ -23,9 +23,6 @@ from robustnmf.report.summary import percent, seconds, short
 from robustnmf.report.template import template
 
 Matrix = NDArray[Any]
-
-# What every page of base.html.j2 has near its begin.
-GENERATOR = b'<meta name="generator" content="robustnmf">'
 
 # Bounds of the page, whatever the size of the data.
 MOST_CARDS = 48  # components that are drawn
@@ -137,7 +134,6 @@ def write(
         The weights and uncertainties of the fit, if it had any. With uncertainties, residuals are in units of them.
     """
     path = Path(path)
-    check_marked(path, GENERATOR)
     page = render(
         model,
         X,
@@ -148,9 +144,9 @@ def write(
         weights=weights,
         uncertainties=uncertainties,
     )
-    with write_atomically(path) as temporary:
+    with write_proven(path, is_sealed) as temporary:
         # A name or a parameter may hold half of a surrogate pair, of which UTF-8 knows nothing.
-        temporary.write_text(page, encoding="utf-8", errors="backslashreplace")
+        temporary.write_bytes(sealed(page.encode("utf-8", "backslashreplace")))
     return path
 
 

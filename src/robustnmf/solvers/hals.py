@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from robustnmf.arrays import Array, Namespace
 from robustnmf.engines.protocol import Engine
-from robustnmf.solvers.problem import Problem, smallest_curvature
+from robustnmf.solvers.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def coordinate_descent(
     ----------
     G : (B, r, r) or (1, r, r); rhs : (B, r).
     """
-    active, smallest = xp.ones_like(X[:, 0], dtype=xp.bool), smallest_curvature(X, xp)
+    active, smallest = xp.ones_like(X[:, 0], dtype=xp.bool), float(xp.finfo(X.dtype).tiny)
     for _ in range(max_iter):
         before = xp.asarray(X, copy=True)
         for k in range(first, X.shape[1]):

@@ -105,7 +105,10 @@ class Problem:
 
 
 def smallest_curvature(X: Array, xp: Namespace) -> float:
-    """Return the curvature below which a coordinate is one that nothing depends on: to divide by it would overflow."""
+    """Return the curvature, beside others of about 1, below which nothing depends on a coordinate.
+
+    To divide by less would overflow.
+    """
     number = xp.finfo(X.dtype)
     return float(number.tiny) / float(number.eps)
 

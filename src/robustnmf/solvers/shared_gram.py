@@ -77,10 +77,12 @@ def propose(G: Array, descent: Array, curvature: Array, X0: Array, max_iter: int
         return kernel(G, descent, curvature, X0, max_iter)
     diagonal = xp.linalg.diagonal(G)
     # In the variables z = s * x every coordinate has the curvature of A' A.
-    smallest = smallest_curvature(X0, xp)
-    steepness = xp.where(diagonal > smallest, diagonal, 1)
-    # Coordinates that no entry of positive weight depends on stay.
-    unseen = (curvature <= smallest) | (diagonal <= smallest)
+    # Coordinates that no entry of positive weight depends on stay; so do those of components that have died out, beside
+    # the others: to divide by what is left of them would overflow.
+    smallest, tiny = smallest_curvature(X0, xp), float(xp.finfo(X0.dtype).tiny)
+    dead = (diagonal <= tiny) | (diagonal <= smallest * xp.max(diagonal))
+    steepness = xp.where(dead, 1, diagonal)
+    unseen = dead | (curvature <= smallest * steepness)
     s = xp.where(unseen, 1, xp.sqrt(xp.clip(curvature / steepness, max=1 / smallest)))
     Z = xp.asarray(X0 * s, copy=True)
     descent = xp.where(unseen, 0, descent / s)
