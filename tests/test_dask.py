@@ -269,6 +269,7 @@ def test_torch_inside_of_workers_gives_the_factors_of_numpy(method, client, tmp_
     assert_agree(fit_there(engine, parts, tmp_path, weights=WEIGHTS), fit_here(parts, weights=WEIGHTS))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_an_estimator_is_fitted_by_torch_inside_of_workers(client):
     pytest.importorskip("torch")
@@ -357,6 +358,7 @@ def n_tasks(client):
     return client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
 
 
+@pytest.mark.slow
 def test_graphs_do_not_grow_with_iterations(client, tmp_path):
     seen = []
     parts = parts_of(schedule="plain", scale="mad", outliers="none")
@@ -385,6 +387,7 @@ def test_a_killed_worker_costs_time_and_not_the_result(keep, client, tmp_path):
     assert not set(victims.values()) & set(client.run(os.getpid).values())
 
 
+@pytest.mark.slow
 def test_a_fit_that_has_lost_all_workers_says_so_and_goes_on_with_new_ones(monkeypatch, tmp_path):
     monkeypatch.setattr(dask_engine, "LONG_WAIT", 0.5)
     parts = parts_of(schedule="plain", scale="mad", outliers="none")
@@ -423,11 +426,8 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [pytest.param({"schedule": "plain", "scale": "mad"}, marks=pytest.mark.slow), {}],
-    ids=["plain", "staged"],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("parts", [{"schedule": "plain", "scale": "mad"}, {}], ids=["plain", "staged"])
 def test_a_killed_client_is_resumed_from_its_checkpoint(parts, client, tmp_path):
     script = tmp_path / "client.py"
     script.write_text(CLIENT.format(tests=str(Path(__file__).parent), parts=parts))

@@ -479,6 +479,7 @@ def test_a_process_that_is_killed_does_not_block_fits_of_its_parent(verbose):
     assert python(KILLED, verbose, timeout=120).strip() == "['MainThread']"
 
 
+@pytest.mark.slow
 def test_a_fit_in_a_callback_that_forks_ends_in_both_processes():
     """The child has no thread that could restore a setting for it, and must not wait for one."""
     if os.name != "posix":

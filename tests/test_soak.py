@@ -27,7 +27,7 @@ sys.modules["soak_run"] = run
 _spec.loader.exec_module(run)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and SIGALRM")
-QUICK = range(25)
+QUICK = range(15)
 # An ordinary fit with NumPy, all of whose results are looked at.
 PLAIN = {"n_components": 2, "random_state": 0, "max_iter": 4, "schedule": "plain"}
 
