@@ -149,10 +149,11 @@ def has_exact_unit(case: Configuration, lab: Laboratory) -> bool:
     bytes, so that integers would be cut otherwise.
     """
     penalised = case.parameters.get("alpha_W") or case.parameters.get("alpha_H")
-    # Single precision does not hold components of every magnitude in units of the noise.
-    wide = case.dtype == np.float32 and "extreme" in case.said.get("data", "")
+    # Single precision does not hold squares of components of every magnitude in units of the noise.
     of_noise = case.uncertainties is not None and (
-        "fixed_components" in case.parameters or wide or "extreme" in case.said.get("uncertainties", "")
+        case.dtype == np.float32
+        or "fixed_components" in case.parameters
+        or "extreme" in case.said.get("uncertainties", "")
     )
     cut_otherwise = lab.is_lazy and case.X.dtype.kind != "f"
     return not (penalised or of_noise or cut_otherwise) and bool((case.X[case.observed] > 0).any())
