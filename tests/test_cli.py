@@ -758,7 +758,7 @@ def test_a_fit_whose_results_cannot_be_written_leaves_nothing(hostile, monkeypat
 
 
 def test_errors_without_words_still_say_something():
-    for error, words in ((MemoryError(), "memory does not suffice"), (OSError(), "OSError"), (OverflowError("x"), "x")):
+    for error, words in ((MemoryError(), "Out of memory"), (OSError(), "OSError"), (OverflowError("x"), "x")):
         with pytest.raises(typer.Exit), redirect_stderr(StringIO()) as said, console.errors_in_one_line():
             raise error
         assert words in said.getvalue()

@@ -145,7 +145,7 @@ def test_codes_that_no_number_can_hold_are_refused_and_the_estimator_is_left_alo
     model = RobustNMF(1, random_state=0).fit(A)
     before = dict(vars(model))
     model.set_params(fixed_components=np.full((1, 9), 1e-20))
-    with pytest.raises(OutOfRangeError, match=r"codes would not be finite.*Bring X to a level of about 1"):
+    with pytest.raises(OutOfRangeError, match=r"codes would not be finite.*Scale X to about 1"):
         model.fit_transform(np.ones((12, 9)) * 1e300)
     assert all(vars(model)[name] is value for name, value in before.items() if name != "fixed_components")
     assert np.isfinite(model.set_params(fixed_components=None).transform(A)).all()

@@ -53,7 +53,7 @@ CHANGES = {
     *("manual_seed", "seed", "rc_context", "setrecursionlimit", "set_start_method", "set_grad_enabled", "setitimer"),
 }
 # Commands and experiments are programs of their own; a setting that an extra brings is declared where that is imported.
-PROGRAMS = ("cli", "experiments")
+PROGRAMS = ("cli/", "experiments/")
 DECLARED = {"engines/torch_engine.py": {"set_float32_matmul_precision"}, "report/drawing.py": {"rc_context"}}
 # Within the filters of `read_table`, which are restored.
 DECLARED["reading/images.py"] = {"simplefilter"}
@@ -162,18 +162,22 @@ def test_nested_and_overlapping_filters_of_warnings_are_restored():
 
 def test_blas_is_limited_inside_limits_of_others_and_left_as_they_set_it():
     """Since threadpoolctl 3.8, only the first thread that sets a limit of OpenBLAS may set others."""
+    before = blas()
     for limit in (1, 2):
         with threadpool_limits(limits=limit, user_api="blas"):
             within = blas()
             with single_threaded_blas():
                 assert blas_threads() == 1
             assert blas() == within
+    assert blas() == before
     with single_threaded_blas(), threadpool_limits(limits=2, user_api="blas"):
         pass
+    assert blas() == before
     with single_threaded_blas():
         thread = threading.Thread(target=lambda: threadpool_limits(limits=1, user_api="blas"))
         thread.start()
         thread.join()
+    assert blas() == before
 
 
 class PerThread:
@@ -330,7 +334,7 @@ def test_interrupts_leave_a_gpu_as_it_was():
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
-    assert int(python(INTERRUPTS, 60, {"device": "cuda", "max_iter": 60})) >= 12
+    assert int(python(INTERRUPTS, 150, {"device": "cuda", "max_iter": 60})) >= 30
 
 
 @on_posix

@@ -22,9 +22,9 @@ class OutOfRangeError(ValueError, ArithmeticError):
     def __init__(self, what: str, dtype: object) -> None:
         dtype = str(dtype).removeprefix("torch.")
         super().__init__(
-            f"The data leads out of the range of {dtype}: {what} would not be finite. Bring X to a level of about 1, "
-            "remove entries that are larger or smaller than the others by many orders of magnitude, use float64, and "
-            "check penalties, uncertainties and fixed_components."
+            f"The fit overflows {dtype}: {what} would not be finite. Scale X to about 1, remove entries that differ "
+            "from the others by many orders of magnitude, use float64, and check penalties, uncertainties and "
+            "fixed_components."
         )
 
 

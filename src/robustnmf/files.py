@@ -3,8 +3,8 @@
 Two rules hold for all of them:
 
 - A file is there in full or not at all, and so is a folder of results.
-- The package replaces and removes only what it wrote itself. A manifest in each folder lists the files by name and
-  checksum. A file that is not in it, or that somebody has changed since, is left alone, and an error names it.
+- The package replaces and removes only what it wrote itself. The proof is a manifest in the folder, with names and
+  checksums, or a checksum in the file. What has none, or was changed since, is left alone, and an error names it.
 """
 
 import ctypes
@@ -88,10 +88,11 @@ def write_owned(path: Path, *, replace: bool = True) -> Iterator[Path]:
     ForeignFileError
         If there is a file that this package did not write, or that was changed since.
     """
+    stamp = _stamp(path)
     check_owned(path)
     with write_atomically(path, replace=replace) as temporary:
         yield temporary
-        check_owned(path)  # once more: it may have come since
+        _check_stamp(path, stamp)
         # Before the file takes its place: a kill between the two steps leaves the old file, which is still listed.
         Manifest(path.parent).add(path.name, _checksum(temporary))
 
@@ -99,28 +100,41 @@ def write_owned(path: Path, *, replace: bool = True) -> Iterator[Path]:
 def check_owned(path: Path) -> None:
     """Raise ForeignFileError if there is something that this package may not replace."""
     if os.path.lexists(path) and not Manifest(path.parent).owns(path):
-        what = "is a folder" if path.is_dir() else "was not written by robustnmf, or was changed since"
-        raise ForeignFileError(f"{path} {what}, so it is not replaced. Choose another name, or remove it yourself.")
+        raise _foreign(path)
 
 
 @contextmanager
 def write_proven(path: Path, is_ours: Callable[[Path], bool], *, replace: bool = True) -> Iterator[Path]:
     """Do the same for a file whose content shows who wrote it, and that it was not changed since."""
-    _check_proven(path, is_ours)
+    stamp = _stamp(path)
+    if stamp is not None and (path.is_symlink() or not path.is_file() or not is_ours(path)):
+        raise _foreign(path)
     with write_atomically(path, replace=replace) as temporary:
         yield temporary
-        _check_proven(path, is_ours)  # once more: it may have come since
+        _check_stamp(path, stamp)
         manifest = Manifest(path.parent)
         if manifest.lists(path.name):  # it is part of a folder of results
             manifest.add(path.name, _checksum(temporary))
 
 
-def _check_proven(path: Path, is_ours: Callable[[Path], bool]) -> None:
-    if os.path.lexists(path) and (path.is_symlink() or not path.is_file() or not is_ours(path)):
-        raise ForeignFileError(
-            f"{path} was not written by robustnmf, or was changed since, so it is not replaced. Choose another name, "
-            "or remove it yourself."
-        )
+def _foreign(path: Path) -> ForeignFileError:
+    what = "is a folder" if path.is_dir() else "was not written by robustnmf, or was changed since"
+    return ForeignFileError(f"{path} {what}, so it is not replaced. Choose another name, or remove it yourself.")
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Return numbers that change when somebody else writes a file; None if there is none."""
+    try:
+        about = path.lstat()
+    except FileNotFoundError:
+        return None
+    return about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def _check_stamp(path: Path, stamp: tuple[int, int, int] | None) -> None:
+    """Raise ForeignFileError if a file has come or was changed since its stamp was taken."""
+    if _stamp(path) != stamp and os.path.lexists(path):
+        raise _foreign(path)
 
 
 def sealed(page: bytes) -> bytes:
@@ -276,7 +290,8 @@ class Manifest:
     def add(self, name: str, checksum: str) -> None:
         """List a file that is about to be written."""
         path = self.folder / name
-        known = [_checksum(path)] if self.owns(path) else []
+        old = _checksum(path) if path.is_file() and not path.is_symlink() else ""
+        known = [old] if old in self._checksums.get(name, []) else []
         self._checksums[name] = [*known, checksum]
         self._write()
 

@@ -18,9 +18,12 @@ class ElasticNet(NamedTuple):
 
     def value(self, X: Array, xp: Namespace) -> float:
         """Return the penalty of a factor, or of a block of it."""
-        X = xp.astype(X, xp.float64, copy=False)  # squares of single precision may leave its range
+        if self == NOTHING:
+            return 0.0
+        X = xp.astype(X, xp.float64, copy=False)  # squares of single precision may overflow
         lasso = self.l1 * float(xp.sum(X)) if self.l1 else 0.0
-        return lasso + (0.5 * self.l2 * float(xp.sum(X * X)) if self.l2 else 0.0)
+        ridge = 0.5 * self.l2 * float(xp.sum(X * X)) if self.l2 else 0.0
+        return lasso + ridge
 
 
 NOTHING = ElasticNet()

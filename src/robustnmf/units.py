@@ -24,8 +24,8 @@ def power_of_two_below(typical: float) -> float:
     """
     if not 0 < typical < inf:
         raise ValueError(
-            f"The typical entry of X must be a number in units of its uncertainty; it is {typical:g} times as large. "
-            "Check the units of uncertainties, or divide X and uncertainties by a common factor."
+            f"X divided by its uncertainties must be finite and positive; its median is {typical:g}. Check the units "
+            "of X and uncertainties."
         )
     return ldexp(1.0, frexp(typical)[1] - 1)
 
@@ -45,8 +45,8 @@ def in_range(values: Matrix, dtype: Any) -> Matrix:
 def precise(typical: Matrix, given: Matrix, observed: Matrix, weights: Matrix | None) -> Matrix:
     """Return weights of entries by their uncertainties and the weights that they have, 0 where missing, (n, m).
 
-    An uncertainty more than 1e9 times that of its feature, or less than a part of 1e9, counts as that: such entries
-    have no influence, or all, as they are, and their weights stay within the range of single precision.
+    The ratio of an uncertainty to that of its feature is limited to 1e-9 .. 1e9. Beyond that an entry decides alone, or
+    has no influence, anyway; within it, weights stay in the range of single precision.
 
     Parameters
     ----------

@@ -131,7 +131,7 @@ def _words(error: BaseException) -> str:
     """Return what an error says, and what kind it is where the words alone do not tell."""
     words, kind = str(error), type(error).__name__
     if isinstance(error, MemoryError):
-        return f"The memory does not suffice. {words}".rstrip()
+        return f"Out of memory. {words}".rstrip()
     if isinstance(error, ArithmeticError | RuntimeError) and not isinstance(error, ValueError):
         return f"{kind}: {words}"
     return words or kind

@@ -134,17 +134,17 @@ def write(
         The weights and uncertainties of the fit, if it had any. With uncertainties, residuals are in units of them.
     """
     path = Path(path)
-    page = render(
-        model,
-        X,
-        image_shape=image_shape,
-        feature_names=feature_names,
-        sample_names=sample_names,
-        title=title,
-        weights=weights,
-        uncertainties=uncertainties,
-    )
     with write_proven(path, is_sealed) as temporary:
+        page = render(
+            model,
+            X,
+            image_shape=image_shape,
+            feature_names=feature_names,
+            sample_names=sample_names,
+            title=title,
+            weights=weights,
+            uncertainties=uncertainties,
+        )
         # A name or a parameter may hold half of a surrogate pair, of which UTF-8 knows nothing.
         temporary.write_bytes(sealed(page.encode("utf-8", "backslashreplace")))
     return path

@@ -39,11 +39,12 @@ class Smoothing:
         """Return X after the gradient steps, where they lowered the loss."""
         xp = engine.xp
         L = float(xp.linalg.matrix_norm(A, ord=2)) ** 2
-        start = _row_norms(Y - X @ A.T, M, xp)
+        residual = Y - X @ A.T
+        start = _row_norms(residual, M, xp)
         if L == 0:
             return xp.asarray(X, copy=True)
         mean = start / Y.shape[1] if M is None else start / xp.where(start > 0, xp.sum(M, axis=1), 1)
-        # Residuals below what rounding leaves of the data are not worth to be told apart.
+        # Below the rounding of the data, residuals carry no information.
         rounding = xp.finfo(Y.dtype).eps * xp.max(Y, axis=1)
         mu = xp.where(mean > 0, xp.maximum(self.smoothing * mean, rounding), 1)[:, None]
         h = z = X
@@ -54,7 +55,7 @@ class Smoothing:
             h = xp.where(h > 0, h, 0)
             alpha_last, alpha = alpha, (1 + sqrt(4 * alpha**2 + 1)) / 2
             z = h + (alpha_last - 1) / alpha * (h - h_last)
-        return _lower(Y, M, X, h, A, weighting, xp)
+        return _lower(X, h, residual, Y - h @ A.T, M, weighting, xp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,11 @@ class WeightedMedian:
 
     def improve(self, Y: Array, M: Array | None, X: Array, A: Array, weighting: Weighting, engine: Engine) -> Array:
         """Return X after the sweeps, where they lowered the loss."""
-        return _lower(Y, M, X, self._sweep(Y, M, X, A, engine), A, weighting, engine.xp)
+        new = self._sweep(Y, M, X, A, engine)
+        return _lower(X, new, Y - X @ A.T, Y - new @ A.T, M, weighting, engine.xp)
 
     def _sweep(self, Y: Array, M: Array | None, X: Array, A: Array, engine: Engine) -> Array:
+        """Return X after the sweeps."""
         xp = engine.xp
         X = xp.asarray(X, copy=True)
         M = xp.ones_like(Y) if M is None else M
@@ -106,9 +109,12 @@ class WeightedMedian:
         return X
 
 
-def _lower(Y: Array, M: Array | None, X: Array, new: Array, A: Array, weighting: Weighting, xp: Namespace) -> Array:
-    """Return new rows where their loss is lower, those of X elsewhere: what lowers the L1 norm may raise the loss."""
-    before, after = (_row_losses(Y - codes @ A.T, M, weighting, xp) for codes in (X, new))
+def _lower(X: Array, new: Array, R: Array, R_new: Array, M: Array | None, weighting: Weighting, xp: Namespace) -> Array:
+    """Return new rows where their loss is lower, those of X elsewhere; R and R_new are the residuals of both.
+
+    The tip of the loss is rounded, so that what lowers the L1 norm may raise the loss.
+    """
+    before, after = (_row_losses(residual, M, weighting, xp) for residual in (R, R_new))
     return xp.where((after < before)[:, None], new, X)
 
 
