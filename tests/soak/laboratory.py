@@ -1,5 +1,7 @@
 """Where configurations are fitted: an engine, blocks, files on disk, and warnings that are looked at."""
 
+import subprocess
+import sys
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -42,21 +44,45 @@ class Fit(NamedTuple):
     codes: Any
 
 
+# A cluster of one worker, which says where it is and ends with its input. It is a process of its own, because Dask keeps
+# the scheduler of every local cluster that was closed, with a record of its last tasks.
+CLUSTER = """
+import sys
+from distributed import LocalCluster
+if __name__ == "__main__":
+    options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
+    with LocalCluster(**options, protocol="tcp://", host="127.0.0.1") as cluster:
+        print(cluster.scheduler_address, flush=True)
+        sys.stdin.read()
+"""
+
+
+class Cluster(NamedTuple):
+    """A cluster in another process, and the client that works with it."""
+
+    process: subprocess.Popen[str]
+    client: Any
+
+    def close(self) -> None:
+        """End it."""
+        self.client.close()
+        with self.process as process:
+            process.communicate(timeout=60)
+
+
 @cache
-def cluster() -> Any:
-    """Return a client of a cluster of Dask that is one thread of this process, started when it is needed."""
-    distributed = import_module("distributed")
-    workers = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
-    return distributed.Client(distributed.LocalCluster(**workers))
+def cluster() -> Cluster:
+    """Return a cluster, started when it is needed."""
+    command = [sys.executable, "-c", CLUSTER]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return Cluster(process, import_module("distributed").Client(process.stdout.readline().strip()))
 
 
 def close_cluster() -> None:
     """End the cluster, if there is one: as long as it runs, its scheduler remembers something of every task."""
     if cluster.cache_info().currsize:
-        client = cluster()
-        workers = client.cluster
-        client.close()
-        workers.close()
+        cluster().close()
         cluster.cache_clear()
 
 
@@ -104,7 +130,7 @@ class Laboratory:
         if self.engine == "stream":
             return {"engine": StreamingEngine(block_bytes=block_bytes) if self.block_entries else "stream"}
         if self.engine == "dask":
-            return {"engine": DaskEngine(cluster(), block_bytes=block_bytes)}
+            return {"engine": DaskEngine(cluster().client, block_bytes=block_bytes)}
         return {}
 
     def house(self, array: Any) -> Any:
