@@ -44,8 +44,8 @@ class Fit(NamedTuple):
     codes: Any
 
 
-# A cluster of one worker, which says where it is and ends with its input. It is a process of its own, because Dask keeps
-# the scheduler of every local cluster that was closed, with a record of its last tasks.
+# A cluster of one worker, which says where it is and ends with its input. It is a process of its own: Dask keeps the
+# scheduler of every local cluster that was closed, with a record of its last tasks.
 CLUSTER = """
 import sys
 from distributed import LocalCluster
