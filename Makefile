@@ -19,11 +19,11 @@ PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -q --doctest-modul
 .PHONY: demo compare reproduce fireworks ranks tables breakdown bench docs test test-all fuzz soak release coverage mutants audit lint clean distclean
 
 demo: $(STAMP)
-	$(BIN)/python -m robustnmf.demo
+	$(BIN)/python -m robustnmf.paper.demo
 
 # Every model on the embedded faces, one line each (minutes).
 compare: $(STAMP)
-	$(BIN)/python -m robustnmf.compare
+	$(BIN)/python -m robustnmf.paper.compare
 
 # The paper's tables and figures beside ours (hours; DATA=folder adds AR and Caltech-101, QUICK=1 takes minutes).
 reproduce: $(STAMP)

@@ -24,7 +24,7 @@ from distributed import Client, LocalCluster
 
 from robustnmf import RobustNMF
 from robustnmf.engines import DaskEngine, StreamingEngine
-from robustnmf.engines.dask_engine import FAN_IN, n_groups
+from robustnmf.engines.dask.engine import FAN_IN, n_groups
 
 N_FEATURES = 2000
 # Bytes by which a block that is read adds to the graph of a call: its file, its rows, and what stands for its codes.

@@ -21,16 +21,16 @@ import numpy as np
 import torch
 
 from robustnmf import TruncatedCauchyNMF
+from robustnmf.algorithm.staged import Staged
 from robustnmf.engines import NumPyEngine
 from robustnmf.engines.torch_engine import TorchEngine
-from robustnmf.losses import Cauchy
 from robustnmf.methods import resolve
 from robustnmf.metrics import match_components
-from robustnmf.penalties import NO_PENALTIES
-from robustnmf.schedules import Staged
+from robustnmf.model.losses import Cauchy
+from robustnmf.model.penalties import NO_PENALTIES
+from robustnmf.model.weighting import Weighting
+from robustnmf.selection.stability import consensus
 from robustnmf.solvers import SharedGram, one_pass
-from robustnmf.stability import consensus
-from robustnmf.weighting import Weighting
 
 SIZES = [(16384, 16384, 16), (16384, 16384, 32), (16384, 16384, 64), (200_000, 2_000, 32), (400, 1024, 40)]
 DOUBLE_SIZES = [(16384, 16384, 16), (16384, 16384, 32), (16384, 16384, 64), (400, 1024, 40)]

@@ -37,13 +37,13 @@ from sklearn.decomposition import NMF
 from sklearn.exceptions import ConvergenceWarning
 
 from robustnmf import METHODS, RobustNMF, TruncatedCauchyNMF
+from robustnmf.algorithm.staged import TRUSTING, WARY, Staged
 from robustnmf.classifiers import SparseRepresentationClassifier
 from robustnmf.datasets import load_ar, load_baltimore, load_caltech101, load_orl, load_samson
 from robustnmf.datasets.corruptions import block_occlusion, laplace, salt_and_pepper
 from robustnmf.errors import DataQualityWarning
-from robustnmf.experiments import toy
 from robustnmf.metrics import clustering_accuracy, normalized_mutual_information, outlier_scores, relative_error
-from robustnmf.schedules import TRUSTING, WARY, Staged
+from robustnmf.paper import toy
 
 Matrix = NDArray[Any]
 Generator = np.random.Generator

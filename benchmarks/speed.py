@@ -54,11 +54,13 @@ from sklearn.decomposition import NMF
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from robustnmf import RobustNMF, TruncatedCauchyNMF, encoding, initializers, schedules
+from robustnmf import RobustNMF, TruncatedCauchyNMF
+from robustnmf.algorithm import encoding, initializers
+from robustnmf.algorithm import staged as schedules
+from robustnmf.algorithm.initializers import RandomStart
 from robustnmf.datasets import load_orl
 from robustnmf.datasets.corruptions import salt_and_pepper
 from robustnmf.errors import DataQualityWarning
-from robustnmf.initializers import RandomStart
 from robustnmf.metrics import relative_error
 
 Matrix = NDArray[Any]

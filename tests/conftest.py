@@ -1,6 +1,7 @@
 """Shared data: small non-negative low-rank matrices with noise, outliers and gaps."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +12,9 @@ import pytest
 # Without a GPU, Triton's kernels are run by its interpreter, which is chosen when they are imported, whoever does that.
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+# A shell lets what it starts in the background, and all that this starts, ignore Ctrl-C: its tests would wait for ever.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Sample(NamedTuple):

@@ -8,12 +8,12 @@ from scipy.stats import cauchy
 
 import paper_reference as paper
 from conftest import make_data
+from robustnmf.algorithm.halfquadratic import Method, run
+from robustnmf.algorithm.initializers import RandomStart
 from robustnmf.engines import NumPyEngine
-from robustnmf.halfquadratic import Method, run
-from robustnmf.initializers import RandomStart
-from robustnmf.losses import Cauchy, Squared, Truncated
-from robustnmf.outliers import MADRule, NoRejection, ThreeSigma
-from robustnmf.scales import MAD, FixedScale, Nagy
+from robustnmf.model.losses import Cauchy, Squared, Truncated
+from robustnmf.model.outliers import MADRule, NoRejection, ThreeSigma
+from robustnmf.model.scales import MAD, FixedScale, Nagy
 from robustnmf.solvers import HALS, Nesterov
 
 SOLVERS = [HALS(), Nesterov()]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from robustnmf import RobustNMF
-from robustnmf.arrays import same_kind, to_host
+from robustnmf.utils.arrays import same_kind, to_host
 
 LIBRARIES = ["array_api_strict", "torch"]
 

@@ -11,10 +11,12 @@ import pandas as pd
 import pytest
 
 from conftest import make_data
-from robustnmf import RobustNMF, checkpoint, load, schedules
-from robustnmf.checkpoint import Checkpoint, CheckpointError
+from robustnmf import RobustNMF, load
+from robustnmf.algorithm import checkpoint
+from robustnmf.algorithm import staged as schedules
+from robustnmf.algorithm.checkpoint import Checkpoint, CheckpointError
+from robustnmf.algorithm.fingerprints import content, data_fingerprint
 from robustnmf.engines import NumPyEngine, StreamingEngine, numpy_engine
-from robustnmf.fingerprints import content, data_fingerprint
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

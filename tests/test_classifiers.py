@@ -13,9 +13,9 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from robustnmf.classifiers import SparseErrorCorrectionClassifier, SparseRepresentationClassifier
+from robustnmf.classifiers.sparse_codes import Dictionary, shortest_code, shortest_code_within, sparse_error_code
 from robustnmf.datasets import load_orl
 from robustnmf.datasets.corruptions import block_occlusion
-from robustnmf.sparse_codes import Dictionary, shortest_code, shortest_code_within, sparse_error_code
 
 SRC, SEC = SparseRepresentationClassifier, SparseErrorCorrectionClassifier
 CONSTRAINTS = ["noise", "sparse-error", "equality"]

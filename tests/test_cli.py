@@ -20,8 +20,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import robustnmf.compare
-import robustnmf.reading
+import robustnmf.formats
+import robustnmf.paper.compare
 import robustnmf.report
 from robustnmf.cli import app, console
 
@@ -434,7 +434,7 @@ def test_warnings_of_every_command_are_printed_without_what_could_do_harm(wicked
         warnings.warn("look \x1b[2J\nhere", stacklevel=2)
         raise ValueError("wrong \x1b[2J")
 
-    monkeypatch.setattr(robustnmf.reading, "read_table", warn)
+    monkeypatch.setattr(robustnmf.formats, "read_table", warn)
     for command in (("rank", "x.csv"), ("compare", "x.csv"), ("transform", "m", "x.csv", "-o", "w.csv")):
         done = run_here(*command, folder=wicked, code=2)
         assert done.stderr == "Warning: look \\x1b[2J\\nhere\nError: wrong \\x1b[2J\n"
@@ -741,7 +741,7 @@ def test_hostile_arguments_end_in_one_line(hostile, arguments):
 
 
 def test_compare_leaves_out_models_that_need_all_entries_unless_they_are_asked_for(hostile, monkeypatch):
-    monkeypatch.setattr(robustnmf.compare, "METHODS", few := {"near-separable": None, "l2": None})
+    monkeypatch.setattr(robustnmf.paper.compare, "METHODS", few := {"near-separable": None, "l2": None})
     monkeypatch.setattr(robustnmf, "METHODS", few)
     done = ends_well(hostile, "compare", "x.npy", "-k", 1, "--json")
     assert [json.loads(line)["method"] for line in done.stdout.splitlines()] == ["l2"]

@@ -11,8 +11,9 @@ import array_api_compat.numpy as xp
 import numpy as np
 import pytest
 
-from robustnmf.engines import NumPyEngine, judging, numpy_engine
-from robustnmf.losses import (
+from robustnmf.engines import NumPyEngine, numpy_engine
+from robustnmf.kernels import line_search as judging
+from robustnmf.model.losses import (
     Absolute,
     Cauchy,
     Correntropy,
@@ -23,10 +24,11 @@ from robustnmf.losses import (
     Truncated,
     squared_ratio,
 )
-from robustnmf.mixture import Mixture
-from robustnmf.outliers import MADRule, MixtureRule, NoRejection, SpreadRule, ThreeSigma
-from robustnmf.penalties import ElasticNet, Penalties, Penalty
-from robustnmf.scales import MAD, FirstScale, FixedScale, MixtureScale, Nagy, RootMeanSquare
+from robustnmf.model.mixture import Mixture
+from robustnmf.model.outliers import MADRule, MixtureRule, NoRejection, SpreadRule, ThreeSigma
+from robustnmf.model.penalties import ElasticNet, Penalties, Penalty
+from robustnmf.model.scales import MAD, FirstScale, FixedScale, MixtureScale, Nagy, RootMeanSquare
+from robustnmf.model.weighting import Weighting
 from robustnmf.solvers import (
     HALS,
     Armijo,
@@ -42,7 +44,6 @@ from robustnmf.solvers import (
 from robustnmf.solvers.nesterov import _better
 from robustnmf.solvers.shared_gram import advance, propose
 from robustnmf.solvers.sparse_error import sparse_error
-from robustnmf.weighting import Weighting
 
 
 class Reference(NumPyEngine):

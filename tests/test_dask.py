@@ -14,14 +14,19 @@ import numpy as np
 import pytest
 
 from conftest import make_data
-from robustnmf import RobustNMF, blockwise, checkpoint, schedules
-from robustnmf.checkpoint import Checkpoint, CheckpointError
-from robustnmf.engines import DaskEngine, NumPyEngine, StreamingEngine, dask_engine, dask_files
-from robustnmf.engines.dask_workers import device_of
+from robustnmf import RobustNMF
+from robustnmf.algorithm import checkpoint
+from robustnmf.algorithm import staged as schedules
+from robustnmf.algorithm.checkpoint import Checkpoint, CheckpointError
+from robustnmf.data import blockwise
+from robustnmf.engines import DaskEngine, NumPyEngine, StreamingEngine
+from robustnmf.engines.dask import engine as dask_engine
+from robustnmf.engines.dask import files as dask_files
+from robustnmf.engines.dask.workers import device_of
 from robustnmf.engines.lazy import LazyBlock
 from robustnmf.engines.protocol import recomputed
-from robustnmf.engines.sources import rows_of
 from robustnmf.errors import IncompatibleError
+from robustnmf.formats.sources import rows_of
 from robustnmf.methods import resolve
 
 distributed = pytest.importorskip("distributed")
@@ -172,7 +177,7 @@ def test_features_of_little_data_are_gathered_and_of_much_are_refused(engine, bl
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("axis", [None, "feature"])
 def test_quantiles_are_exact(axis, dtype, weighted, few, tmp_path, monkeypatch):
-    monkeypatch.setattr("robustnmf.engines.counting.FEW", few)
+    monkeypatch.setattr("robustnmf.engines.quantiles.FEW", few)
     values = (X - 1).round(2).astype(dtype)  # negative ones too, and ties
     M = WEIGHTS.astype(dtype) if weighted else None
     here, streaming = NumPyEngine(), StreamingEngine(block_bytes=2000)
@@ -781,7 +786,9 @@ class TestEmptyChunks:
 
     def test_the_rank_is_found_with_the_rows_that_are_there(self, monkeypatch):
         given = []
-        monkeypatch.setattr("robustnmf.fitting.choose_rank", lambda *arguments: given.append(arguments[2:]) or RANK)
+        monkeypatch.setattr(
+            "robustnmf.algorithm.fit.choose_rank", lambda *arguments: given.append(arguments[2:]) or RANK
+        )
         weights = filtered(WEIGHTS, EMPTY["several"])
         model = RobustNMF("auto", max_iter=2, engine="stream")
         model.fit(filtered(GAPS, EMPTY["several"], known=False), weights=weights)

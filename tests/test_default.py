@@ -13,9 +13,9 @@ from sklearn.decomposition import NMF
 from sklearn.exceptions import ConvergenceWarning
 
 from robustnmf import RobustNMF
+from robustnmf.algorithm.initializers import MedianStart
 from robustnmf.datasets import load_orl
 from robustnmf.datasets.corruptions import block_occlusion, laplace, salt_and_pepper
-from robustnmf.initializers import MedianStart
 from robustnmf.metrics import outlier_scores
 
 pytestmark = [

@@ -19,7 +19,7 @@ matplotlib.use("Agg")
 
 def test_demo_prints_errors_beside_nmf_and_writes_a_picture(tmp_path):
     run = subprocess.run(
-        [sys.executable, "-m", "robustnmf.demo", str(tmp_path / "faces.png")],
+        [sys.executable, "-m", "robustnmf.paper.demo", str(tmp_path / "faces.png")],
         capture_output=True,
         text=True,
         check=True,

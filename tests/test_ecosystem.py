@@ -9,7 +9,7 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
 from robustnmf import RobustNMF, TruncatedCauchyNMF
-from robustnmf.ecosystem import XarrayAdapter, factorise_anndata, factorise_xarray
+from robustnmf.labelled import XarrayAdapter, factorise_anndata, factorise_xarray
 from robustnmf.metrics import relative_error
 
 RANK = 3

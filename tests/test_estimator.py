@@ -19,10 +19,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 
 from robustnmf import METHODS, RobustNMF, TruncatedCauchyNMF
-from robustnmf.initializers import MedianStart, RandomStart
+from robustnmf.algorithm.initializers import MedianStart, RandomStart
 from robustnmf.methods import INITIALIZERS, OUTLIERS, SCALES, SOLVERS
-from robustnmf.outliers import MADRule
-from robustnmf.scales import MAD, FixedScale
+from robustnmf.model.outliers import MADRule
+from robustnmf.model.scales import MAD, FixedScale
 from robustnmf.solvers import HALS, Nesterov
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -16,26 +16,26 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from robustnmf.datasets import load_orl
 from robustnmf.datasets.corruptions import salt_and_pepper
-from robustnmf.experiments import (
+from robustnmf.paper import (
     clustering,
     comparison,
     measures,
     noisy_faces,
     paper_values,
     person,
-    readings,
     recognition,
     report,
     same_solver,
     summary,
     toy,
 )
-from robustnmf.experiments.columns import MODELS, TITLES
-from robustnmf.experiments.reproduce import EXPERIMENTS, items, plan
-from robustnmf.experiments.results import COLUMNS, Log, Record, Results
-from robustnmf.experiments.runner import Finished, Outlook, run_tasks
-from robustnmf.experiments.section import Cell, Check, Figure, Section, Table
-from robustnmf.experiments.task import Experiment, Outcome, Task
+from robustnmf.paper import interpretations as readings
+from robustnmf.paper.columns import MODELS, TITLES
+from robustnmf.paper.reproduce import EXPERIMENTS, items, plan
+from robustnmf.paper.results import COLUMNS, Log, Record, Results
+from robustnmf.paper.runner import Finished, Outlook, run_tasks
+from robustnmf.paper.section import Cell, Check, Figure, Section, Table
+from robustnmf.paper.task import Experiment, Outcome, Task
 
 NAN = math.nan
 SCALES = ("full", "quick")
@@ -108,7 +108,7 @@ def test_the_full_protocol_has_the_rows_of_the_papers_tables():
 
 
 def test_the_protocol_has_a_full_and_a_quick_entry_for_every_experiment_and_no_other():
-    choices = tomllib.loads(files("robustnmf.experiments").joinpath("protocol.toml").read_text())
+    choices = tomllib.loads(files("robustnmf.paper").joinpath("protocol.toml").read_text())
     assert set(choices) == set(SCALES)
     assert set(choices["full"]) == set(choices["quick"]) == set(EXPERIMENTS)
 

@@ -21,16 +21,17 @@ import pytest
 from typer.testing import CliRunner
 
 from conftest import make_data
-from robustnmf import RobustNMF, files, load
-from robustnmf import checkpoint as checkpoint_module
-from robustnmf.checkpoint import Checkpoint
+from robustnmf import RobustNMF, load
+from robustnmf.algorithm import checkpoint as checkpoint_module
+from robustnmf.algorithm.checkpoint import Checkpoint
 from robustnmf.cli import folder as results
 from robustnmf.cli.app import app
 from robustnmf.engines import NumPyEngine, StreamingEngine
 from robustnmf.engines.lazy import ReadBlock
-from robustnmf.experiments.results import Log, Record
-from robustnmf.experiments.task import Outcome, Task
-from robustnmf.files import write_atomically, write_folder
+from robustnmf.paper.results import Log, Record
+from robustnmf.paper.task import Outcome, Task
+from robustnmf.utils import files
+from robustnmf.utils.files import write_atomically, write_folder
 
 pytestmark = [
     pytest.mark.skipif(os.name != "posix", reason="signals and limits of POSIX"),
@@ -298,7 +299,8 @@ def test_full_disk_keeps_the_old_model(tmp_path):
 FULL_DISK_OF_A_CHECKPOINT = """
 import resource, signal, sys
 import numpy as np
-from robustnmf import RobustNMF, checkpoint
+from robustnmf import RobustNMF
+from robustnmf.algorithm import checkpoint
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then writing fails like on a full disk, with OSError
 checkpoint.SHARE = np.inf
 checkpoint.Checkpoint.__init__.__defaults__ = (1,)
@@ -332,8 +334,8 @@ FULL_DISK_OF_A_LOG = """
 import resource, signal, sys
 from pathlib import Path
 import numpy as np
-from robustnmf.experiments.results import Log
-from robustnmf.experiments.task import Outcome, Task
+from robustnmf.paper.results import Log
+from robustnmf.paper.task import Outcome, Task
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 log = Log(Path(sys.argv[1]))
 def add(trial):
@@ -394,9 +396,9 @@ from pathlib import Path
 import numpy as np
 from robustnmf import load
 from robustnmf.cli import folder  # all that is needed, before the rights are given up
-from robustnmf.experiments.results import Log
-from robustnmf.files import write_folder
-from robustnmf import checkpoint
+from robustnmf.paper.results import Log
+from robustnmf.utils.files import write_folder
+from robustnmf.algorithm import checkpoint
 checkpoint.Checkpoint.__init__.__defaults__ = (1,)
 model = load(sys.argv[1])
 model.fit(np.ones((9, 9)))  # compiled

@@ -18,8 +18,7 @@ import pytest
 from scipy.io import savemat
 from scipy.sparse import csc_matrix
 
-from robustnmf.engines import sources
-from robustnmf.reading import (
+from robustnmf.formats import (
     DataFileError,
     hdf5,
     images,
@@ -28,10 +27,11 @@ from robustnmf.reading import (
     parquet,
     parquet_pages,
     read_table,
+    sources,
     text,
     zarr_stores,
 )
-from robustnmf.reading.packed import HEADERS, PACKERS, unpacked_size
+from robustnmf.formats.packed import HEADERS, PACKERS, unpacked_size
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -232,7 +232,7 @@ READ_ALL = """
 import resource, sys
 from pathlib import Path
 import h5py, numcodecs, PIL.Image, pyarrow.parquet, scipy.io, zarr
-from robustnmf.reading import DataFileError, read_table
+from robustnmf.formats import DataFileError, read_table
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for path in sorted(Path(sys.argv[1]).iterdir()):
     before = peak()
@@ -488,7 +488,7 @@ MEASURE = """
 import json, resource, sys, time
 from pathlib import Path
 import h5py, numcodecs, PIL.Image, pyarrow.parquet, scipy.io, scipy.sparse, zarr
-from robustnmf.reading import DataFileError, images, parquet, read_table
+from robustnmf.formats import DataFileError, images, parquet, read_table
 images._MAX_PAGES, parquet._MAX_NAMES = 2000, 2**24  # so that files that reach them can be small
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (2**20 if sys.platform == "darwin" else 2**10)
 resource.setrlimit(resource.RLIMIT_AS, (2**34, 2**34))  # if all fails, this process does and not the machine

@@ -145,7 +145,11 @@ import warnings
 import numpy as np
 warnings.simplefilter("ignore")
 import robustnmf
-from robustnmf import datasets, ecosystem, experiments, plots, reading, report, selection, stability
+from robustnmf import datasets, plots, report, selection
+from robustnmf import labelled as ecosystem
+from robustnmf import paper as experiments
+from robustnmf import formats as reading
+from robustnmf.selection import stability
 from robustnmf.cli import app
 X = datasets.load_orl().data[:30, ::16]
 model = robustnmf.RobustNMF(3, random_state=0, max_iter=5)

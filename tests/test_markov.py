@@ -7,7 +7,7 @@ import pytest
 from scipy.ndimage import median_filter
 from scipy.optimize import linprog
 
-from robustnmf.markov import median_filtered_support, minimum_energy_labels
+from robustnmf.model.markov import median_filtered_support, minimum_energy_labels
 
 SHAPES = [(1, 1), (1, 7), (6, 1), (2, 2), (3, 3), (2, 5), (4, 3)]
 

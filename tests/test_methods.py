@@ -12,12 +12,12 @@ from conftest import make_data
 from robustnmf import METHODS, RobustNMF
 from robustnmf.engines import NumPyEngine
 from robustnmf.errors import IncompatibleError
-from robustnmf.losses import Absolute
 from robustnmf.methods import resolve
+from robustnmf.model.losses import Absolute
+from robustnmf.model.weighting import Weighting
+from robustnmf.paper.theory import ROBUSTNESS_WEIGHTS, robustness_weight
 from robustnmf.solvers import Armijo, Smoothing, SparseError, WeightedMedian
 from robustnmf.solvers.sparse_error import sparse_error
-from robustnmf.theory import ROBUSTNESS_WEIGHTS, robustness_weight
-from robustnmf.weighting import Weighting
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

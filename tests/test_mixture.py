@@ -7,9 +7,9 @@ from scipy.optimize import minimize, minimize_scalar
 from conftest import make_data
 from robustnmf import RobustNMF
 from robustnmf.engines import NumPyEngine
-from robustnmf.mixture import REACH, SAMPLE, Mixture, fit_mixture, median, mixture_of_width, sample
-from robustnmf.outliers import MixtureRule
-from robustnmf.scales import MixtureScale
+from robustnmf.model.mixture import REACH, SAMPLE, Mixture, fit_mixture, median, mixture_of_width, sample
+from robustnmf.model.outliers import MixtureRule
+from robustnmf.model.scales import MixtureScale
 
 WIDTH = 2.0
 engine = NumPyEngine()

@@ -20,12 +20,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 import browser
 from robustnmf import RobustNMF, TruncatedCauchyNMF, report
+from robustnmf.data.validation import Observations
 from robustnmf.errors import DataQualityWarning, MissingExtraError
-from robustnmf.files import sealed
 from robustnmf.report import diagnoses, page
 from robustnmf.report.drawing import pool
 from robustnmf.report.facts import Facts
-from robustnmf.validation import Observations
+from robustnmf.utils.files import sealed
 from test_report_page import CONTRAST, Elements
 
 matplotlib.use("Agg")

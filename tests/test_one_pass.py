@@ -3,18 +3,19 @@
 import numpy as np
 import pytest
 
-from robustnmf.engines import NumPyEngine, numba_pass
-from robustnmf.engines.judging import MOST_JUDGES, judging_features, judging_rows
-from robustnmf.engines.numba_kernels import histogram
-from robustnmf.engines.numba_pass import rule_of
-from robustnmf.halfquadratic import Method, half_step, sweep
-from robustnmf.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface, SampleNorm, Squared, Truncated
-from robustnmf.outliers import NoRejection
-from robustnmf.penalties import Penalties
-from robustnmf.scales import FixedScale
+from robustnmf.algorithm.halfquadratic import Method, half_step, sweep
+from robustnmf.engines import NumPyEngine
+from robustnmf.kernels.line_search import MOST_JUDGES, judging_features, judging_rows
+from robustnmf.kernels.numba import sweep as numba_pass
+from robustnmf.kernels.numba.functions import histogram
+from robustnmf.kernels.numba.sweep import rule_of
+from robustnmf.model.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface, SampleNorm, Squared, Truncated
+from robustnmf.model.outliers import NoRejection
+from robustnmf.model.penalties import Penalties
+from robustnmf.model.scales import FixedScale
+from robustnmf.model.weighting import Weighting
 from robustnmf.solvers import SharedGram, one_pass
 from robustnmf.solvers.shared_gram import advance, propose
-from robustnmf.weighting import Weighting
 
 LOSSES = [
     Squared(),

@@ -9,15 +9,18 @@ import pytest
 from sklearn.base import clone
 
 from conftest import make_data
-from robustnmf import RobustNMF, blockwise, fitting, load
+from robustnmf import RobustNMF, load
+from robustnmf.algorithm import block_initializers
+from robustnmf.algorithm import fit as fitting
+from robustnmf.algorithm.fit import data_unit
+from robustnmf.algorithm.initializers import MedianStart, PublishedStart, RandomStart
+from robustnmf.data import blockwise
+from robustnmf.data.outofcore import LazyMatrix, even_rows
+from robustnmf.data.validation import Observations, check_uncertainties
 from robustnmf.engines import DaskEngine, NumPyEngine, StreamingEngine
-from robustnmf.engines.sources import FileRows, ParquetRows, RowBlock, Rows, row_cuts, rows_of
 from robustnmf.errors import IncompatibleError
-from robustnmf.fitting import data_unit
-from robustnmf.initializers import MedianStart, PublishedStart, RandomStart
-from robustnmf.outofcore import LazyMatrix, even_rows
-from robustnmf.reading import limits
-from robustnmf.validation import Observations, check_uncertainties
+from robustnmf.formats import limits
+from robustnmf.formats.sources import FileRows, ParquetRows, RowBlock, Rows, row_cuts, rows_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -140,7 +143,7 @@ def test_data_and_starts_are_those_of_data_in_memory(dtype, weights, init, tmp_p
     np.testing.assert_array_equal(engine.join(V), expected.X)
     if M is not None:
         np.testing.assert_array_equal(engine.join(M), expected.M)
-    W, Ht = blockwise.start(init, V, M, 3, np.random.default_rng(0), engine)
+    W, Ht = block_initializers.start(init, V, M, 3, np.random.default_rng(0), engine)
     drawn = init(expected.X.T, None if M is None else expected.M.T, 3, np.random.default_rng(0))
     tolerance = {"rtol": 1e-12 if dtype == np.float64 else 1e-5}
     np.testing.assert_allclose(W, drawn[0], **tolerance)
@@ -152,7 +155,7 @@ def test_generators_that_cannot_skip_start_the_same(tmp_path):
     engine = StreamingEngine(block_bytes=3000)
     V, M, *_ = prepared(X, None, engine, tmp_path)
     seeds = (np.random.Generator(np.random.MT19937(0)) for _ in range(2))
-    W, Ht = blockwise.start(RandomStart(), V, M, 3, next(seeds), engine)
+    W, Ht = block_initializers.start(RandomStart(), V, M, 3, next(seeds), engine)
     drawn = RandomStart()(engine.join(V).T, None, 3, next(seeds))
     np.testing.assert_allclose(W, drawn[0])
     np.testing.assert_allclose(engine.join(Ht).T, drawn[1])
@@ -351,7 +354,7 @@ def test_streamed_models_are_saved_without_what_belongs_to_the_data(tmp_path):
 def test_data_on_disk_is_streamed_if_it_is_large_and_else_taken_into_memory(tmp_path, monkeypatch):
     stored = mapped(tmp_path, X)
     assert isinstance(fitted(stored).weights_, np.ndarray)
-    monkeypatch.setattr("robustnmf.outofcore._memory", lambda: 2 * X.nbytes)
+    monkeypatch.setattr("robustnmf.data.outofcore._memory", lambda: 2 * X.nbytes)
     assert isinstance(fitted(stored).weights_, LazyMatrix)
 
 
@@ -366,7 +369,7 @@ import resource, sys
 import numpy as np
 from robustnmf import RobustNMF
 from robustnmf.engines import StreamingEngine
-from robustnmf.engines.sources import rows_of
+from robustnmf.formats.sources import rows_of
 rows = rows_of(np.load(sys.argv[1], mmap_mode="r"))
 most = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 engine = StreamingEngine(block_bytes=2**22, n_threads=1)

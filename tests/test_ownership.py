@@ -15,13 +15,15 @@ from typer.testing import CliRunner
 
 import robustnmf
 from conftest import make_data
-from robustnmf import RobustNMF, checkpoint, files, load
+from robustnmf import RobustNMF, load
+from robustnmf.algorithm import checkpoint
 from robustnmf.cli.app import app
-from robustnmf.engines.dask_files import Files
+from robustnmf.engines.dask.files import Files
 from robustnmf.errors import CheckpointError
-from robustnmf.experiments.results import Log
-from robustnmf.experiments.task import Outcome, Task
-from robustnmf.files import MANIFEST, ForeignFileError, write_folder, write_owned
+from robustnmf.paper.results import Log
+from robustnmf.paper.task import Outcome, Task
+from robustnmf.utils import files
+from robustnmf.utils.files import MANIFEST, ForeignFileError, write_folder, write_owned
 
 ROOT = Path(robustnmf.__file__).parent
 X = make_data(n=30, m=12).X
@@ -96,7 +98,7 @@ def offences(tree):
 
 @pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
 def test_only_one_module_writes_and_removes(path):
-    if path != ROOT / "files.py":
+    if path != ROOT / "utils" / "files.py":
         assert not list(offences(ast.parse(path.read_text())))
 
 

@@ -9,10 +9,11 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import cauchy
 
 from conftest import make_data
+from robustnmf.algorithm.initializers import MedianStart, PublishedStart, RandomStart, credible
 from robustnmf.engines import NumPyEngine
 from robustnmf.errors import IncompatibleError
-from robustnmf.initializers import MedianStart, PublishedStart, RandomStart, credible
-from robustnmf.losses import (
+from robustnmf.methods import INITIALIZERS, METHODS, OUTLIERS, SCALES, SOLVERS, resolve
+from robustnmf.model.losses import (
     Absolute,
     Cauchy,
     Correntropy,
@@ -24,9 +25,8 @@ from robustnmf.losses import (
     Truncated,
     squared_ratio,
 )
-from robustnmf.methods import INITIALIZERS, METHODS, OUTLIERS, SCALES, SOLVERS, resolve
-from robustnmf.outliers import MADRule, ThreeSigma
-from robustnmf.scales import MAD, FixedScale, Nagy
+from robustnmf.model.outliers import MADRule, ThreeSigma
+from robustnmf.model.scales import MAD, FixedScale, Nagy
 
 LOSSES = [
     Squared(),

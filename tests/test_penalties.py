@@ -8,7 +8,7 @@ from sklearn.decomposition import NMF
 from robustnmf import RobustNMF, TruncatedCauchyNMF
 from robustnmf.errors import IncompatibleError
 from robustnmf.metrics import relative_error
-from robustnmf.penalties import Penalty
+from robustnmf.model.penalties import Penalty
 from robustnmf.solvers import HALS, Multiplicative, Nesterov, SharedGram
 from test_solvers import ENGINES, by_name, by_type, make_problem
 

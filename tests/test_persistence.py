@@ -20,17 +20,17 @@ from sklearn.exceptions import NotFittedError
 
 from conftest import make_data
 from robustnmf import METHODS, RobustNMF, TruncatedCauchyNMF
-from robustnmf.halfquadratic import run
-from robustnmf.initializers import MedianStart
-from robustnmf.losses import Cauchy, Huber, Truncated
+from robustnmf.algorithm.halfquadratic import run
+from robustnmf.algorithm.initializers import MedianStart
+from robustnmf.algorithm.staged import Opening, Staged
 from robustnmf.methods import INITIALIZERS, OUTLIERS, SCALES, SCHEDULES, SOLVERS
 from robustnmf.metrics import relative_error
-from robustnmf.outliers import MADRule
+from robustnmf.model.losses import Cauchy, Huber, Truncated
+from robustnmf.model.outliers import MADRule
+from robustnmf.model.scales import MAD, FirstScale, FixedScale
+from robustnmf.model.spatial import MedianFilterRule, MRFRule
 from robustnmf.persistence import ModelFileError, load, reading, save, writing
-from robustnmf.scales import MAD, FirstScale, FixedScale
-from robustnmf.schedules import Opening, Staged
 from robustnmf.solvers import HALS
-from robustnmf.spatial import MedianFilterRule, MRFRule
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
@@ -384,7 +384,7 @@ def test_missing_permission_is_told(model, tmp_path, monkeypatch):
     def refuse(*args, **options):
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("robustnmf.files.os.open", refuse)
+    monkeypatch.setattr("robustnmf.utils.files.os.open", refuse)
     with pytest.raises(PermissionError, match="another folder"):
         save(model, tmp_path / "m")
 
@@ -593,12 +593,15 @@ def test_arrays_that_do_not_fit_together_are_refused(file):
     [
         {"part": "os.system", "fields": {"command": "true"}},
         {"part": "builtins.open", "fields": {"file": "canary", "mode": "w"}},
-        {"part": "robustnmf.files.write_atomically", "fields": {}},
+        {"part": "robustnmf.utils.files.write_atomically", "fields": {}},
         {"part": "robustnmf.losses._RoundedNorm", "fields": {}},
         {"part": "robustnmf.solvers.Problem", "fields": {}},
         {"part": "robustnmf.scales.MAD", "fields": {"__class__": "x"}},
         {"part": "robustnmf.scales.MAD", "fields": {"name": "x"}},
-        {"part": "robustnmf.scales.MAD", "fields": {"factor": {"part": "robustnmf.scales.MAD", "fields": {}}}},
+        {
+            "part": "robustnmf.scales.MAD",
+            "fields": {"factor": {"part": "robustnmf.scales.MAD", "fields": {}}},
+        },
         {"part": "robustnmf.scales.FixedScale", "fields": {"value": -1.0}},
         {"part": "robustnmf.scales.FixedScale", "fields": {}},
         {

@@ -9,7 +9,7 @@ import pytest
 from conftest import make_data
 from robustnmf import RobustNMF, TruncatedCauchyNMF, plots
 from robustnmf.errors import MissingExtraError
-from robustnmf.losses import Absolute, Cauchy, Squared, Truncated
+from robustnmf.model.losses import Absolute, Cauchy, Squared, Truncated
 
 matplotlib.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
@@ -193,7 +193,7 @@ def test_before_after_draws_into_a_figure_and_missing_pixels_in_grey():
         (lambda m, X: plots.history(m, columns=["speed"]), "among objective, scale.*got speed"),
         (lambda m, X: plots.rank_curve([1, 2], [1.0]), "of one length"),
         (lambda m, X: plots.rank_curve([1, 2], [1.0, 2.0], chosen=3), r"one of the ranks \[1, 2\]; got 3"),
-        (lambda m, X: plots.loss_curves(["cauchy"]), "objects like those of robustnmf.losses"),
+        (lambda m, X: plots.loss_curves(["cauchy"]), "objects like those of robustnmf.model.losses"),
         (lambda m, X: plots.weight_curves([]), "at least one loss"),
         (lambda m, X: plots.loss_curves([Cauchy()], limit=0), "positive"),
         (lambda m, X: plots.before_after([], (2, 2)), "of one shape"),

@@ -16,17 +16,18 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from robustnmf import process_state
-from robustnmf.cached import cached_property
+import robustnmf
+from robustnmf.algorithm.clones import quietly
 from robustnmf.engines import NumPyEngine
-from robustnmf.process_state import (
+from robustnmf.utils import process_state
+from robustnmf.utils.cached import cached_property
+from robustnmf.utils.process_state import (
     SharedSetting,
     blas_threads,
     deferred_interrupts,
     ignored_warnings,
     single_threaded_blas,
 )
-from robustnmf.trials import quietly
 
 on_posix = pytest.mark.skipif(os.name != "posix", reason="signals and forks of POSIX")
 
@@ -53,10 +54,10 @@ CHANGES = {
     *("manual_seed", "seed", "rc_context", "setrecursionlimit", "set_start_method", "set_grad_enabled", "setitimer"),
 }
 # Commands and experiments are programs of their own; a setting that an extra brings is declared where that is imported.
-PROGRAMS = ("cli/", "experiments/")
+PROGRAMS = ("cli/", "paper/")
 DECLARED = {"engines/torch_engine.py": {"set_float32_matmul_precision"}, "report/drawing.py": {"rc_context"}}
 # Within the filters of `read_table`, which are restored.
-DECLARED["reading/images.py"] = {"simplefilter"}
+DECLARED["formats/images.py"] = {"simplefilter"}
 
 
 def changes_of(path):
@@ -67,10 +68,10 @@ def changes_of(path):
 
 
 def test_only_one_module_changes_settings_of_the_process():
-    root = Path(process_state.__file__).parent
+    root = Path(robustnmf.__file__).parent
     for path in root.rglob("*.py"):
         name = path.relative_to(root).as_posix()
-        if name != "process_state.py" and not name.startswith(PROGRAMS):
+        if name != "utils/process_state.py" and not name.startswith(PROGRAMS):
             assert changes_of(path) <= DECLARED.get(name, set()), name
 
 
@@ -221,6 +222,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threadpoolctl import threadpool_info
 warnings.simplefilter("ignore")
 import torch
+import robustnmf
 from robustnmf import RobustNMF, select_rank
 rng = np.random.default_rng(0)
 X = rng.random((40, 3)) @ rng.random((3, 25))
@@ -460,7 +462,7 @@ def fit(callback=None):
     RobustNMF(2, random_state=0, max_iter=8, callback=callback, verbose=int(sys.argv[1])).fit(X)
 fit()
 if int(sys.argv[1]):
-    from robustnmf.progress import _bar_class
+    from robustnmf.algorithm.progress import _bar_class
     lock = _bar_class().get_lock()
 else:
     from tqdm import tqdm

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from robustnmf import METHODS, RobustNMF, load
+from robustnmf.algorithm.halfquadratic import take_start
 from robustnmf.engines import DaskEngine, NumPyEngine, StreamingEngine, numpy_engine
-from robustnmf.halfquadratic import take_start
-from robustnmf.scales import FixedScale, MixtureScale
+from robustnmf.model.scales import FixedScale, MixtureScale
 from robustnmf.solvers import LossSolver, SharedGram, Smoothing
 
 # Any other warning than these, which are documented, is a failure.

@@ -21,7 +21,7 @@ from scipy import sparse
 from scipy.io import savemat
 
 from robustnmf.errors import MissingExtraError
-from robustnmf.reading import DataFileError, Table, read_like, read_table
+from robustnmf.formats import DataFileError, Table, read_like, read_table
 
 pytestmark = pytest.mark.filterwarnings("error")
 

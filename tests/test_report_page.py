@@ -13,8 +13,8 @@ import pytest
 
 import browser
 from robustnmf.errors import MissingExtraError
-from robustnmf.experiments import figures, report
-from robustnmf.experiments.section import Cell, Check, Figure, Section, Table
+from robustnmf.paper import figures, report
+from robustnmf.paper.section import Cell, Check, Figure, Section, Table
 
 NAN = math.nan
 LONG = "a-path/" + "x" * 150  # nowhere to break

@@ -12,11 +12,11 @@ import pytest
 
 import browser
 import robustnmf
-from robustnmf.experiments import reproduce as reproduction
-from robustnmf.experiments.reproduce import reproduce, select, why_not
-from robustnmf.experiments.section import Cell, Section, Table
-from robustnmf.experiments.task import Experiment, Outcome, Task
-from robustnmf.files import write_atomically
+from robustnmf.paper import reproduce as reproduction
+from robustnmf.paper.reproduce import reproduce, select, why_not
+from robustnmf.paper.section import Cell, Section, Table
+from robustnmf.paper.task import Experiment, Outcome, Task
+from robustnmf.utils.files import write_atomically
 
 PATIENCE = 120  # seconds; a busy machine is slow
 COMMAND = [sys.executable, "-c", "from robustnmf.cli import main; main()", "reproduce"]

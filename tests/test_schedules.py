@@ -8,21 +8,22 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from conftest import make_data
-from robustnmf import RobustNMF, schedules
+from robustnmf import RobustNMF
+from robustnmf.algorithm import staged as schedules
+from robustnmf.algorithm.halfquadratic import run, sweep
+from robustnmf.algorithm.holdout import FEWEST, SHARE, SMOOTHED, TOO_FEW, HeldOut, Judge, Point
+from robustnmf.algorithm.initializers import MedianStart
+from robustnmf.algorithm.staged import TRUSTING, WARY, Staged
 from robustnmf.datasets.corruptions import block_occlusion
 from robustnmf.engines import NumPyEngine, numpy_engine
 from robustnmf.errors import DataQualityWarning, IncompatibleError
-from robustnmf.halfquadratic import run, sweep
-from robustnmf.heldout import FEWEST, SHARE, SMOOTHED, TOO_FEW, HeldOut, Judge, Point
-from robustnmf.initializers import MedianStart
-from robustnmf.losses import Cauchy
 from robustnmf.methods import resolve
-from robustnmf.outliers import MADRule
-from robustnmf.scales import MAD, FirstScale
-from robustnmf.schedules import TRUSTING, WARY, Staged
+from robustnmf.model.losses import Cauchy
+from robustnmf.model.outliers import MADRule
+from robustnmf.model.scales import MAD, FirstScale
+from robustnmf.model.spatial import MRFRule
+from robustnmf.model.weighting import Weighting
 from robustnmf.solvers import HALS
-from robustnmf.spatial import MRFRule
-from robustnmf.weighting import Weighting
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
+from robustnmf.algorithm.halfquadratic import half_step
 from robustnmf.engines import NumPyEngine
-from robustnmf.engines.judging import judging_features
-from robustnmf.halfquadratic import half_step
-from robustnmf.losses import Absolute, Cauchy, Huber, Squared
-from robustnmf.penalties import NO_PENALTIES, Penalty
+from robustnmf.kernels.line_search import judging_features
+from robustnmf.model.losses import Absolute, Cauchy, Huber, Squared
+from robustnmf.model.penalties import NO_PENALTIES, Penalty
+from robustnmf.model.weighting import Weighting
 from robustnmf.solvers import (
     HALS,
     Multiplicative,
@@ -23,7 +24,6 @@ from robustnmf.solvers import (
 )
 from robustnmf.solvers.normal_equations import basis_by_sums
 from robustnmf.solvers.shared_gram import _bend
-from robustnmf.weighting import Weighting
 
 EXACT = [HALS(max_iter=20000, tol=1e-14), Nesterov(tol=1e-12, max_iter=100000)]
 DEFAULT = [HALS(), Nesterov(), SharedGram(max_iter=4)]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from robustnmf.engines import NumPyEngine
-from robustnmf.outliers import MADRule, NoRejection, OutlierRule, ThreeSigma
-from robustnmf.spatial import MedianFilterRule, MRFRule
+from robustnmf.model.outliers import MADRule, NoRejection, OutlierRule, ThreeSigma
+from robustnmf.model.spatial import MedianFilterRule, MRFRule
 
 SHAPE = (20, 18)
 N_PIXELS = SHAPE[0] * SHAPE[1]

@@ -80,8 +80,8 @@ def test_components_follow_a_drift():
 
 
 def test_the_window_is_bounded_and_old_samples_leave_it(monkeypatch):
-    monkeypatch.setattr("robustnmf.streaming.MOST_SAMPLES", 120)
-    monkeypatch.setattr("robustnmf.streaming.MOST_PER_COMPONENT", 10)
+    monkeypatch.setattr("robustnmf.algorithm.streaming.MOST_SAMPLES", 120)
+    monkeypatch.setattr("robustnmf.algorithm.streaming.MOST_PER_COMPONENT", 10)
     components = components_of(1)
     model = stream([batch(components, seed)[0] for seed in range(5)])
     assert len(model._stream.Y) == 120

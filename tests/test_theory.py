@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from robustnmf.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface, SampleNorm, Squared, Truncated
-from robustnmf.theory import (
+from robustnmf.model.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface, SampleNorm, Squared, Truncated
+from robustnmf.paper.theory import (
     ROBUSTNESS_WEIGHTS,
     cauchy,
     code_norm_bound,

@@ -5,12 +5,12 @@ import pytest
 
 from conftest import make_data
 from robustnmf import METHODS, RobustNMF
-from robustnmf.arrays import to_host
+from robustnmf.algorithm.halfquadratic import run
+from robustnmf.algorithm.initializers import MedianStart, RandomStart
 from robustnmf.engines import NumPyEngine, engine_for
-from robustnmf.halfquadratic import run
-from robustnmf.initializers import MedianStart, RandomStart
 from robustnmf.methods import SOLVERS, resolve
 from robustnmf.solvers import LossSolver
+from robustnmf.utils.arrays import to_host
 
 torch = pytest.importorskip("torch")
 from robustnmf.engines import torch_engine  # noqa: E402  (needs Torch)

@@ -8,13 +8,14 @@ ON_GPU = torch.cuda.is_available()
 pytest.importorskip("triton")
 
 from robustnmf import TruncatedCauchyNMF  # noqa: E402
-from robustnmf.arrays import to_host  # noqa: E402
-from robustnmf.checkpoint import Journal  # noqa: E402
-from robustnmf.engines import triton_ahead, triton_twins  # noqa: E402
+from robustnmf.algorithm.checkpoint import Journal  # noqa: E402
+from robustnmf.algorithm.holdout import HeldOut, Judge  # noqa: E402
+from robustnmf.algorithm.staged import TRUSTING, WARY, Staged, _Log, _Walk  # noqa: E402
 from robustnmf.engines.torch_engine import TorchEngine  # noqa: E402
-from robustnmf.heldout import HeldOut, Judge  # noqa: E402
+from robustnmf.kernels.cuda import speculation as triton_ahead  # noqa: E402
+from robustnmf.kernels.cuda import table as triton_twins  # noqa: E402
 from robustnmf.methods import resolve  # noqa: E402
-from robustnmf.schedules import TRUSTING, WARY, Staged, _Log, _Walk  # noqa: E402
+from robustnmf.utils.arrays import to_host  # noqa: E402
 
 
 def data(n, m, rank=3, seed=0):

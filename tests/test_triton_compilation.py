@@ -20,8 +20,10 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
-from robustnmf.engines import triton_ahead, triton_steps, triton_twins
-from robustnmf.engines.rules import CAUCHY, CORRENTROPY, HUBER, ROUNDED, Rule
+from robustnmf.kernels.cuda import speculation as triton_ahead
+from robustnmf.kernels.cuda import steps as triton_steps
+from robustnmf.kernels.cuda import table as triton_twins
+from robustnmf.kernels.interface import CAUCHY, CORRENTROPY, HUBER, ROUNDED, Rule
 
 capability = int(sys.argv[1])
 

@@ -10,12 +10,15 @@ ON_GPU = torch.cuda.is_available()
 triton = pytest.importorskip("triton")
 
 from robustnmf import TruncatedCauchyNMF  # noqa: E402
-from robustnmf.arrays import to_host  # noqa: E402
-from robustnmf.encoding import _settle, order_statistics  # noqa: E402
-from robustnmf.engines import NumPyEngine, cuda_graphs, triton_steps, triton_twins  # noqa: E402
+from robustnmf.algorithm.encoding import _settle, order_statistics  # noqa: E402
+from robustnmf.algorithm.holdout import HeldOut, Judge, Point  # noqa: E402
+from robustnmf.algorithm.staged import _onward  # noqa: E402
+from robustnmf.engines import NumPyEngine  # noqa: E402
 from robustnmf.engines.torch_engine import TorchEngine  # noqa: E402
-from robustnmf.heldout import HeldOut, Judge, Point  # noqa: E402
-from robustnmf.losses import (  # noqa: E402
+from robustnmf.kernels.cuda import graphs as cuda_graphs  # noqa: E402
+from robustnmf.kernels.cuda import steps as triton_steps  # noqa: E402
+from robustnmf.kernels.cuda import table as triton_twins  # noqa: E402
+from robustnmf.model.losses import (  # noqa: E402
     Absolute,
     Cauchy,
     Correntropy,
@@ -25,13 +28,13 @@ from robustnmf.losses import (  # noqa: E402
     Squared,
     Truncated,
 )
-from robustnmf.penalties import NO_PENALTIES, ElasticNet, Penalties  # noqa: E402
-from robustnmf.schedules import _onward  # noqa: E402
+from robustnmf.model.penalties import NO_PENALTIES, ElasticNet, Penalties  # noqa: E402
+from robustnmf.model.weighting import Weighting  # noqa: E402
 from robustnmf.selection import select_rank  # noqa: E402
+from robustnmf.selection.stability import bootstrap_components, consensus  # noqa: E402
 from robustnmf.solvers import SharedGram, one_pass  # noqa: E402
 from robustnmf.solvers.shared_gram import propose  # noqa: E402
-from robustnmf.stability import bootstrap_components, consensus  # noqa: E402
-from robustnmf.weighting import Weighting  # noqa: E402
+from robustnmf.utils.arrays import to_host  # noqa: E402
 
 
 def triton_engine(block_entries=None):

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, clone
 
-from robustnmf import RobustNMF, TruncatedCauchyNMF, load, selection
+from robustnmf import RobustNMF, TruncatedCauchyNMF, load
+from robustnmf.algorithm import fit
+from robustnmf.algorithm.rank_search import JUDGED_AT, find_rank
 from robustnmf.datasets import load_baltimore
 from robustnmf.detectors import RobustNMFOutlierDetector
 from robustnmf.metrics import relative_error
-from robustnmf.selection import JUDGED_AT, RobustNMFCV, auto_rank, select_rank
-from robustnmf.stability import bootstrap_components, consensus
+from robustnmf.selection import RobustNMFCV, auto_rank, select_rank
+from robustnmf.selection.stability import bootstrap_components, consensus
 
 RANK = 3
 
@@ -247,11 +249,11 @@ def test_rank_auto_is_found_by_auto_rank_with_the_same_uncertainties(monkeypatch
     fewer = {"n_splits": 2, "max_rank": 3}
     seen = []
 
-    def spy(X, **arguments):
-        seen.append((arguments, auto_rank(X, **arguments, **fewer)))
+    def spy(X, estimator, **arguments):
+        seen.append((arguments, find_rank(X, estimator, **arguments, **fewer)))
         return seen[-1][1]
 
-    monkeypatch.setattr(selection, "auto_rank", spy)
+    monkeypatch.setattr(fit, "find_rank", spy)
     model = TruncatedCauchyNMF("auto", random_state=0).fit(X, weights=weights, uncertainties=uncertainties)
     ((arguments, found),) = seen
     assert arguments["uncertainties"] is uncertainties

@@ -12,7 +12,7 @@ import joblib
 import pytest
 from joblib import Parallel
 
-from robustnmf.workers import delayed
+from robustnmf.utils.parallel import delayed
 
 PATIENCE = 120  # seconds; a busy machine is slow
 # What a fit takes if nobody ends it: longer than the test.
@@ -55,8 +55,8 @@ from pathlib import Path
 import numpy as np
 from robustnmf import RobustNMF
 from robustnmf.cli import main
-from robustnmf.experiments import reproduce
-from robustnmf.experiments.task import Experiment, Outcome, Task
+from robustnmf.paper import reproduce
+from robustnmf.paper.task import Experiment, Outcome, Task
 
 def plan(choices):
     return [Task("long", "all", 0, "nenmf", trial, {{}}) for trial in range(6)]
@@ -109,7 +109,7 @@ time.sleep(600)
 WORKER = """
 import os, sys, time
 from pathlib import Path
-from robustnmf import workers
+from robustnmf.utils import parallel as workers
 sys.platform = "other"
 def work():
     Path("began").write_text(str(os.getpid()))

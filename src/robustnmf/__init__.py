@@ -2,13 +2,12 @@
 
 from os import PathLike
 
-from robustnmf import datasets
+from robustnmf import _moved, datasets
 from robustnmf.detectors import RobustNMFOutlierDetector
 from robustnmf.estimators import RobustNMF, TruncatedCauchyNMF
 from robustnmf.methods import METHODS
 from robustnmf.selection import RobustNMFCV, select_rank
-
-__version__ = "0.1.0"
+from robustnmf.version import __version__
 
 __all__ = [
     "METHODS",
@@ -22,9 +21,12 @@ __all__ = [
     "select_rank",
 ]
 
+_moved.install()
+
 
 def load(path: str | PathLike[str]) -> RobustNMF:
     """Return the model in a file that its method `save` has written; see `robustnmf.persistence.load`."""
     from robustnmf import persistence
 
-    return persistence.load(path)
+    model: RobustNMF = persistence.load(path)
+    return model

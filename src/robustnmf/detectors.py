@@ -10,11 +10,11 @@ from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from robustnmf.arrays import to_host
-from robustnmf.encoding import Description
+from robustnmf.algorithm.encoding import Description
+from robustnmf.data.validation import Observations, check_observations, check_uncertainties
 from robustnmf.engines import NumPyEngine
 from robustnmf.estimators import RobustNMF
-from robustnmf.validation import Observations, check_observations, check_uncertainties
+from robustnmf.utils.arrays import to_host
 
 Vector = NDArray[np.float64]
 

@@ -18,11 +18,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_array
 from sklearn.utils.validation import check_is_fitted
 
-from robustnmf.arrays import Array, Namespace, is_on_host, same_kind, to_host
-from robustnmf.encoding import Description, basis_of
-from robustnmf.engines import Engine, NumPyEngine, engine_for
-from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeError
-from robustnmf.fitting import (
+from robustnmf.algorithm.encoding import Description, basis_of
+from robustnmf.algorithm.fit import (
     Fitted,
     check_can_be_blocks,
     check_codes,
@@ -34,18 +31,24 @@ from robustnmf.fitting import (
     is_penalised,
     thresholds,
 )
-from robustnmf.halfquadratic import Callback, Result, take_start
+from robustnmf.algorithm.halfquadratic import Callback, Result, take_start
+from robustnmf.algorithm.streaming import Stream, clean_samples
+from robustnmf.data.outofcore import as_data, engine_of, is_out_of_core
+from robustnmf.data.outofcore import result as lazy_result
+from robustnmf.data.validation import Observations, check_observations, check_rank, check_uncertainties
+from robustnmf.engines import Engine, NumPyEngine, engine_for
+from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeError
 from robustnmf.methods import Parts, resolve
-from robustnmf.outofcore import as_data, engine_of, is_out_of_core
-from robustnmf.outofcore import result as lazy_result
+from robustnmf.persistence import save
+from robustnmf.persistence.contents import storable
 from robustnmf.solvers import LossSolver, SharedGram, SparseError
 from robustnmf.solvers.sparse_error import sparse_error
-from robustnmf.streaming import Stream, clean_samples
-from robustnmf.validation import Observations, check_observations, check_rank, check_uncertainties
+from robustnmf.utils.arrays import Array, Namespace, is_on_host, same_kind, to_host
 
 Matrix = NDArray[Any]
 
 
+@storable
 class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Non-negative matrix factorisation of data that is partly wrong or missing.
 
@@ -63,21 +66,22 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         What "auto" stands for below. "published" runs the algorithm of the paper to the letter: random start, Nagy's
         scale on all residuals, the three-sigma rule, Nesterov's method.
     init : "auto", {"median", "random", "published"} or object
-        Where the fit starts, see `robustnmf.initializers`.
+        Where the fit starts, see `robustnmf.algorithm.initializers`.
     scale : "auto", {"mixture", "nagy", "mad", "rms", "first"}, float or object
-        How the noise scale is found, see `robustnmf.scales`. A number fixes it (the paper's gamma, in units of X).
+        How the noise scale is found, see `robustnmf.model.scales`. A number fixes it (the paper's gamma, in
+        units of X).
     outliers : "auto", a name, float or object
         Which entries are cut: "none", "mixture", "mad", "mad-feature", "three-sigma", "three-sigma-feature", "spread",
-        or for images "mrf" and "median-filter"; see `robustnmf.outliers` and `robustnmf.spatial`. A number is the
-        paper's sigma: entries whose residual exceeds ``scale * sqrt(sigma)`` are cut. With scale and sigma fixed and a
-        plain schedule the objective falls monotonically.
+        or for images "mrf" and "median-filter"; see `robustnmf.model.outliers` and `robustnmf.model.spatial`. A
+        number is the paper's sigma: entries whose residual exceeds ``scale * sqrt(sigma)`` are cut. With scale and
+        sigma fixed and a plain schedule the objective falls monotonically.
     solver : "auto", a name or object
         How the factors are improved: "hals", "nesterov" or "multiplicative" for every model, others for some; see
         `robustnmf.solvers`.
     schedule : "auto", {"staged", "plain"} or object
         How the fit proceeds: "plain" repeats Algorithm 2; "staged", what "auto" stands for with the Cauchy models of
         the default preset, chooses between two openings, takes scale and cut from entries that it holds out, and stops
-        before it follows the noise; see `robustnmf.schedules`.
+        before it follows the noise; see `robustnmf.algorithm.staged`.
     image_shape : (rows, columns) or None
         Shape of the image that each sample is, for the rules "mrf" and "median-filter".
     max_iter : int
@@ -112,11 +116,11 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         each worker.
     checkpoint : path or None
         Folder in which the state of the fit is saved every few iterations or minutes; `fit` with the same data and
-        parameters goes on from there. See `robustnmf.checkpoint`.
+        parameters goes on from there. See `robustnmf.algorithm.checkpoint`.
     verbose : int
         1 shows a progress bar with objective, scale and share of outliers.
     callback : callable or None
-        Called with every `robustnmf.halfquadratic.Iteration`; returning True ends the fit.
+        Called with every `robustnmf.algorithm.halfquadratic.Iteration`; returning True ends the fit.
 
     Attributes
     ----------
@@ -434,8 +438,6 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def save(self, path: Any, *, overwrite: bool = False) -> None:
         """Write the fitted model to a file without pickle, see `robustnmf.persistence`; `robustnmf.load` reads it."""
-        from robustnmf.persistence import save
-
         save(self._on_host(), path, overwrite=overwrite)
 
     def score_samples(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
@@ -582,6 +584,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         )
 
 
+@storable
 class TruncatedCauchyNMF(RobustNMF):
     """Truncated Cauchy NMF: `RobustNMF` with ``method="truncated-cauchy"``.
 

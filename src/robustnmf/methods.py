@@ -10,15 +10,27 @@ from numbers import Real
 from types import MappingProxyType
 from typing import Any
 
+from robustnmf.algorithm.halfquadratic import Algorithm, run, take_start
+from robustnmf.algorithm.initializers import Initializer, MedianStart, PublishedStart, RandomStart
+from robustnmf.algorithm.parts import Parts as Parts
+from robustnmf.algorithm.staged import Staged
 from robustnmf.baselines.starts import HeavyNoiseStart, NearSeparableStart
 from robustnmf.errors import IncompatibleError
-from robustnmf.halfquadratic import Algorithm, Method, run, take_start
-from robustnmf.initializers import Initializer, MedianStart, PublishedStart, RandomStart
-from robustnmf.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface, Loss, SampleNorm, Squared, Truncated
-from robustnmf.outliers import MADRule, MixtureRule, NoRejection, OutlierRule, SpreadRule, ThreeSigma
-from robustnmf.penalties import NO_PENALTIES, Penalties
-from robustnmf.scales import MAD, FirstScale, FixedScale, MixtureScale, Nagy, RootMeanSquare, ScaleRule
-from robustnmf.schedules import Staged
+from robustnmf.model.losses import (
+    Absolute,
+    Cauchy,
+    Correntropy,
+    Huber,
+    Hypersurface,
+    Loss,
+    SampleNorm,
+    Squared,
+    Truncated,
+)
+from robustnmf.model.outliers import MADRule, MixtureRule, NoRejection, OutlierRule, SpreadRule, ThreeSigma
+from robustnmf.model.penalties import Penalties
+from robustnmf.model.scales import MAD, FirstScale, FixedScale, MixtureScale, Nagy, RootMeanSquare, ScaleRule
+from robustnmf.model.spatial import MedianFilterRule, MRFRule
 from robustnmf.solvers import (
     HALS,
     Armijo,
@@ -31,26 +43,6 @@ from robustnmf.solvers import (
     SparseError,
     WeightedMedian,
 )
-from robustnmf.spatial import MedianFilterRule, MRFRule
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What a model is made of."""
-
-    loss: Loss
-    init: Initializer
-    scale: ScaleRule
-    outliers: OutlierRule
-    solver: Solver | LossSolver
-    penalties: Penalties = NO_PENALTIES
-    algorithm: Algorithm = run
-    """The alternation of Algorithm 2, or what a model does instead."""
-
-    @property
-    def method(self) -> Method:
-        """The parts that Algorithm 2 uses."""
-        return Method(self.loss, self.scale, self.outliers, self.solver, self.penalties)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import normalized_mutual_info_score
 
-from robustnmf.arrays import Array
+from robustnmf.utils.arrays import Array
 
 
 class MaskScores(NamedTuple):

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 
-from robustnmf.arrays import to_host
+from robustnmf.data.validation import check_observations
 from robustnmf.errors import MissingExtraError
-from robustnmf.losses import Loss
-from robustnmf.validation import check_observations
+from robustnmf.model.losses import Loss
+from robustnmf.utils.arrays import to_host
 
 Matrix = NDArray[Any]
 Kind = Literal["auto", "images", "spectra", "bars"]
@@ -269,7 +269,7 @@ def loss_curves(losses: Mapping[str, Loss] | Iterable[Loss], *, limit: float = 4
     Parameters
     ----------
     losses : mapping of names to losses, or iterable of losses
-        Losses, see `robustnmf.losses`.
+        Losses, see `robustnmf.model.losses`.
     limit : float
         Where the axis ends.
     ax : matplotlib Axes or None
@@ -505,7 +505,7 @@ def _named(losses: Mapping[str, Loss] | Iterable[Loss]) -> Mapping[str, Loss]:
         losses = {str(getattr(loss, "name", type(loss).__name__)): loss for loss in losses}
     for name, loss in losses.items():
         if not isinstance(loss, Loss) or isinstance(loss, type):
-            raise ValueError(f"losses must be objects like those of robustnmf.losses; got {loss!r} for {name!r}.")
+            raise ValueError(f"losses must be objects like those of robustnmf.model.losses; got {loss!r} for {name!r}.")
     if not losses:
         raise ValueError("losses must hold at least one loss.")
     return losses

@@ -26,10 +26,10 @@ from scipy.io import savemat
 
 from robustnmf import RobustNMF, load
 from robustnmf.datasets import load_ar, load_video_hall
-from robustnmf.experiments.results import Log
-from robustnmf.experiments.task import Outcome, Task
+from robustnmf.formats import DataFileError, read_table
+from robustnmf.paper.results import Log
+from robustnmf.paper.task import Outcome, Task
 from robustnmf.persistence import ModelFileError
-from robustnmf.reading import DataFileError, read_table
 
 MOST_BYTES = 2**22
 """Values that may be read, in bytes; what a reader needs beside them is allowed for by the runner."""

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "robustnmf"
 RESULTS = ROOT / "benchmarks" / "results" / "mutants.md"
 VERDICTS = RESULTS.with_suffix(".json")
-CORE = ["losses", "scales", "outliers", "weighting"]
+CORE = ["model/losses", "model/scales", "model/outliers", "model/weighting"]
 SOLVERS = [
     "problem",
     "multiplicative",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from robustnmf import METHODS
-from robustnmf.halfquadratic import take_start
+from robustnmf.algorithm.halfquadratic import take_start
 from robustnmf.methods import INITIALIZERS, OUTLIERS, SCALES, SOLVERS
 
 # Solvers that serve every loss, and so all methods that alternate.

@@ -12,10 +12,11 @@ from drawing import Configuration
 from laboratory import Fit, Laboratory, Refusal, only_documented_warnings, refusal
 from surroundings import BrokenError, unchanged
 
-from robustnmf import checkpoint, load, select_rank
-from robustnmf.halfquadratic import run
-from robustnmf.outliers import NoRejection
-from robustnmf.scales import FixedScale
+from robustnmf import load, select_rank
+from robustnmf.algorithm import checkpoint
+from robustnmf.algorithm.halfquadratic import run
+from robustnmf.model.outliers import NoRejection
+from robustnmf.model.scales import FixedScale
 from robustnmf.solvers import LossSolver
 
 # Numbers between which a change of unit rounds nothing.

@@ -5,10 +5,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from robustnmf.algorithm.initializers import Matrix
 from robustnmf.baselines.heavy_noise import heavy_noise_nmf
 from robustnmf.baselines.near_separable import near_separable_nmf
 from robustnmf.errors import IncompatibleError
-from robustnmf.initializers import Matrix
 
 
 @dataclass(frozen=True, slots=True)

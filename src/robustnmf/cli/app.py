@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from robustnmf.cli import console, folder
 from robustnmf.cli.console import echo, errors_in_one_line, say, show, warnings_in_one_line
-from robustnmf.files import check_owned, check_owned_folder, is_sealed, write_folder, write_owned
+from robustnmf.utils.files import check_owned, check_owned_folder, is_sealed, write_folder, write_owned
 
 
 class Commands(TyperGroup):
@@ -294,7 +294,7 @@ def compare(
 ) -> None:
     """Fit several models to the same data, one line each."""
     from robustnmf import METHODS
-    from robustnmf import compare as comparison
+    from robustnmf.paper import compare as comparison
 
     methods = comparison.check_methods(method or list(METHODS))
     rows: Any
@@ -365,7 +365,7 @@ def demo(
     ),
 ) -> None:
     """Factorise corrupted faces with scikit-learn and with this package, and draw both."""
-    from robustnmf import demo as demonstration
+    from robustnmf.paper import demo as demonstration
 
     demonstration.main(picture, echo)
 
@@ -384,7 +384,7 @@ def reproduce(
 
     Without items, list them. Whatever ends the run, finished fits are kept: start it again to go on.
     """
-    from robustnmf.experiments import reproduce as experiments
+    from robustnmf.paper import reproduce as experiments
 
     if not items:
         for name, text in experiments.items().items():
@@ -407,7 +407,7 @@ def reproduce(
 
 def _read(data: Path, key: str | None, missing_value: str | None, transpose: bool, header: bool | None) -> Any:
     """Read a table; a missing value that looks like a number is one."""
-    from robustnmf.reading import read_table
+    from robustnmf.formats import read_table
 
     return read_table(data, key=key, missing_value=missing_value, transpose=transpose, header=header)
 
@@ -416,7 +416,7 @@ def _read_arrays(
     table: Any, weights: Path | None, uncertainties: Path | None, key: str | None, transpose: bool, header: bool | None
 ) -> dict[str, Any]:
     """Read what is given of the entries of a table."""
-    from robustnmf.reading import read_like
+    from robustnmf.formats import read_like
 
     files = {"weights": weights, "uncertainties": uncertainties}
     return {

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.cli.console import json_text
-from robustnmf.files import write_owned
-from robustnmf.reading import Table
+from robustnmf.formats import Table
+from robustnmf.utils.files import write_owned
 
 Matrix = NDArray[Any]
 Format = Literal["csv", "npy"]

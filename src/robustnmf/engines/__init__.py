@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from robustnmf.arrays import is_on_host
-from robustnmf.engines.dask_engine import DaskEngine
+from robustnmf.engines.dask.engine import DaskEngine
 from robustnmf.engines.numpy_engine import NumPyEngine
 from robustnmf.engines.protocol import Engine
 from robustnmf.engines.streaming_engine import StreamingEngine
 from robustnmf.errors import MissingExtraError
+from robustnmf.utils.arrays import is_on_host
 
 __all__ = ["DaskEngine", "Engine", "NumPyEngine", "StreamingEngine", "engine_for"]
 

@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 import array_api_compat.numpy as numpy_xp
 import numpy as np
 
-from robustnmf.arrays import Array, Blocks, moved, to_host, zip_blocks
 from robustnmf.engines.protocol import is_for_host
+from robustnmf.utils.arrays import Array, Blocks, moved, to_host, zip_blocks
 
 FOR_HOST = True  # `same`
 

@@ -17,10 +17,10 @@ from typing import Any, Literal
 import array_api_compat.numpy as xp
 import numpy as np
 
-from robustnmf.arrays import Array, Blocks, Namespace, add, transposed, zip_blocks
-from robustnmf.engines.cuts import cuts_of
 from robustnmf.engines.lazy import resolve
-from robustnmf.process_state import (
+from robustnmf.engines.slices import cuts_of
+from robustnmf.utils.arrays import Array, Blocks, Namespace, add, transposed, zip_blocks
+from robustnmf.utils.process_state import (
     blas_threads,
     limit_blas_of_thread,
     no_fork,
@@ -184,9 +184,9 @@ class NumPyEngine:
     def kernel(self, name: str) -> Callable[..., Any] | None:
         """Return the Numba twin of a reference function."""
         with no_fork:
-            from robustnmf.engines import numba_kernels, numba_pass  # imported late: Numba costs a third of a second
+            from robustnmf.kernels.numba import functions, sweep  # imported late: Numba costs a third of a second
 
-        twin: Callable[..., Any] | None = getattr(numba_pass, name, None) or getattr(numba_kernels, name, None)
+        twin: Callable[..., Any] | None = getattr(sweep, name, None) or getattr(functions, name, None)
         return twin
 
     def _each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:

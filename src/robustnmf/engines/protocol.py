@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from robustnmf.arrays import Array, Blocks, Namespace
+from robustnmf.utils.arrays import Array, Blocks, Namespace
 
 
 def light(function: Callable[..., Any]) -> Callable[..., Any]:

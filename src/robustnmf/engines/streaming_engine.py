@@ -7,12 +7,12 @@ by block (`robustnmf.engines.lazy`). Threads, kernels and the order of sums are 
 from collections.abc import Callable
 from typing import Any, Literal
 
-from robustnmf.arrays import Array, Blocks
-from robustnmf.engines import counting
+from robustnmf.engines import quantiles as counting
 from robustnmf.engines.lazy import computed_blocks, is_lazy, read_blocks, resolve
 from robustnmf.engines.numpy_engine import NumPyEngine
-from robustnmf.engines.sources import BLOCK_BYTES, Rows, cuts_like, filled_cuts, sources
 from robustnmf.errors import IncompatibleError
+from robustnmf.formats.sources import BLOCK_BYTES, Rows, cuts_like, filled_cuts, sources
+from robustnmf.utils.arrays import Array, Blocks
 
 # Data of so few entries is gathered where features are asked for: fewer than 16 MiB.
 GATHERED_ENTRIES = 2**21

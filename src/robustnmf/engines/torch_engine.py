@@ -1,7 +1,7 @@
 """The engine for Torch tensors: one GPU (CUDA, or Apple's MPS), or the CPU.
 
 The functions of the core run as they are, with Torch as their array library: the portable path. On CUDA the steps that
-read the data have faster twins in Triton (`robustnmf.engines.triton_twins`), where that is installed.
+read the data have faster twins in Triton (`robustnmf.kernels.cuda.table`), where that is installed.
 
 Data that is too large for the memory of the device stays in that of the host and streams: while one block is worked on,
 the next is on its way.
@@ -19,12 +19,12 @@ import array_api_compat.torch as xp
 import numpy as np
 import torch
 
-from robustnmf.arrays import Array, Blocks, Namespace, add, is_foreign, is_on_host, transposed, zip_blocks
-from robustnmf.cached import cached_property
-from robustnmf.engines.cuda_graphs import stream_of_ones_own
-from robustnmf.engines.cuts import cuts_of
 from robustnmf.engines.lazy import resolve
-from robustnmf.process_state import SharedSetting, unwatched_arithmetic
+from robustnmf.engines.slices import cuts_of
+from robustnmf.kernels.cuda.graphs import stream_of_ones_own
+from robustnmf.utils.arrays import Array, Blocks, Namespace, add, is_foreign, is_on_host, transposed, zip_blocks
+from robustnmf.utils.cached import cached_property
+from robustnmf.utils.process_state import SharedSetting, unwatched_arithmetic
 
 # Entries of X in a block: what the portable path needs beside the data is a few times that. On CUDA it is so many, or
 # fewer if the device has less than this many bytes for each.
@@ -364,7 +364,7 @@ def _twins_for(device: torch.device) -> Any:
     if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0):
         return None
     try:
-        from robustnmf.engines.triton_twins import Twins
+        from robustnmf.kernels.cuda.table import Twins
     except ImportError:
         return None
     return Twins(device)

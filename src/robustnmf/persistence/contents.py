@@ -5,27 +5,15 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from numbers import Integral, Real
 from types import FunctionType, ModuleType, NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robustnmf import (
-    halfquadratic,
-    initializers,
-    losses,
-    methods,
-    outliers,
-    penalties,
-    scales,
-    schedules,
-    solvers,
-    spatial,
-)
+from robustnmf import methods, solvers
+from robustnmf.algorithm import halfquadratic, initializers, staged
 from robustnmf.baselines import starts
-
-if TYPE_CHECKING:
-    from robustnmf import RobustNMF
+from robustnmf.model import losses, outliers, penalties, scales, spatial
 
 Matrix = NDArray[Any]
 
@@ -112,10 +100,25 @@ class ModelFileError(ValueError):
     """A model that a file cannot hold, or a file that does not hold a model."""
 
 
+# Names in files are those of format 1 and stay, wherever the modules are.
+NAMES: Mapping[ModuleType, str] = {
+    losses: "robustnmf.losses",
+    scales: "robustnmf.scales",
+    outliers: "robustnmf.outliers",
+    spatial: "robustnmf.spatial",
+    initializers: "robustnmf.initializers",
+    starts: "robustnmf.baselines.starts",
+    solvers: "robustnmf.solvers",
+    staged: "robustnmf.schedules",
+    penalties: "robustnmf.penalties",
+    methods: "robustnmf.methods",
+}
+
+
 def _parts_of(*modules: ModuleType) -> dict[str, type]:
-    """Return the parts that modules define, frozen dataclasses, by the name under which they are imported."""
+    """Return the parts that modules define, frozen dataclasses, by their names in files."""
     return {
-        f"{module.__name__}.{name}": part
+        f"{NAMES[module]}.{name}": part
         for module in modules
         for name, part in vars(module).items()
         if isinstance(part, type)
@@ -135,8 +138,8 @@ KINDS: Mapping[Any, Mapping[str, type]] = {
     initializers.Initializer: _parts_of(initializers, starts),
     solvers.Solver: _SOLVERS,
     solvers.LossSolver: _SOLVERS,
-    halfquadratic.Algorithm: _parts_of(schedules),
-    schedules.Opening: {"robustnmf.schedules.Opening": schedules.Opening},
+    halfquadratic.Algorithm: _parts_of(staged),
+    staged.Opening: {"robustnmf.schedules.Opening": staged.Opening},
     penalties.Penalties: {"robustnmf.penalties.Penalties": penalties.Penalties},
     penalties.ElasticNet: {"robustnmf.penalties.ElasticNet": penalties.ElasticNet},
     methods.Parts: {"robustnmf.methods.Parts": methods.Parts},
@@ -148,19 +151,14 @@ FUNCTIONS: Mapping[str, Any] = {
     for function in (halfquadratic.run, halfquadratic.take_start)
 }
 
-
-def classes() -> dict[str, type["RobustNMF"]]:
-    """Return the estimators by name; they come late because they may import this module themselves."""
-    import robustnmf
-
-    return {cls.__name__: cls for cls in (robustnmf.RobustNMF, robustnmf.TruncatedCauchyNMF)}
+ESTIMATORS: dict[str, type] = {}
+"""Estimators that can be stored, by name."""
 
 
-def version() -> str:
-    """Return the version of this package."""
-    import robustnmf
-
-    return robustnmf.__version__
+def storable(estimator: type) -> type:
+    """Register an estimator whose models can be stored; a decorator of its class."""
+    ESTIMATORS[estimator.__name__] = estimator
+    return estimator
 
 
 def fits(value: Any, hint: Any) -> bool:

@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from io import BufferedReader
 from math import inf, prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_type_hints
+from typing import Any, Literal, NamedTuple, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf import methods
-from robustnmf.encoding import Basis, basis_of
+from robustnmf.algorithm.encoding import Basis, basis_of
+from robustnmf.model.weighting import Weighting
 from robustnmf.persistence.contents import (
     AXES,
     BASIS,
     DTYPES,
+    ESTIMATORS,
     FORMAT,
     FUNCTIONS,
     HISTORY,
@@ -29,20 +31,15 @@ from robustnmf.persistence.contents import (
     ModelFileError,
     bytes_of,
     checksum,
-    classes,
     field_names,
     fits,
-    version,
 )
-from robustnmf.weighting import Weighting
-
-if TYPE_CHECKING:
-    from robustnmf import RobustNMF
+from robustnmf.version import __version__
 
 Matrix = NDArray[Any]
 
 
-def load(path: str | os.PathLike[str]) -> "RobustNMF":
+def load(path: str | os.PathLike[str]) -> Any:
     """Return the model in a file that `save` has written.
 
     Parameters
@@ -91,7 +88,7 @@ class _Entry(NamedTuple):
         return prod(self.shape) * self.dtype.itemsize
 
 
-def _read(file: BufferedReader) -> "RobustNMF":
+def _read(file: BufferedReader) -> Any:
     """Return the model of an open file; its errors say what is wrong with the file, and not which it is."""
     length, sha256 = _read_head(file)
     size = os.fstat(file.fileno()).st_size
@@ -116,7 +113,7 @@ def _read_head(file: BufferedReader) -> tuple[int, str]:
         raise ModelFileError("it does not begin like one. Model files are written by robustnmf.")
     if int(head[1]) > FORMAT:
         raise ModelFileError(
-            f"it has format {int(head[1])}, and robustnmf {version()} reads formats up to {FORMAT}. Install a later "
+            f"it has format {int(head[1])}, and robustnmf {__version__} reads formats up to {FORMAT}. Install a later "
             "robustnmf."
         )
     rest = re.fullmatch(rb"([0-9]{1,10}) ([0-9a-f]{64})\n", line[head.end() :])
@@ -179,7 +176,7 @@ def _read_array(file: BufferedReader, entry: _Entry) -> Matrix:
 # --- From text and arrays to a model ----------------------------------------------------------------------------------
 
 
-def restored(document: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> "RobustNMF":
+def restored(document: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> Any:
     """Return the model, every part of it checked."""
     attributes = {name: _value(_entry(document, "attributes", dict), name, hint) for name, hint in SCALARS.items()}
     attributes["parts_"] = _value(document["attributes"], "parts_", methods.Parts)
@@ -203,11 +200,11 @@ def restored(document: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> "Robu
     return model
 
 
-def _unfitted(document: Mapping[str, Any]) -> "RobustNMF":
+def _unfitted(document: Mapping[str, Any]) -> Any:
     """Return an estimator with the parameters of the model."""
-    cls = classes().get(_entry(document, "class", str))
+    cls = ESTIMATORS.get(_entry(document, "class", str))
     if cls is None:
-        raise ModelFileError(f"its class must be one of {', '.join(classes())}; it is {document['class'][:80]!r}.")
+        raise ModelFileError(f"its class must be one of {', '.join(ESTIMATORS)}; it is {document['class'][:80]!r}.")
     given = _entry(document, "parameters", dict)
     unknown = set(given) - set(cls().get_params()) | {"callback", "fixed_components"} & set(given)
     if unknown:

@@ -4,17 +4,17 @@ import json
 import os
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from robustnmf.encoding import basis_of
-from robustnmf.files import write_proven
-from robustnmf.outofcore import is_lazy_result
+from robustnmf.algorithm.encoding import basis_of
+from robustnmf.data.outofcore import is_lazy_result
 from robustnmf.persistence.contents import (
     DTYPES,
+    ESTIMATORS,
     FORMAT,
     FUNCTIONS,
     HISTORY,
@@ -29,20 +29,17 @@ from robustnmf.persistence.contents import (
     ModelFileError,
     bytes_of,
     checksum,
-    classes,
     field_names,
     type_name,
-    version,
 )
 from robustnmf.persistence.reading import array_entries, parse, restored
-
-if TYPE_CHECKING:
-    from robustnmf import RobustNMF
+from robustnmf.utils.files import write_proven
+from robustnmf.version import __version__
 
 Matrix = NDArray[Any]
 
 
-def save(model: "RobustNMF", path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """Write a fitted model to a file.
 
     The file is there in full or not at all: whatever happens meanwhile, an older one stays as it was until the new one
@@ -89,8 +86,8 @@ def save(model: "RobustNMF", path: str | os.PathLike[str], *, overwrite: bool = 
     >>> np.array_equal(same.transform(X), model.transform(X))
     True
     """
-    if type(model) not in classes().values():
-        raise TypeError(f"model must be a {' or a '.join(classes())}; got {type_name(model)}.")
+    if type(model) not in ESTIMATORS.values():
+        raise TypeError(f"model must be a {' or a '.join(ESTIMATORS)}; got {type_name(model)}.")
     check_is_fitted(model, msg="This %(name)s is not fitted, so there is nothing to save: call fit first.")
     path = Path(path).expanduser()
     _check_target(path, overwrite)
@@ -132,7 +129,7 @@ def is_model(path: Path) -> bool:
     return True
 
 
-def _written(model: "RobustNMF") -> tuple[bytes, dict[str, Matrix]]:
+def _written(model: Any) -> tuple[bytes, dict[str, Matrix]]:
     """Return text and arrays of a model, after a check that they can be read."""
     document, arrays = _document_of(model), _arrays_of(model)
     document["arrays"] = [
@@ -151,7 +148,7 @@ def _written(model: "RobustNMF") -> tuple[bytes, dict[str, Matrix]]:
     return text, arrays
 
 
-def _document_of(model: "RobustNMF") -> dict[str, Any]:
+def _document_of(model: Any) -> dict[str, Any]:
     """Return all of a model but its arrays, in a form that JSON can hold."""
     parameters = model.get_params(deep=False)
     attributes = vars(model)
@@ -167,7 +164,7 @@ def _document_of(model: "RobustNMF") -> dict[str, Any]:
     basis |= {"penalties": model._basis.penalties, "sweeps": model._basis.sweeps}
     names = attributes.get("feature_names_in_")
     return {
-        "robustnmf": version(),
+        "robustnmf": __version__,
         "class": type(model).__name__,
         "parameters": {name: _encoded(value, f"the parameter {name}") for name, value in parameters.items()},
         "attributes": {name: _encoded(getattr(model, name), name) for name in (*SCALARS, "parts_")},
@@ -187,7 +184,7 @@ def _check_attributes(present: set[str]) -> None:
         raise ModelFileError(f"a model file has no place for the attributes {sorted(unknown)}. Delete them first.")
 
 
-def _arrays_of(model: "RobustNMF") -> dict[str, Matrix]:
+def _arrays_of(model: Any) -> dict[str, Matrix]:
     """Return the arrays of a model by the names they have in a file."""
     basis = model._basis
     if not np.array_equal(basis.W, basis_of(model.components_, model._noise)):

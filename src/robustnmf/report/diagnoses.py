@@ -7,11 +7,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from robustnmf.halfquadratic import take_start
+from robustnmf.algorithm.halfquadratic import take_start
+from robustnmf.algorithm.staged import Staged
+from robustnmf.model.scales import FixedScale
 from robustnmf.report.facts import Facts
 from robustnmf.report.summary import percent
-from robustnmf.scales import FixedScale
-from robustnmf.schedules import Staged
 
 Verdict = Literal["good", "doubt", "bad", "open"]
 

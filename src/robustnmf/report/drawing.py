@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.errors import MissingExtraError
-from robustnmf.process_state import SharedSetting, ignored_warnings
+from robustnmf.utils.process_state import SharedSetting, ignored_warnings
 
 Matrix = NDArray[Any]
 

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
-from robustnmf.cached import cached_property
+from robustnmf.data.validation import Observations
 from robustnmf.engines import NumPyEngine
 from robustnmf.plots import check_fitted
-from robustnmf.process_state import ignored_warnings
-from robustnmf.validation import Observations
+from robustnmf.utils.cached import cached_property
+from robustnmf.utils.process_state import ignored_warnings
 
 Matrix = NDArray[Any]
 

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf import plots
-from robustnmf.files import is_sealed, sealed, write_proven
 from robustnmf.methods import METHODS
 from robustnmf.report.diagnoses import Diagnosis, Verdict, diagnose
 from robustnmf.report.drawing import draw, grey, natural_width, png, pool
 from robustnmf.report.facts import Facts, Lines
 from robustnmf.report.summary import percent, seconds, short
 from robustnmf.report.template import template
+from robustnmf.utils.files import is_sealed, sealed, write_proven
 
 Matrix = NDArray[Any]
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from robustnmf.arrays import Array, Namespace
 from robustnmf.engines.protocol import Engine
 from robustnmf.solvers.problem import Problem
+from robustnmf.utils.arrays import Array, Namespace
 
 
 @dataclass(frozen=True, slots=True)

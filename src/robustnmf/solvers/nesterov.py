@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-from robustnmf.arrays import Array, Namespace
 from robustnmf.engines.protocol import Engine
 from robustnmf.errors import OutOfRangeError
 from robustnmf.solvers.problem import Problem, smallest_curvature
+from robustnmf.utils.arrays import Array, Namespace
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from robustnmf.arrays import Array, Blocks, Namespace
 from robustnmf.engines.protocol import Engine
 from robustnmf.errors import IncompatibleError
-from robustnmf.penalties import Penalties
+from robustnmf.model.penalties import Penalties
+from robustnmf.model.weighting import Weighting
 from robustnmf.solvers.problem import Problem, packed_square, unpacked
 from robustnmf.solvers.protocol import LossSolver, Solver
 from robustnmf.solvers.sparse_error import SparseError, shrunk_sums
-from robustnmf.weighting import Weighting
+from robustnmf.utils.arrays import Array, Blocks, Namespace
 
 # Numbers in the sums of a block: 32 MiB in float64.
 MOST_SUMMED = 2**22

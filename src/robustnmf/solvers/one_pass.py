@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from robustnmf.arrays import Array, Blocks, Namespace, device
-from robustnmf.engines.judging import judging_rows
 from robustnmf.engines.protocol import Engine
-from robustnmf.heldout import without
-from robustnmf.penalties import Penalties, Penalty
+from robustnmf.kernels.line_search import judging_rows
+from robustnmf.model.penalties import Penalties, Penalty
+from robustnmf.model.weighting import Weighting, masked_out
 from robustnmf.solvers.problem import Problem
 from robustnmf.solvers.shared_gram import SharedGram, advance, propose
-from robustnmf.weighting import Weighting
+from robustnmf.utils.arrays import Array, Blocks, Namespace, device
 
 
 def sweep(
@@ -119,7 +118,7 @@ def _visit(
         linear, ridge = penalty or _no_penalty(X, xp)
         X, trust, weights, descent, curvature = kernel(Y, M, hidden, X, judges, W, linear, ridge, rule, solver.max_iter)
     else:
-        M = M if hidden is None else without(Y, M, hidden, xp=xp)
+        M = M if hidden is None else masked_out(Y, M, hidden, xp=xp)
         residual = Y - X @ W.T
         Q = weighting.weights(residual, M, xp)
         trust = xp.ones_like(Y[:, 0]) if Q is None else _trust(Q, W, xp)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from robustnmf.arrays import Array, Namespace, device
-from robustnmf.cached import cached_property
-from robustnmf.penalties import Penalty
+from robustnmf.model.penalties import Penalty
+from robustnmf.utils.arrays import Array, Namespace, device
+from robustnmf.utils.cached import cached_property
 
 # Entries of the largest temporary array when Gram matrices are formed: 64 MiB in float64.
 _TEMPORARY_ENTRIES = 2**23

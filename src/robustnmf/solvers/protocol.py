@@ -2,11 +2,11 @@
 
 from typing import Protocol, runtime_checkable
 
-from robustnmf.arrays import Array
 from robustnmf.engines.protocol import Engine
-from robustnmf.losses import Loss
+from robustnmf.model.losses import Loss
+from robustnmf.model.weighting import Weighting
 from robustnmf.solvers.problem import Problem
-from robustnmf.weighting import Weighting
+from robustnmf.utils.arrays import Array
 
 
 @runtime_checkable

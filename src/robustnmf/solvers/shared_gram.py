@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from robustnmf.arrays import Array, Namespace, device
-from robustnmf.engines.judging import judging_features
 from robustnmf.engines.protocol import Engine
+from robustnmf.kernels.line_search import judging_features
 from robustnmf.solvers.problem import Problem, smallest_curvature
+from robustnmf.utils.arrays import Array, Namespace, device
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from robustnmf.arrays import Array, Namespace
 from robustnmf.engines.protocol import Engine
-from robustnmf.losses import Huber, Loss
-from robustnmf.weighting import Weighting
+from robustnmf.model.losses import Huber, Loss
+from robustnmf.model.weighting import Weighting
+from robustnmf.utils.arrays import Array, Namespace
 
 
 @dataclass(frozen=True, slots=True)

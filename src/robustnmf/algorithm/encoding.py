@@ -1,0 +1,284 @@
+"""Codes of samples in a known basis: the robust `transform`.
+
+With the basis W, the scale and the outlier thresholds of a fit held fixed, samples are independent: the code of a
+sample depends on that sample alone. The loss is not convex, so the start decides. Each sample starts from the typical
+code of the fit, at the size that its median ratio to the typical sample gives, and the scale falls from the level of
+those first residuals to the scale of the fit: outliers that a least-squares start would follow never get hold of it.
+For samples unlike the typical one a second attempt begins with a few steps in which every entry pulls; the code with
+the lower loss stays.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from robustnmf.algorithm.halfquadratic import half_step
+from robustnmf.algorithm.initializers import bright_features
+from robustnmf.data.units import in_range
+from robustnmf.engines.protocol import Engine
+from robustnmf.kernels.interface import form_of
+from robustnmf.model.losses import Huber, squared_ratio
+from robustnmf.model.penalties import NO_PENALTIES, Penalties
+from robustnmf.model.weighting import Weighting
+from robustnmf.solvers import SharedGram
+from robustnmf.utils.arrays import Array, Blocks, Namespace, device, mapped, to_host
+
+# Reweightings while the scale falls: from ten scales down it then changes by a fifth each time.
+ANNEALING_STEPS = 10
+# Reweightings of Huber's loss at the start of the second attempt.
+FOLLOWING_STEPS = 5
+# How often a rule that judges whole images, and takes its time, is asked for the outliers of a sample.
+SPATIAL_ROUNDS = 5
+
+
+class Description(NamedTuple):
+    """What a fitted basis says of samples."""
+
+    weights: Array
+    """Weight of each entry relative to that of a perfect fit, 0 for outliers and missing entries, (n, m)."""
+    outliers: Array
+    """True where an observed entry has weight zero, (n, m)."""
+    losses: Array
+    """Sum over a sample's entries of M * rho, or rho of the whole sample, (n,)."""
+    totals: Array
+    """Sum over a sample's entries of M, or 1 for a sample as a whole, (n,)."""
+    inlier_squares: Array
+    """Sum over a sample's observed entries that are no outliers of the squared residual, (n,)."""
+
+    def on_host(self) -> "Description":
+        """Return it in arrays of NumPy."""
+        return Description(*map(to_host, self))
+
+
+@dataclass(frozen=True)
+class Basis:
+    """The outcome of a fit, and all that is needed to encode a sample."""
+
+    W: Array
+    """Basis, (m, r)."""
+    code: Array
+    """Typical code, (r,)."""
+    weighting: Weighting
+    """Loss, scale and outlier thresholds."""
+    penalties: Penalties = NO_PENALTIES
+    sweeps: int | None = None
+    """Sweeps after which codes stop short of following the noise; None lets them converge."""
+
+    def encode(self, V: Blocks, M: Blocks | None, engine: Engine, *, max_iter: int, tol: float) -> Blocks:
+        """Return the codes of samples, blocks of H'.
+
+        Parameters
+        ----------
+        V, M : blocks of samples in rows, (n, m) in all, and the weights of their entries.
+        max_iter : int
+            Most reweightings after the scale has fallen.
+        tol : float
+            A sample is done when no coordinate of its code moves by more than `tol` times the largest.
+        """
+        if self.sweeps is None:
+            Ht: Blocks = engine.map(encode, V, M, basis=self, engine=engine, max_iter=max_iter, tol=tol)
+        else:
+            *_, Ht = self.path_of_codes(V, M, self.sweeps, engine)
+        used = engine.xp.any(self.W > 0, axis=0)
+        if not engine.xp.all(used):  # no data says anything of the code of a component that is zero
+            Ht = engine.map(_where_used, Ht, used=used)
+        return Ht
+
+    def placed(self, place: Callable[[Any], Array]) -> "Basis":
+        """Return the basis with its arrays elsewhere: `engine.place` takes them to an engine, `to_host` back."""
+        cut = self.weighting.cut
+        weighting = replace(self.weighting, cut=None if cut is None else mapped(cut, place))
+        return replace(self, W=place(self.W), code=place(self.code), weighting=weighting)
+
+    @property
+    def on_codes(self) -> dict[str, Any]:
+        """What `half_step` has to know of the penalties."""
+        return {"penalties": self.penalties, "net": self.penalties.codes, "scale": self.weighting.scale}
+
+    def path_of_codes(self, V: Blocks, M: Blocks | None, sweeps: int, engine: Engine) -> Iterator[Blocks]:
+        """Yield the typical code at the size of each sample, then the codes after each sweep of coordinate descent."""
+        Ht = engine.map(_start, V, M, basis=self, engine=engine)
+        yield Ht
+        parts = {"A": self.W, "solver": SharedGram(max_iter=1), "engine": engine, **self.on_codes}
+        for _ in range(sweeps):
+            Ht = engine.map(half_step, V, M, Ht, weighting=self.weighting, **parts)
+            yield Ht
+
+    def describe(
+        self, V: Blocks, M: Blocks | None, Ht: Blocks, weights: Blocks, outliers: Blocks, engine: Engine
+    ) -> tuple[Blocks, Blocks, Blocks]:
+        """Write weights and outliers of encoded samples, see `Description`, and return its sums over each sample.
+
+        Both have the shape of V; the weights may take the place of V itself.
+        """
+        sums: tuple[Blocks, Blocks, Blocks] = engine.fill((weights, outliers), _describe, V, M, Ht, basis=self)
+        return sums
+
+
+def basis_of(components: Array, noise: Array | None) -> Array:
+    """Return the basis W (n_features, n_components) that data in units of its noise is encoded in."""
+    return components.T if noise is None else components.T / in_range(noise[:, None], components.dtype)
+
+
+def _where_used(X: Array, *, used: Array, xp: Namespace) -> Array:
+    """Return codes (B, r) with zeros where a component is not used, (r,)."""
+    return xp.where(used, X, 0)
+
+
+def typical_code(W: Array, Ht: Blocks, importance: Blocks | None, engine: Engine) -> Array:
+    """Return the mean of the codes, each divided by the size of its reconstruction, (r,).
+
+    Without the division a few huge, wrong samples would decide. A sample counts by its `importance`, (n,): the total
+    weight of its entries.
+    """
+    code, total = engine.sum(_relative_codes, Ht, importance, sums=engine.xp.sum(W, axis=0))
+    return code / total if total > 0 else code
+
+
+def _relative_codes(X: Array, importance: Array | None, *, sums: Array, xp: Namespace) -> tuple[Array, float]:
+    """Return the sum of codes divided by the sizes of their reconstructions, and the weight of those that have one."""
+    size = X @ sums
+    # What is nothing beside data of about 1 counts as nothing: codes of dead components divided by it would overflow.
+    size = xp.where(size >= float(xp.finfo(X.dtype).smallest_normal) ** 0.5, size, 0)
+    weight = xp.astype(size > 0, X.dtype) * (1 if importance is None else xp.astype(importance, X.dtype))
+    return weight / xp.where(size > 0, size, 1) @ X, float(xp.sum(weight))
+
+
+def encode(
+    Y: Array, M: Array | None, *, basis: Basis, engine: Engine, max_iter: int, tol: float, xp: Namespace
+) -> Array:
+    """Encode one block, twice: sceptical of what is far from the typical sample, and following it; the better stays."""
+    # Which solver learnt the basis does not matter for the best code of a sample; this one is fast and starts anywhere.
+    parts: dict[str, Any] = {"A": basis.W, "solver": SharedGram(max_iter=4), "engine": engine, "xp": xp}
+    parts |= basis.on_codes
+    typical = _start(Y, M, basis=basis, engine=engine, xp=xp)
+    attempts = [_anneal(Y, M, first, basis.weighting, parts) for first in (typical, _follow(Y, M, typical, parts))]
+    sceptical, following = (losses(Y, M, X, basis, xp) for X in attempts)
+    X = xp.where((following < sceptical)[:, None], attempts[1], attempts[0])
+    return _settle_all(Y, M, X, basis.weighting, parts, max_iter, tol)
+
+
+def _follow(Y: Array, M: Array | None, X: Array, parts: dict[str, Any]) -> Array:
+    """Return codes after a few steps with Huber's loss, which lets every entry pull: for samples unlike the typical."""
+    xp = parts["xp"]
+    for _ in range(FOLLOWING_STEPS):
+        median = row_medians(xp.abs(Y - X @ parts["A"].T), M, parts["engine"])[:, None]
+        X = half_step(Y, M, X, weighting=Weighting(Huber(), xp.where(median > 0, median, 1)), **parts)
+    return X
+
+
+def _anneal(Y: Array, M: Array | None, X: Array, weighting: Weighting, parts: dict[str, Any]) -> Array:
+    """Return codes after steps in which the scale falls from the level of the first residuals to its own."""
+    xp, scale = parts["xp"], weighting.scale
+    first = row_medians(xp.abs(Y - X @ parts["A"].T), M, parts["engine"])
+    excess = xp.where(first > scale, first / scale, 1)[:, None]
+    number = xp.finfo(Y.dtype)
+    for i in range(ANNEALING_STEPS):
+        falling = xp.astype(scale * excess ** (1 - i / ANNEALING_STEPS), Y.dtype)
+        falling = xp.clip(falling, float(number.tiny), float(number.max) ** 0.5)
+        X = half_step(Y, M, X, weighting=Weighting(weighting.loss, falling), **parts)
+    return X
+
+
+def _settle_all(
+    Y: Array, M: Array | None, X: Array, weighting: Weighting, parts: dict[str, Any], max_iter: int, tol: float
+) -> Array:
+    """Iterate at the scale of the fit until each sample is done; a rule for whole images is asked a few times."""
+    if not weighting.is_spatial:
+        return _settle(Y, M, X, weighting, parts, max_iter, tol)
+    for _ in range(SPATIAL_ROUNDS):
+        kept = weighting.kept(Y - X @ parts["A"].T, M, parts["xp"])
+        X = _settle(Y, kept, X, weighting.without_rule(), parts, max_iter // SPATIAL_ROUNDS, tol)
+    return X
+
+
+def losses(Y: Array, M: Array | None, X: Array, basis: Basis, xp: Namespace) -> Array:
+    """Return the loss of each sample, (B,)."""
+    A = basis.weighting.magnitudes(Y - X @ basis.W.T, M, xp)
+    rho = basis.weighting.losses(A, xp)
+    return xp.sum(rho if M is None else basis.weighting.counts(M, xp) * rho, axis=1, dtype=xp.float64)
+
+
+def _settle(
+    Y: Array, M: Array | None, X: Array, weighting: Weighting, parts: dict[str, Any], max_iter: int, tol: float
+) -> Array:
+    """Reweight and improve X until each sample is done."""
+    xp, few = parts["xp"], parts["engine"].few_rows
+    kernel = parts["engine"].kernel("settle")
+    if kernel is not None and form_of(weighting.loss) is not None:  # of other losses nobody knows what they do
+
+        def improve(Y: Array, M: Array | None, X: Array) -> Array:
+            return half_step(Y, M, X, weighting=weighting, **parts)
+
+        return kernel(improve, Y, M, X, max_iter=max_iter, tol=tol, few=few)
+    rows = xp.arange(X.shape[0], device=device(X))  # the samples that are worked on,
+    moving = xp.ones_like(rows, dtype=xp.bool)  # and which of them still move
+    some, observed = Y, M
+    for _ in range(max_iter):
+        new = half_step(some, observed, X[rows], weighting=weighting, **parts)
+        new = xp.where(moving[:, None], new, X[rows])
+        moving = moving & (xp.max(xp.abs(new - X[rows]), axis=1) > tol * xp.max(new, axis=1))
+        X[rows] = new
+        n_moving = int(xp.count_nonzero(moving))
+        if n_moving == 0:
+            break
+        if n_moving <= few * rows.shape[0]:
+            rows, moving = rows[moving], moving[moving]
+            some, observed = Y[rows], None if M is None else M[rows]
+    return X
+
+
+def _describe(Y: Array, M: Array | None, X: Array, *, basis: Basis, xp: Namespace) -> tuple[Array, ...]:
+    """Return weights, outliers and the sums of `Description` for one block of samples with codes X."""
+    R = Y - X @ basis.W.T
+    loss = basis.weighting.loss
+    A = basis.weighting.magnitudes(R, M, xp)
+    s = squared_ratio(A, basis.weighting.scale, xp)
+    counts = xp.ones_like(A) if M is None else basis.weighting.counts(M, xp)
+    observed = xp.ones_like(Y, dtype=xp.bool) if M is None else M > 0
+    outliers = observed & basis.weighting.outliers(A, M, xp)
+    inlier = xp.astype(observed & ~outliers, Y.dtype)
+    return (
+        inlier * (loss.weight(s, xp) / loss.weight(xp.zeros_like(s[:1, :1]), xp)),
+        outliers,
+        xp.sum(counts * loss.rho(s, xp), axis=1, dtype=xp.float64),
+        xp.sum(counts, axis=1, dtype=xp.float64),
+        xp.sum((inlier * R) ** 2, axis=1, dtype=xp.float64),
+    )
+
+
+def _start(Y: Array, M: Array | None, *, basis: Basis, engine: Engine, xp: Namespace) -> Array:
+    """Return the typical code times each sample's size, the median ratio to the typical sample, (B, r)."""
+    typical = basis.W @ basis.code
+    bright = bright_features(typical)
+    if not xp.any(bright):
+        return xp.zeros((Y.shape[0], basis.W.shape[1]), dtype=Y.dtype, device=device(Y))
+    size = row_medians(Y[:, bright] / typical[bright], None if M is None else M[:, bright], engine)
+    return xp.astype(size[:, None] * basis.code, Y.dtype)
+
+
+def row_medians(A: Array, M: Array | None, engine: Engine) -> Array:
+    """Return the median of the observed entries of each row, 0 where there is none, (B,).
+
+    The weights in M decide only which entries count: a start need not be exact.
+    """
+    xp = engine.xp
+    if M is None:
+        kernel = engine.kernel("row_medians")
+        if kernel is not None:
+            return kernel(A)
+        return order_statistics(A, xp.full_like(A[:, 0], (A.shape[1] - 1) // 2, dtype=xp.int64), engine)
+    observed = M > 0
+    count = xp.sum(xp.astype(observed, xp.int64), axis=1)
+    middle = xp.where(count > 0, (count - 1) // 2, 0)
+    return xp.where(count > 0, order_statistics(xp.where(observed, A, np.inf), middle, engine), 0)
+
+
+def order_statistics(A: Array, ranks: Array, engine: Engine) -> Array:
+    """Return of each row of non-negative A (B, p) the entry that has so many smaller ones, ranks (B,)."""
+    xp, kernel = engine.xp, engine.kernel("order_statistics")
+    if kernel is not None:
+        return kernel(A, ranks)
+    return xp.take_along_axis(xp.sort(A, axis=1), ranks[:, None], axis=1)[:, 0]

@@ -1,0 +1,97 @@
+"""Features that errors have pulled away, found again: encoded anew, the codes of samples being their basis.
+
+The alternation cannot do that by itself: what is cut no longer pulls, and where an error has pulled a feature to
+itself, others of its entries are what looks wrong.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustnmf.algorithm.encoding import Basis, encode, losses, row_medians, typical_code
+from robustnmf.engines.protocol import Engine
+from robustnmf.model.weighting import Weighting
+from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
+
+# A feature of which more is cut than this, and than twice as much as of the typical one, may be lost.
+LOST = 0.25
+# It is found again if the codes leave residuals below this part of its spread.
+EXPLAINED = 0.5
+
+
+def lost_features(
+    V: Blocks, M: Blocks | None, W: Array, Ht: Blocks, weighting: Weighting, engine: Engine
+) -> NDArray[np.intp]:
+    """Return the features that are cut far more than others, by their numbers."""
+    cut, observed = (to_host(count) for count in engine.sum(_cut_and_all, V, M, Ht, W=W, weighting=weighting))
+    share = cut / np.where(observed > 0, observed, 1)
+    return np.flatnonzero(share > max(LOST, 2 * np.median(share)))
+
+
+def encode_lost(
+    V: Blocks,
+    M: Blocks | None,
+    W: Array,
+    Ht: Blocks,
+    lost: NDArray[np.intp],
+    weighting: Weighting,
+    engine: Engine,
+) -> Array:
+    """Return W with some features encoded anew, where the codes explain them, (m, r)."""
+    features = engine.place(lost)
+    some = engine.map(_some_features, V, features=features)
+    weights = None if M is None else engine.map(_some_features, M, features=features)
+    new = engine.xp.asarray(W, copy=True)
+    shared: dict[str, Any] = {"basis": _codes_as_basis(W, Ht, weighting, engine), "engine": engine}
+    new[features] = engine.map_features(_encode_if_explained, some, weights, W[features], **shared)
+    return new
+
+
+def encode_all_features(
+    V: Blocks, M: Blocks | None, W: Array, Ht: Blocks, weighting: Weighting, engine: Engine
+) -> Array:
+    """Return W with its features encoded anew, where that gives a lower loss, (m, r)."""
+    shared: dict[str, Any] = {"basis": _codes_as_basis(W, Ht, weighting, engine), "engine": engine}
+    return engine.map_features(_encode_if_better, V, M, W, **shared)
+
+
+def _codes_as_basis(W: Array, Ht: Blocks, weighting: Weighting, engine: Engine) -> Basis:
+    """Return the codes in the role of the basis, to encode features."""
+    codes = engine.join(Ht)
+    weighting = replace(weighting, cut=None if weighting.cut is None else weighting.cut[:1])
+    return Basis(codes, typical_code(codes, [W], None, engine), weighting)
+
+
+def _encode_if_better(Y: Array, M: Array | None, X: Array, *, basis: Basis, engine: Engine, xp: Namespace) -> Array:
+    """Return new codes of some rows where they have a lower loss, and X elsewhere."""
+    new = encode(Y, M, basis=basis, engine=engine, max_iter=50, tol=1e-3, xp=xp)
+    better = losses(Y, M, new, basis, xp) < losses(Y, M, X, basis, xp)
+    return xp.where(better[:, None], new, X)
+
+
+def _encode_if_explained(Y: Array, M: Array | None, X: Array, *, basis: Basis, engine: Engine, xp: Namespace) -> Array:
+    """Return new codes of rows that they explain clearly better than a constant does, and X elsewhere.
+
+    What is stuck at one value, or hidden behind the same thing in most samples, is a constant; what is wrong at random
+    is explained by nothing.
+    """
+    new = encode(Y, M, basis=basis, engine=engine, max_iter=50, tol=1e-3, xp=xp)
+    residual = row_medians(xp.abs(Y - new @ basis.W.T), M, engine)
+    spread = row_medians(xp.abs(Y - row_medians(Y, M, engine)[:, None]), M, engine)
+    return xp.where((residual < EXPLAINED * spread)[:, None], new, X)
+
+
+def _cut_and_all(
+    Y: Array, M: Array | None, X: Array, *, W: Array, weighting: Weighting, xp: Namespace
+) -> tuple[Array, Array]:
+    """Return the weight of the entries of each feature that are cut, and that of all, (m,)."""
+    everything = xp.ones_like(Y) if M is None else M
+    cut = everything - weighting.kept(Y - X @ W.T, M, xp)
+    return xp.sum(cut, axis=0), xp.sum(everything, axis=0)
+
+
+def _some_features(Y: Array, *, features: Array, xp: Namespace) -> Array:
+    """Return some columns."""
+    return Y[:, features]

@@ -1,0 +1,394 @@
+"""Algorithm 2 of the paper: half-quadratic programming by alternating weighted least squares.
+
+The data are blocks of samples in rows (pieces of V'), with a weight for every entry, M, that is 0 where the
+entry is missing; the codes are blocks of H'. Both half-steps are one function, called with the roles exchanged.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import inf, log
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from robustnmf.algorithm.checkpoint import Checkpoint, factor, number, positive
+from robustnmf.engines.protocol import Engine, recomputed
+from robustnmf.errors import OutOfRangeError
+from robustnmf.model.losses import Loss, Squared
+from robustnmf.model.outliers import NoRejection, OutlierRule
+from robustnmf.model.penalties import NO_PENALTIES, NOTHING, ElasticNet, Penalties
+from robustnmf.model.scales import FixedScale, ScaleRule
+from robustnmf.model.weighting import Weighting, masked_out
+from robustnmf.solvers import LossSolver, Problem, SharedGram, Solver, one_pass
+from robustnmf.solvers.normal_equations import basis_by_sums
+from robustnmf.utils.arrays import Array, Blocks, Namespace, size
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """The parts of a half-quadratic model."""
+
+    loss: Loss
+    scale: ScaleRule
+    outliers: OutlierRule
+    solver: Solver | LossSolver
+    penalties: Penalties = NO_PENALTIES
+    fixed: int = 0
+    """Columns of W, the first ones, that are known and stay as they are."""
+
+
+class State(NamedTuple):
+    """Where the alternation stands: what the next step needs."""
+
+    W: Array
+    """Basis, (m, r)."""
+    Ht: Blocks
+    """Codes, blocks of H' with samples in rows, (n, r) in all."""
+    weighting: Weighting
+    """Scale (the paper's gamma) and outlier thresholds of the current residuals."""
+    objective: float
+    """Eq. (2-4) in a form that can be compared between scales (see `comparable`), plus the penalty."""
+    first_scale: float
+    """Scale at the start."""
+    outlier_share: float
+    """Share of the observed entries that have weight zero."""
+
+
+class Iteration(NamedTuple):
+    """What happened in one iteration; iteration 0 is the start."""
+
+    n_iter: int
+    objective: float
+    scale: float
+    outlier_share: float
+    seconds: float
+    relative_change: float
+    """The left side of the stopping rule (3-9)."""
+
+
+class Result(NamedTuple):
+    """The outcome of a run."""
+
+    state: State
+    history: list[Iteration]
+    converged: bool
+    stopped: bool = False
+    """Whether the callback ended it."""
+    code_sweeps: int | None = None
+    """Sweeps after which the codes of samples should stop, before they follow the noise; None lets them converge."""
+    warning: str | None = None
+    """What the user should know of the data."""
+
+
+Callback = Callable[[Iteration], Any]
+Algorithm = Callable[..., Result]
+"""A function with the signature of `run`."""
+
+UNIFORM = Weighting(Squared(), 1.0)
+"""Leaves the weights M of the entries as they are."""
+
+
+def run(
+    V: Blocks,
+    M: Blocks | None,
+    W: Array,
+    Ht: Blocks,
+    method: Method,
+    engine: Engine,
+    *,
+    max_iter: int,
+    tol: float,
+    scale_floor: float,
+    callback: Callback | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> Result:
+    """Alternate until the objective stops falling, eq. (3-9), or the callback returns True.
+
+    With a `checkpoint` that holds the state of an earlier run it goes on from there.
+    """
+    begin, stop = perf_counter(), False
+    resumed = None if checkpoint is None else _resume(checkpoint, V, W, method, engine)
+    if resumed is not None:
+        state, history = resumed
+        begin -= history[-1].seconds
+    else:
+        state = assess(V, M, W, Ht, None, method, engine, scale_floor)
+        history = [_iteration([], state, begin)]
+        stop = callback is not None and bool(callback(history[0]))
+    converged = len(history) > 1 and history[-1].relative_change <= tol
+    while not (converged or stop) and len(history) <= max_iter:
+        state = step(V, M, state, method, engine, scale_floor)
+        history.append(_iteration(history, state, begin))
+        converged = history[-1].relative_change <= tol
+        stop = callback is not None and bool(callback(history[-1]))
+        if checkpoint is not None and checkpoint.is_due():
+            _save(checkpoint, state, history, engine)
+    return Result(state, history, converged, stopped=stop and not converged)
+
+
+def _save(checkpoint: Checkpoint, state: State, history: list[Iteration], engine: Engine) -> None:
+    """Save where a run stands."""
+    name, cut = f"state-{len(history):06d}", state.weighting.cut
+    checkpoint.put(name, {"W": state.W} | ({} if cut is None else {"cut": cut}), state.Ht, engine)
+    numbers = {"scale": float(state.weighting.scale), "first_scale": float(state.first_scale)}
+    checkpoint.commit(numbers | {"name": name, "history": history}, [name])
+
+
+def _resume(
+    checkpoint: Checkpoint, V: Blocks, start: Array, method: Method, engine: Engine
+) -> tuple[State, list[Iteration]] | None:
+    """Return state and history of an earlier run, None if there was none; its basis is of the shape of the start."""
+    saved = checkpoint.load()
+    if saved is None:
+        return None
+    with checkpoint.reading():
+        arrays = checkpoint.arrays(saved["name"])
+        history = [Iteration(int(numbers[0]), *map(number, numbers[1:])) for numbers in saved["history"]]
+        n_cuts = 1 if method.loss.group == "sample" else start.shape[0]
+        cut = engine.place(factor(arrays["cut"], (n_cuts,), bounded=False)) if "cut" in arrays else None
+        weighting = Weighting(method.loss, positive(saved["scale"]), cut, method.outliers)
+        W, last = engine.place(factor(arrays["W"], tuple(start.shape))), history[-1]
+        Ht = checkpoint.blocks(saved["name"], V, start.shape[1], engine)
+        state = State(W, Ht, weighting, last.objective, positive(saved["first_scale"]), last.outlier_share)
+    return state, history
+
+
+def take_start(*parts: Any, **options: Any) -> Result:
+    """Return the start of `run` as its result: for models whose factors come from elsewhere than an alternation."""
+    return run(*parts, **options | {"max_iter": 0})._replace(converged=True)
+
+
+def step(V: Blocks, M: Blocks | None, state: State, method: Method, engine: Engine, scale_floor: float) -> State:
+    """Make one iteration of Algorithm 2 and measure the residuals it leaves."""
+    W, Ht = sweep(V, M, state.W, state.Ht, state.weighting, method, engine)
+    return assess(V, M, W, engine.anchor(Ht), state, method, engine, scale_floor)
+
+
+def sweep(
+    V: Blocks,
+    M: Blocks | None,
+    W: Array,
+    Ht: Blocks,
+    weighting: Weighting,
+    method: Method,
+    engine: Engine,
+    hidden: Blocks | None = None,
+) -> tuple[Array, Blocks]:
+    """Return W and the codes after one iteration of Algorithm 2, which does not see `hidden` positions (k, 2).
+
+    Lines 2 and 3 of the paper leave open which scale the weights use; it is the one of the current residuals.
+    Line 7 does not repeat the truncation; here weights are always truncated, as eq. (3-5) says.
+    """
+    parts: dict[str, Any] = {"solver": method.solver, "penalties": method.penalties, "engine": engine}
+    kept = M
+    if weighting.is_spatial:  # found once for both half-steps: it takes whole samples, and time
+        kept = engine.map(_kept, V, M, Ht, W=W, weighting=weighting)
+        weighting = weighting.without_rule()
+    if isinstance(method.solver, SharedGram):
+        return one_pass.sweep(V, kept, hidden, W, Ht, weighting=weighting, fixed=method.fixed, **parts)
+    if hidden is not None:
+        kept = engine.map(masked_out, V, kept, hidden)
+    net = {"net": method.penalties.codes, "scale": weighting.scale}
+    Ht = engine.map(half_step, V, kept, Ht, A=W, weighting=weighting, **net, **parts)  # lines 2 to 6
+    if method.fixed == W.shape[1]:
+        return W, Ht
+    if not engine.gathers_features:
+        return basis_by_sums(V, kept, W, Ht, weighting, method.solver, method.penalties, method.fixed, engine), Ht
+    parts |= {"net": method.penalties.basis, "scale": weighting.scale, "fixed": method.fixed}
+    if weighting.loss.group == "sample":  # the weights of features depend on whole samples
+        Q = engine.map(_sample_weights, V, kept, Ht, W=W, weighting=weighting)
+        return engine.map_features(half_step, V, Q, W, A=engine.join(Ht), weighting=UNIFORM, **parts), Ht
+    cut = None if weighting.cut is None else weighting.cut[:, None]
+    W = engine.map_features(half_step, V, kept, W, cut, A=engine.join(Ht), weighting=weighting, **parts)  # 7 to 9
+    return W, Ht
+
+
+def half_step(
+    Y: Array,
+    M: Array | None,
+    X: Array,
+    cut: Array | None = None,
+    *,
+    A: Array,
+    weighting: Weighting,
+    solver: Solver | LossSolver,
+    engine: Engine,
+    penalties: Penalties = NO_PENALTIES,
+    net: ElasticNet = NOTHING,
+    scale: float = 1.0,
+    fixed: int = 0,
+    xp: Namespace,
+) -> Array:
+    """Reweight by the current residuals and improve X in Y ~ X A', row by row; its first `fixed` columns stay.
+
+    H is updated with Y = V' (a block of samples), X = H', A = W; W with Y = V, X = W, A = H' and one cut per row.
+    """
+    if cut is not None:
+        weighting = replace(weighting, cut=cut)
+    if isinstance(solver, LossSolver):
+        if weighting.cut is not None:  # what is cut now stays cut, or the losses of two points could not be compared
+            M, weighting = weighting.kept(Y - X @ A.T, M, xp), weighting.without_rule()
+        return solver.improve(Y, M, X, A, weighting, engine)
+    penalty = penalties.of(net, A, scale, xp)
+    if isinstance(solver, SharedGram):
+        return one_pass.improve(Y, M, X, A, penalty, weighting=weighting, solver=solver, engine=engine)
+    Q = weighting.weights(Y - X @ A.T, M, xp)
+    if not fixed:
+        return solver.solve(Problem(A, Y, Q, xp, penalty), X, engine)
+    known, A = A[:, :fixed], A[:, fixed:]
+    penalty = penalty if penalty is None else penalty._replace(linear=penalty.linear[fixed:])
+    found = solver.solve(Problem(A, Y - X[:, :fixed] @ known.T, Q, xp, penalty), X[:, fixed:], engine)
+    return xp.concat([X[:, :fixed], found], axis=1)
+
+
+def assess(
+    V: Blocks,
+    M: Blocks | None,
+    W: Array,
+    Ht: Blocks,
+    previous: State | None,
+    method: Method,
+    engine: Engine,
+    scale_floor: float,
+) -> State:
+    """Measure the residuals of W and H: their scale (3-11), outliers (section 3.3) and objective (2-4)."""
+    if isinstance(method.scale, FixedScale) and isinstance(method.outliers, NoRejection):
+        weighting = Weighting(method.loss, max(method.scale.value, scale_floor), None, method.outliers)
+        sums = engine.sum(_measure, V, M, Ht, W=W, weighting=weighting)  # no rule has to see all residuals at once
+    else:
+        unscaled = Weighting(method.loss, 1.0)
+        magnitudes = engine.map(_magnitudes, V, M, Ht, W=W, weighting=unscaled)
+        counts = None if M is None else engine.map(_counts, M, weighting=unscaled)
+        weighting = _apply_rules(magnitudes, counts, previous, method, engine, scale_floor)
+        sums = engine.sum(_summarise, magnitudes, counts, M, weighting=weighting)
+    losses, n_outliers, n_observed, weight = sums
+    scale = weighting.scale
+    first_scale = scale if previous is None else previous.first_scale
+    objective = comparable(losses, weight, method.loss, scale / first_scale)
+    if method.penalties:
+        objective += penalty_value(method.penalties, W, Ht, scale, engine)
+    return State(W, Ht, weighting, objective, first_scale, n_outliers / max(n_observed, 1))
+
+
+def _apply_rules(
+    magnitudes: Blocks,
+    counts: Blocks | None,
+    previous: State | None,
+    method: Method,
+    engine: Engine,
+    scale_floor: float,
+) -> Weighting:
+    """Return scale and cut that the rules of the method find for the magnitudes of the residuals."""
+    scale = method.scale(magnitudes, counts, None if previous is None else previous.weighting.scale, engine)
+    if not 0 <= scale < inf:
+        _check_magnitudes(magnitudes, engine)
+        raise ValueError(
+            f"A scale rule must return a non-negative, finite number; {method.scale!r} returned {scale!r}."
+        )
+    scale = max(float(scale), scale_floor)
+    cut = method.outliers(magnitudes, counts, scale, engine)
+    if cut is not None:
+        n_magnitudes = 1 if method.loss.group == "sample" else magnitudes[0].shape[1]
+        cut = engine.xp.broadcast_to(engine.place(cut, magnitudes[0].dtype), (n_magnitudes,))
+        if not engine.xp.all(cut >= 0):
+            _check_magnitudes(magnitudes, engine)
+            raise ValueError(
+                f"An outlier rule must return non-negative thresholds; {method.outliers!r} returned {cut}."
+            )
+    return Weighting(method.loss, scale, cut, method.outliers)
+
+
+def _check_magnitudes(magnitudes: Blocks, engine: Engine) -> None:
+    """Raise OutOfRangeError if residuals are not finite: then a rule is not to blame for what it returns."""
+    if engine.sum(_count_not_finite, magnitudes):
+        raise OutOfRangeError("residuals", magnitudes[0].dtype)
+
+
+def _count_not_finite(A: Array, *, xp: Namespace) -> int:
+    return int(xp.count_nonzero(~xp.isfinite(A)))
+
+
+def comparable(losses: float, weight: float, loss: Loss, ratio: float) -> float:
+    """Return the objective from the sum of rho, for residuals whose scale is `ratio` times that at the start.
+
+    At a fixed scale it is eq. (2-4). Where the scale is estimated, sums of rho at different scales mean different
+    things: what can be compared is the loss in units of the data, or the negative log-likelihood, `weight` being the
+    number of entries that have one.
+    """
+    return float(0.5 * (ratio**loss.scale_power * losses + loss.log_scale_coef * weight * log(ratio)))
+
+
+@recomputed
+def _kept(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:
+    """Return the weights M of a block of samples without outliers, (n, m)."""
+    return weighting.kept(Vt - Ht @ W.T, M, xp)
+
+
+@recomputed
+def _sample_weights(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:
+    """Return the weights of a block of samples, (n, m)."""
+    Q = weighting.weights(Vt - Ht @ W.T, M, xp)
+    return xp.ones_like(Vt) if Q is None else Q
+
+
+@recomputed
+def _magnitudes(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:
+    """Return the magnitudes of V - WH, samples in rows: of each entry, or of each sample."""
+    return weighting.magnitudes(Vt - Ht @ W.T, M, xp)
+
+
+@recomputed
+def _counts(M: Array, *, weighting: Weighting, xp: Namespace) -> Array | None:
+    """Return the weight with which each magnitude counts."""
+    return weighting.counts(M, xp)
+
+
+def penalty_value(penalties: Penalties, W: Array, Ht: Blocks, scale: float, engine: Engine) -> float:
+    """Return the penalties in units of the objective, in which the square of the scale is 1."""
+    total, on_codes = engine.sum(_penalty_sums, Ht, W=W, net=penalties.codes)
+    return float(penalties.product / scale * total + (on_codes + penalties.basis.value(W, engine.xp)) / scale**2)
+
+
+def _penalty_sums(Ht: Array, *, W: Array, net: ElasticNet, xp: Namespace) -> tuple[float, float]:
+    """Return the sum of the entries of WH, and the penalty on the codes."""
+    return float(xp.sum(Ht @ xp.sum(W, axis=0), dtype=xp.float64)), net.value(Ht, xp)
+
+
+def _measure(
+    Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace
+) -> tuple[float, int, int, float]:
+    """Return what `_summarise` does, from the data."""
+    A = weighting.magnitudes(Vt - Ht @ W.T, M, xp)
+    return _summarise(A, None if M is None else weighting.counts(M, xp), M, weighting=weighting, xp=xp)
+
+
+def _summarise(
+    A: Array, counts: Array | None, M: Array | None, *, weighting: Weighting, xp: Namespace
+) -> tuple[float, int, int, float]:
+    """Return the sum of rho with its counts, the numbers of outliers and of magnitudes, and the sum of the counts.
+
+    Where a rule cuts, the cut moves from one iteration to the next and with it the truncated objective; the
+    untruncated one stays comparable. Truncation at a fixed cap is part of the loss and so of the objective.
+    """
+    rho = weighting.losses(A, xp)
+    never = weighting.loss.is_quadratic and weighting.cut is None
+    outlier = xp.zeros_like(A, dtype=xp.bool) if never else weighting.outliers(A, M, xp)
+    if counts is None:
+        return float(xp.sum(rho, dtype=xp.float64)), int(xp.count_nonzero(outlier)), size(A), float(size(A))
+    observed = counts > 0
+    return (
+        float(xp.sum(counts * rho, dtype=xp.float64)),
+        int(xp.count_nonzero(outlier & observed)),
+        int(xp.count_nonzero(observed)),
+        float(xp.sum(counts, dtype=xp.float64)),
+    )
+
+
+def _iteration(history: list[Iteration], state: State, begin: float) -> Iteration:
+    change = inf
+    if history:
+        change = abs(state.objective - history[-1].objective)
+        fall = abs(history[0].objective - state.objective)
+        change = change / fall if fall > 0 else (0.0 if change == 0 else inf)
+    seconds = perf_counter() - begin
+    scale, share = float(state.weighting.scale), float(state.outlier_share)
+    return Iteration(len(history), state.objective, scale, share, seconds, change)

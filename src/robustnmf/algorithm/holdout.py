@@ -1,0 +1,318 @@
+"""What tells a fit from its noise: entries that it does not see, and a judge of how well it predicts them."""
+
+from dataclasses import dataclass
+from functools import partial
+from math import inf, sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustnmf.engines.protocol import Engine, light
+from robustnmf.model.losses import Cauchy, squared_ratio
+from robustnmf.model.mixture import Mixture, fit_mixture, median, mixture_of_width
+from robustnmf.model.weighting import masked_out
+from robustnmf.utils.arrays import Array, Blocks, Namespace, is_foreign, to_host
+from robustnmf.utils.cached import cached_property
+
+Vector = NDArray[Any]
+
+# Entries held out: this share, but at least and at most so many, and never more than a tenth. A few thousand give the
+# width of the residuals to two per cent; what is held out is missing to the fit.
+SHARE, FEWEST, MOST, LARGEST_SHARE = 0.02, 4000, 50_000, 0.1
+# With fewer than this, nothing is held out and the residuals of the fit itself have to do.
+TOO_FEW = 300
+# With fewer than this, smaller entries have to tell of the noise as well.
+FEWEST_TELLING = 200
+# Entries that set the width are at least this part of the typical positive one.
+SUBSTANTIAL = 0.5
+# Iterations over which the change of the loss is averaged.
+SMOOTHED = 10
+# A point is kept if it is worse than the best by less than this part of what has been gained, or one standard error.
+SLIGHT = 0.05
+
+
+class Point(NamedTuple):
+    """Where the alternation stands."""
+
+    W: Array
+    Ht: Blocks
+    predictions: Array
+    """WH at the entries held out, where their statistics are computed."""
+    step: int = -1
+    """Number of the step that led here, in the journal of the fit."""
+
+
+class Comparison(NamedTuple):
+    """How a point compares with the best one before it."""
+
+    loss: float
+    """Mean loss of its residuals."""
+    excess: float
+    """By how much that exceeds the best one's."""
+    deviation: float
+    """Standard deviation of the difference between their losses, entry by entry."""
+    share: float
+    """Share of its residuals that are beyond a cut."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Entries that the fit does not see, drawn by their position alone: no seed and no cut into blocks moves them.
+
+    Their statistics are a matter of the host, unless the engine has kernels for them.
+    """
+
+    V: Blocks
+    observed: Blocks | None
+    """Weights of all entries."""
+    positions: Blocks
+    """Sample (within its block) and feature of each, (k, 2) in all."""
+    values: Array
+    """The entries themselves, (k,), in double precision."""
+    weights: Array
+    """Their weights, (k,), in double precision."""
+    hidden: bool
+    """Whether the fit does not see them; there may be too few entries to hide any."""
+    n_observed: int
+    """Number of all observed entries."""
+    engine: Engine
+
+    @classmethod
+    def draw(cls, V: Blocks, M: Blocks | None, engine: Engine) -> "HeldOut":
+        """Hold out entries of features that vary: a feature with one value in most samples says nothing of noise."""
+        n_features = V[0].shape[1]
+        n_entries = sum(len(block) for block in V) * n_features
+        n_observed = n_entries if M is None else int(engine.sum(_n_observed, M))
+        wanted = min(max(SHARE * n_observed, FEWEST), MOST, LARGEST_SHARE * n_observed)
+        flat = np.sort(np.random.default_rng(0).integers(n_entries, size=int(wanted * n_entries / max(n_observed, 1))))
+        flat = flat[np.diff(flat, prepend=-1) > 0]  # each once
+        varies = _varies(V, M, engine)
+        if not engine.xp.any(varies):
+            varies = ~varies
+        positions = engine.map(_usable, _in_blocks(flat, V, engine), M, varies=varies)
+        hidden = sum(len(block) for block in positions) >= TOO_FEW
+        if not hidden:
+            positions = engine.map(_usable, _in_blocks(np.arange(n_entries), V, engine), M, varies=varies | ~varies)
+        stays = engine.kernel("statistics") is not None and V[0].dtype == engine.xp.float32
+        values, weights = (
+            engine.xp.astype(part, engine.xp.float64) if stays else to_host(part).astype(np.float64, copy=False)
+            for part in map(engine.join, engine.map(_take, V, M, positions))
+        )
+        return cls(V, M, positions, values, weights, hidden, n_observed, engine)
+
+    @property
+    def xp(self) -> Namespace:
+        """The library whose arrays the values are."""
+        return self.engine.xp if is_foreign(self.values) else np
+
+    @cached_property
+    def statistics(self) -> Any:
+        """The engine's kernels for the statistics of these entries, None on the host."""
+        if not is_foreign(self.values):
+            return None
+        look = partial(_look, self.values, self.weights, xp=self.xp)
+        return self.engine.kernel("statistics")(self.weights, self.telling, self.hidden, look)  # type: ignore[misc]
+
+    @cached_property
+    def M(self) -> Blocks | None:
+        """Weights of the entries for the fit, 0 for those held out."""
+        return self.engine.map(masked_out, self.V, self.observed, self.positions) if self.hidden else self.observed
+
+    def point(self, W: Array, Ht: Blocks) -> Point:
+        """Return the factors with their predictions of these entries."""
+        predictions = self.engine.join(self.engine.map(_predict, Ht, self.positions, W=W, engine=self.engine))
+        if self.statistics is None:
+            predictions = to_host(predictions).astype(np.float64, copy=False)
+        return Point(W, Ht, predictions)
+
+    def predictions(self, point: Point) -> Array:
+        """Return the predictions of a point, where the values are."""
+        there = self.statistics is not None and not is_foreign(point.predictions)  # of a fit that goes on
+        return self.engine.place(point.predictions) if there else point.predictions
+
+    def magnitudes(self, point: Point) -> Array:
+        """Return the magnitudes of the residuals of these entries."""
+        return self.xp.abs(self.values - self.predictions(point))
+
+    def mean(self, values: Array) -> float:
+        """Return the weighted mean of something of each entry, 0 if there is none."""
+        return float(_mean(values, self.weights)) if len(values) else 0.0
+
+    @cached_property
+    def typical(self) -> float:
+        """The median of positive entries, 0 if there are none."""
+        values, weights = to_host(self.values), to_host(self.weights)
+        return median(values[values > 0], weights[values > 0])
+
+    @cached_property
+    def telling(self) -> Array:
+        """Which entries set the width of clean residuals: those not far below the typical positive entry.
+
+        A zero that is predicted as zero says nothing of the noise, and a small entry little where noise grows with the
+        value; where it does not, large entries have it as well.
+        """
+        positive, substantial = self.values > 0, self.values > SUBSTANTIAL * self.typical
+        enough = (part for part in (substantial, positive) if self.xp.count_nonzero(part) >= FEWEST_TELLING)
+        return next(enough, self.xp.full_like(positive, True))
+
+    def median(self, point: Point) -> float:
+        """Return the median magnitude of the residuals of entries that tell."""
+        if self.statistics is not None and len(self.values):
+            return float(self.statistics.of(self.predictions(point)).median)
+        return median(to_host(self.magnitudes(point)[self.telling]), to_host(self.weights[self.telling]))
+
+    def mixture(self, point: Point) -> Mixture:
+        """Return the width of clean residuals, of entries that tell, and the share of clean ones among all."""
+        if not len(self.values):
+            return Mixture(0.0, 1.0)
+        if self.statistics is not None:
+            return Mixture(*self.statistics.of(self.predictions(point))[:3])
+        magnitudes, telling = self.magnitudes(point), self.telling
+        width = fit_mixture(magnitudes[telling], self.weights[telling]).width
+        if not self.hidden:  # a fit to few entries meets some of them exactly: the peak is not that of the noise
+            width = max(width, 0.5 * median(magnitudes[telling], self.weights[telling]))
+        return mixture_of_width(width, magnitudes, self.weights)
+
+    def losses(self, point: Point, scale: float) -> Array:
+        """Return Cauchy's loss of the residuals of these entries, at some scale."""
+        return _losses(self.magnitudes(point), scale, self.xp)
+
+    def compare(self, point: Point, best: Array, scale: float, cut: Any) -> tuple[Array, Comparison]:
+        """Return the losses of a point at some scale, and how they compare with the best ones.
+
+        The cut, a number or an array of one, is what its residuals may be beyond.
+        """
+        if not len(self.values):
+            return best, Comparison(0.0, 0.0, 0.0, 0.0)
+        predictions = self.predictions(point)
+        if self.statistics is not None:
+            losses, numbers = self.statistics.compare(predictions, best, scale, cut)
+        else:
+            _, losses, found = _look(self.values, self.weights, predictions, best, scale, cut, xp=self.xp)
+            numbers = found.tolist()
+        return losses, Comparison(*numbers)
+
+
+class Judge:
+    """Tells by held-out entries which point to keep, and when to stop.
+
+    A point's loss is Cauchy's, at a fixed scale. Kept is the latest point that is no worse than the best by more than
+    one standard error or a twentieth of what has been gained. The error is that of the difference, entry by entry, so
+    that what both miss alike does not count.
+
+    Parameters
+    ----------
+    scale : float
+        Scale of the loss.
+    start : Point
+        The first to be judged.
+    """
+
+    def __init__(self, held: HeldOut, scale: float, start: Point) -> None:
+        self.held, self.scale = held, scale
+        self.best = held.losses(start, scale)
+        self.kept = start
+        self.lowest_loss = held.mean(self.best)
+        self.path = [self.lowest_loss]
+        """Mean loss of each point."""
+        self.lowest = list(self.path)
+        """Lowest mean loss up to each point."""
+        self.unimproved = 0
+        """Points since the best."""
+
+    def offer(self, point: Point, cut: Any = inf) -> float:
+        """Compare a point with the best so far, and return the share of its residuals that are beyond a cut."""
+        losses, found = self.held.compare(point, self.best, self.scale, cut)
+        error = found.deviation / sqrt(max(len(losses), 1))
+        self.path.append(found.loss)
+        self.unimproved += 1
+        if found.excess < 0:
+            self.best, self.lowest_loss, self.kept, self.unimproved = losses, found.loss, point, 0
+        elif not self.held.hidden or found.excess <= max(error, SLIGHT * (self.path[0] - self.lowest_loss)):
+            self.kept = point
+        self.lowest.append(min(self.lowest[-1], self.path[-1]))
+        return found.share
+
+    @property
+    def change(self) -> float:
+        """Fall of the lowest loss per iteration, as a share of itself, over a few iterations.
+
+        Momentum makes single changes uneven. Infinite while it is not known: at first, and where the loss has been
+        rising, which may be noise that is followed, or may pass.
+        """
+        if len(self.lowest) <= SMOOTHED or self.unimproved >= SMOOTHED:
+            return inf
+        fall = (self.lowest[-1 - SMOOTHED] - self.lowest[-1]) / SMOOTHED
+        return fall / self.lowest[-1] if fall > 0 and self.lowest[-1] > 0 else 0.0  # what is predicted exactly, stays
+
+
+def _look(
+    values: Array, weights: Array, predictions: Array, best: Array, scale: Any, cut: Any, *, xp: Namespace
+) -> tuple[Array, Array, Array]:
+    """Return the magnitudes of residuals, their losses, and the numbers of a `Comparison`, to be fetched at once."""
+    magnitudes = xp.abs(values - predictions)
+    losses = _losses(magnitudes, scale, xp)
+    excess = losses - best
+    share = xp.sum(magnitudes > cut, dtype=losses.dtype) / len(losses)
+    return magnitudes, losses, xp.stack([_mean(losses, weights), _mean(excess, weights), xp.std(excess), share])
+
+
+def _losses(magnitudes: Array, scale: Any, xp: Namespace) -> Array:
+    return Cauchy().rho(squared_ratio(magnitudes, scale, xp), xp)
+
+
+def _mean(values: Array, weights: Array) -> Any:
+    """Return a weighted mean."""
+    return values @ weights / weights.sum()
+
+
+def _in_blocks(flat: Vector, V: Blocks, engine: Engine) -> Blocks:
+    """Return sorted positions in the whole matrix as samples and features in each block."""
+    n_features = V[0].shape[1]
+    ends = n_features * np.cumsum([len(block) for block in V])
+    parts = np.split(flat, np.searchsorted(flat, ends[:-1]))
+    return [
+        engine.place(np.stack(np.divmod(part - start, n_features), axis=1))
+        for part, start in zip(parts, [0, *ends[:-1]], strict=True)
+    ]
+
+
+def _varies(V: Blocks, M: Blocks | None, engine: Engine) -> Array:
+    """Return which features do not have one value in most of their observed entries, (m,)."""
+    medians = engine.quantile(V, M, 0.5, axis="feature")
+    equal, observed = engine.sum(_equal, V, M, values=medians)
+    return 2 * equal < observed
+
+
+def _equal(Y: Array, M: Array | None, *, values: Array, xp: Namespace) -> tuple[Array, Array]:
+    """Return, per feature, the weight of entries equal to a value and of all."""
+    weights = xp.ones_like(Y) if M is None else M
+    return xp.sum(xp.where(Y == values, weights, 0), axis=0), xp.sum(weights, axis=0)
+
+
+def _n_observed(M: Array, *, xp: Namespace) -> int:
+    return int(xp.count_nonzero(M))
+
+
+def _usable(positions: Array, M: Array | None, *, varies: Array, xp: Namespace) -> Array:
+    """Return the positions of observed entries in features that vary."""
+    rows, columns = positions[:, 0], positions[:, 1]
+    usable = varies[columns]
+    return positions[usable if M is None else usable & (M[rows, columns] > 0)]
+
+
+def _take(Y: Array, M: Array | None, positions: Array, *, xp: Namespace) -> tuple[Array, Array]:
+    """Return entries and their weights."""
+    rows, columns = positions[:, 0], positions[:, 1]
+    values = Y[rows, columns]
+    return values, xp.ones_like(values) if M is None else M[rows, columns]
+
+
+@light
+def _predict(X: Array, positions: Array, *, W: Array, engine: Engine, xp: Namespace) -> Array:
+    """Return entries of X W'."""
+    kernel = engine.kernel("predict")
+    if kernel is not None:
+        return kernel(X, positions, W)
+    return xp.sum(X[positions[:, 0]] * W[positions[:, 1]], axis=1)

@@ -1,0 +1,30 @@
+"""The parts of a model, with what starts it and what runs it."""
+
+from dataclasses import dataclass
+
+from robustnmf.algorithm.halfquadratic import Algorithm, Method, run
+from robustnmf.algorithm.initializers import Initializer
+from robustnmf.model.losses import Loss
+from robustnmf.model.outliers import OutlierRule
+from robustnmf.model.penalties import NO_PENALTIES, Penalties
+from robustnmf.model.scales import ScaleRule
+from robustnmf.solvers import LossSolver, Solver
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a model is made of."""
+
+    loss: Loss
+    init: Initializer
+    scale: ScaleRule
+    outliers: OutlierRule
+    solver: Solver | LossSolver
+    penalties: Penalties = NO_PENALTIES
+    algorithm: Algorithm = run
+    """The alternation of Algorithm 2, or what a model does instead."""
+
+    @property
+    def method(self) -> Method:
+        """The parts that Algorithm 2 uses."""
+        return Method(self.loss, self.scale, self.outliers, self.solver, self.penalties)

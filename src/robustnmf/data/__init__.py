@@ -1,0 +1,1 @@
+"""How data comes in: checks, units, blocks of data that is not in memory, labelled data."""

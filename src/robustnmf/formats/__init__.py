@@ -1,0 +1,15 @@
+"""Reading of data from files: tables, arrays, image folders and image stacks.
+
+Files come from anywhere, so none is trusted. Sizes are checked before memory is taken, nothing is unpickled, links that
+lead out of a folder or to another file are not followed, blocks that unpack to more than they may are refused, and
+whatever is wrong with a file is a `DataFileError`. `docs/guide/files.md` lists the limits.
+"""
+
+from robustnmf.formats.errors import DataFileError
+from robustnmf.formats.formats import read_like, read_table
+from robustnmf.formats.images import IMAGE_SUFFIXES as IMAGE_SUFFIXES
+from robustnmf.formats.table import MAX_BYTES as MAX_BYTES
+from robustnmf.formats.table import Table
+from robustnmf.formats.text import MISSING_WORDS as MISSING_WORDS
+
+__all__ = ["DataFileError", "Table", "read_like", "read_table"]

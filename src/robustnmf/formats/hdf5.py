@@ -1,0 +1,251 @@
+"""Datasets of HDF5: .h5, .hdf5, and .mat from version 7.3 on."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from robustnmf.formats.errors import DataFileError, OversizedError, extra
+from robustnmf.formats.limits import (
+    check_chunks,
+    check_count,
+    check_expansion,
+    n_chunks,
+    read_by_chunks,
+)
+from robustnmf.formats.packed import Inflated, unpacked_size
+from robustnmf.formats.table import Found, Options, Table, as_table, check_array, choose
+
+HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+_DEFLATE, _CHECKSUM, _SZIP, _NBIT, _SCALEOFFSET = 1, 3, 4, 5, 6
+_LZF, _BLOSC, _LZ4, _BITSHUFFLE = 32000, 32001, 32004, 32008
+_FILTERS = {
+    **{_DEFLATE: "gzip", 2: "shuffle", _CHECKSUM: "fletcher32", _SZIP: "szip", _NBIT: "nbit"},
+    **{_SCALEOFFSET: "scaleoffset", _LZF: "lzf", _BLOSC: "blosc", _LZ4: "lz4", _BITSHUFFLE: "bitshuffle"},
+}
+"""Filters that HDF5 and h5py bring along, and plugins that do not make gigabytes of some bytes, as others do."""
+
+_DECLARED: dict[int, Callable[[bytes], int]] = {
+    _SZIP: lambda packed: int.from_bytes(packed[:4], "little"),
+    _BLOSC: lambda packed: unpacked_size("blosc", packed[:32], 0),
+    _LZ4: lambda packed: int.from_bytes(packed[:8], "big"),
+    _BITSHUFFLE: lambda packed: int.from_bytes(packed[:8], "big"),
+}
+"""Filters that take the memory which the beginning of a chunk declares."""
+
+_PACKERS = frozenset({_DEFLATE, _LZF, *_DECLARED})
+"""Filters that compress."""
+
+_SHRINKERS = frozenset({_NBIT, _SCALEOFFSET})
+"""Filters that leave out bits of each number; their settings say how many numbers there are."""
+
+_SLACK = 4096
+"""Bytes that filters may add to a chunk: checksums and the like."""
+
+_FEW_CHUNKS = 2**20
+"""Chunks that a dataset may have even if none is stored; HDF5 takes some seconds for so many."""
+
+_MAX_DEPTH = 100
+"""How deep groups may be inside each other; HDF5 itself crashes over some thousands."""
+
+
+def read_hdf5(path: Path, options: Options, matlab: bool = False) -> Table:
+    """Read a dataset of HDF5."""
+    h5py = extra("h5py", "h5py")
+    with h5py.File(path, "r") as file:
+        found = {name: _found(node, matlab) for name, node in _datasets(h5py, file)}
+        # MATLAB keeps the contents of cells in #refs#.
+        found = {name: entry for name, entry in found.items() if not (matlab and name.startswith("#"))}
+        name = choose(path, found, None if options.key is None else options.key.strip("/"))
+        check_array(path, name, found[name], options.max_bytes)
+        dataset = file[name]
+        if dataset.external or dataset.is_virtual:
+            raise DataFileError(
+                path, "a file that holds its values", f"those of {name!r} are in other files", "Read those instead."
+            )
+        _check_layout(path, dataset, options.max_bytes)
+        stored = Found(dataset.shape, dataset.dtype)
+        values = read_by_chunks(dataset, stored, dataset.chunks) if dataset.chunks else dataset[...]
+    # MATLAB stores columns first, and so its axes come in reverse.
+    return as_table(path, values.T if matlab else values, options.max_bytes)
+
+
+def _datasets(h5py: Any, file: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what is in an HDF5 file, each once. Links are not followed: they may lead to other files."""
+    seen = {_place(h5py, file)}
+
+    def below(group: Any, prefix: str, depth: int) -> Iterator[tuple[str, Any]]:
+        if depth > _MAX_DEPTH:
+            raise OversizedError(f"its groups are more than {_MAX_DEPTH} deep inside each other")
+        for name in group:
+            if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                continue
+            node = group[name]
+            if (place := _place(h5py, node)) in seen:
+                continue
+            seen.add(place)
+            if isinstance(node, h5py.Dataset):
+                yield prefix + name, node
+            elif isinstance(node, h5py.Group):
+                yield from below(node, f"{prefix}{name}/", depth + 1)
+
+    return below(file, "", 1)
+
+
+def _place(h5py: Any, node: Any) -> tuple[int, int]:
+    """Return what tells an object from all others, whatever its names."""
+    about = h5py.h5o.get_info(node.id)
+    return about.fileno, about.addr
+
+
+def _found(node: Any, matlab: bool) -> Found:
+    """Return what a dataset declares; in MATLAB the axes come in reverse, and text is stored as numbers."""
+    try:
+        dtype = node.dtype
+    except TypeError:  # a type that NumPy has not
+        dtype = None
+    shape = node.shape or ()
+    if not matlab:
+        return Found(shape, dtype)
+    return Found(shape[::-1], None if _matlab_class(node) == b"char" else dtype)
+
+
+def _matlab_class(node: Any) -> bytes:
+    """Return the class that MATLAB notes beside an array: a short text, whatever else a file may have there."""
+    if "MATLAB_class" not in node.attrs:
+        return b""
+    attribute = node.attrs.get_id("MATLAB_class")
+    is_short = attribute.shape == () and attribute.dtype.kind == "S" and attribute.dtype.itemsize <= 64
+    return bytes(node.attrs["MATLAB_class"]) if is_short else b""
+
+
+def _check_layout(path: Path, dataset: Any, max_bytes: int) -> None:
+    """Raise if a dataset declares more than it holds, or its chunks cost more than they are worth."""
+    shape, chunks, itemsize = dataset.shape, dataset.chunks, dataset.dtype.itemsize
+    check_expansion(path, shape, itemsize, path.stat().st_size)
+    if chunks is None:
+        return
+    check_chunks(path, shape, chunks, itemsize, max_bytes)
+    count = n_chunks(shape, chunks)
+    if count > _FEW_CHUNKS:
+        check_count(path, shape, chunks, count, dataset.id.get_num_chunks(), _FEW_CHUNKS)
+    _check_stored(path, dataset, _pipeline(path, dataset))
+
+
+class _Filter(NamedTuple):
+    """A filter that chunks went through, and its settings."""
+
+    number: int
+    settings: tuple[int, ...]
+
+
+class _Layout(NamedTuple):
+    """What a chunk must become: so many numbers of so many bytes."""
+
+    n_values: int
+    itemsize: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of a chunk."""
+        return self.n_values * self.itemsize
+
+    @classmethod
+    def of(cls, dataset: Any) -> _Layout:
+        """Return the layout of a dataset's chunks."""
+        return cls(math.prod(dataset.chunks), int(dataset.id.get_type().get_size()))
+
+
+def _pipeline(path: Path, dataset: Any) -> list[_Filter]:
+    """Return the filters that chunks went through: well-known ones, each once, and one that compresses, at the end."""
+    plist, layout = dataset.id.get_create_plist(), _Layout.of(dataset)
+    pipeline = [_Filter(*plist.get_filter(place)[:3:2]) for place in range(plist.get_nfilters())]
+    numbers = [filter_.number for filter_ in pipeline]
+    unknown = sorted(set(numbers) - set(_FILTERS))
+    packers = [number for number in numbers if number in _PACKERS]
+    behind = numbers[numbers.index(packers[0]) + 1 :] if packers else []
+    if unknown:
+        found = f"it uses filter {unknown[0]}"
+    elif len(set(numbers)) < len(numbers):
+        found = "it uses a filter twice"
+    elif len(packers) > 1 or set(behind) - {_CHECKSUM} or (set(packers) & _DECLARED.keys() and _SHRINKERS & {*numbers}):
+        found = "it is compressed in several steps, or not in the last"
+    elif not all(_has_right_settings(filter_, layout) for filter_ in pipeline):
+        found = "the settings of a filter are not those of its chunks"
+    else:
+        return pipeline
+    advice = "Store it anew, for instance with gzip or lzf."
+    raise DataFileError(path, f"stored with filters of HDF5 ({', '.join(_FILTERS.values())})", found, advice)
+
+
+def _has_right_settings(filter_: _Filter, layout: _Layout) -> bool:
+    """Return whether a filter that goes by its settings, whatever it is given, makes a chunk of it, and no more."""
+    number, settings = filter_
+    if number == _SCALEOFFSET:
+        return len(settings) > 4 and (settings[2], settings[4]) == layout
+    if number == _NBIT:
+        is_atomic = len(settings) > 7 and settings[3] == 1
+        return is_atomic and (settings[2], settings[4]) == layout and settings[6] <= 8 * layout.itemsize
+    if number == _SZIP:  # it divides by them
+        return len(settings) > 3 and min(settings[1:4]) > 0
+    return number != _LZF or settings[2:3] == (layout.size,)
+
+
+def _check_stored(path: Path, dataset: Any, pipeline: list[_Filter]) -> None:
+    """Raise if chunks become more, or less, than a chunk: HDF5 takes what is there, and what lies behind in memory."""
+    layout = _Layout.of(dataset)
+    packed: list[tuple[tuple[int, ...], list[_Filter]]] = []
+
+    def look(chunk: Any) -> None:
+        if chunk.size > 2 * layout.size + _SLACK:
+            raise OversizedError(f"it has a chunk of {chunk.size} bytes that should unpack to {layout.size}")
+        # Each bit of the mask is a filter that this chunk was not given to.
+        applied = [filter_ for place, filter_ in enumerate(pipeline) if not chunk.filter_mask >> place & 1]
+        numbers = {filter_.number for filter_ in applied}
+        if numbers & (_PACKERS | _SHRINKERS):
+            packed.append((chunk.chunk_offset, applied))
+        else:
+            _check_length(path, chunk.chunk_offset, chunk.size - 4 * (_CHECKSUM in numbers), layout.size, layout)
+
+    dataset.id.chunk_iter(look)
+    for place, applied in packed:
+        length, least = _unpacked(dataset.id.read_direct_chunk(place)[1], applied, layout)
+        _check_length(path, place, length, least, layout)
+
+
+def _check_length(path: Path, place: tuple[int, ...], length: int, least: int, layout: _Layout) -> None:
+    """Raise if a chunk is not of the length that it must have."""
+    if length > layout.size + _SLACK:
+        raise OversizedError(f"its chunk at {place} unpacks to more than the {layout.size} bytes of a chunk")
+    if length < least:
+        found = f"the one at {place} has {length} bytes where {least} are needed"
+        raise DataFileError(path, "a file with whole chunks", found, "It is damaged: copy or write it again.")
+
+
+def _unpacked(chunk: bytes, applied: list[_Filter], layout: _Layout) -> tuple[int, int]:
+    """Return how many bytes a chunk becomes when decompressed, without checksums, and how many it must have."""
+    numbers = [filter_.number for filter_ in applied]
+    length, head = len(chunk), chunk[:4]
+    if _DEFLATE in numbers:
+        length = unpacked_size("zlib", chunk, layout.size + _SLACK)
+        head = Inflated(io.BytesIO(chunk), len(chunk)).read(4)
+    elif _LZF in numbers:
+        length, head = layout.size, b""  # that is what it gets, however much it fills
+    elif declared := _DECLARED.keys() & set(numbers):
+        length = _DECLARED[declared.pop()](chunk)
+    last = numbers[-1:] == [_CHECKSUM] and not _PACKERS.isdisjoint(numbers)
+    length -= 0 if last or _CHECKSUM not in numbers else 4
+    shrinker = next((filter_ for filter_ in applied if filter_.number in _SHRINKERS), None)
+    return length, layout.size if shrinker is None else _least(shrinker, head, layout)
+
+
+def _least(shrinker: _Filter, head: bytes, layout: _Layout) -> int:
+    """Return how many bytes numbers take of which some bits were left out; scaleoffset notes at the head how many."""
+    if shrinker.number == _NBIT:
+        bits = 8 * layout.itemsize if shrinker.settings[1] else shrinker.settings[6]
+        return -(-layout.n_values * bits // 8)
+    return 21 + -(-layout.n_values * int.from_bytes(head, "little") // 8) if head else 0

@@ -1,0 +1,123 @@
+"""What an array in a file costs to read, bounded by what it is worth: chunks, what they unpack to, what is not stored.
+
+A shape that fits says little. Chunks of one value each cost kilobytes for eight bytes, a chunk is unpacked in full even
+where the array is a corner of it, and what is not stored at all may be declared in a hundred bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustnmf.formats.errors import DataFileError, times
+from robustnmf.formats.table import Found, check_size, float_type
+
+SMALL = 2**26
+"""Bytes that are never worth an error: 64 MiB."""
+
+EXPANSION = 2**14
+"""Bytes of values that one byte of a file may stand for, beyond `SMALL`; Deflate makes up to 1032."""
+
+PER_STORED = 16
+"""Chunks that an array may have for each that is stored, beyond a number that depends on the format."""
+
+_AT_A_TIME = 1024
+"""Chunks that are read at a time: libraries take kilobytes for each."""
+
+_ROOM = 4
+_VOLUME = 8
+"""A chunk may be so many times as large as the array; all chunks together, that reach beyond its edges, so many times.
+
+Chunks that are no longer than the array on any side never are: each side is less than doubled, and there are three.
+"""
+
+_AGAIN = "Store it anew, in chunks that are no larger than the array, of about 1 MiB."
+
+
+def check_expansion(path: Path, shape: Sequence[int], itemsize: int, stored: int) -> None:
+    """Raise if a file declares much more than it holds: what is not stored is made up when it is read."""
+    needed = math.prod(shape) * itemsize
+    if needed > max(SMALL, EXPANSION * stored):
+        raise DataFileError(
+            path,
+            f"a file that holds its values: no more than {EXPANSION} bytes of them for each of its own",
+            f"it declares {times(shape)} values, {needed / 2**20:.0f} MiB, in {stored} bytes",
+            "It is nearly empty, or made to fill the memory: check how it was written.",
+        )
+
+
+def room_for_chunk(shape: Sequence[int], itemsize: int, max_bytes: int) -> int:
+    """Return how many bytes a chunk of an array may take when it is unpacked."""
+    return min(max_bytes, max(SMALL, _ROOM * itemsize * math.prod(shape)))
+
+
+def check_chunks(path: Path, shape: Sequence[int], chunks: Sequence[int], itemsize: int, max_bytes: int) -> None:
+    """Raise if chunks, which are unpacked in full, are much larger than the array that they are parts of."""
+    check_size(path, chunks, itemsize, max_bytes)
+    size, room = math.prod(chunks) * itemsize, room_for_chunk(shape, itemsize, max_bytes)
+    if size > room:
+        raise DataFileError(
+            path,
+            f"cut into chunks of no more than {room / 2**20:.0f} MiB, as the array is {times(shape)}",
+            f"a chunk has {times(chunks)} values, {size / 2**20:.0f} MiB",
+            _AGAIN,
+        )
+    volume = math.prod(_counts(shape, chunks)) * size
+    most = max(max_bytes, _VOLUME * itemsize * math.prod(shape))
+    if volume > most:
+        raise DataFileError(
+            path,
+            f"cut into chunks of no more than {most / 2**30:.3g} GiB together, as the array is {times(shape)}",
+            f"chunks of {times(chunks)} values have {volume / 2**30:.3g} GiB",
+            _AGAIN,
+        )
+
+
+def check_count(path: Path, shape: Sequence[int], chunks: Sequence[int], count: int, stored: int, few: int) -> None:
+    """Raise if there are very many chunks: each costs time, whatever is in it, and if it is stored or not."""
+    most = few + PER_STORED * stored
+    if count > most:
+        raise DataFileError(
+            path,
+            f"cut into no more than {most} chunks ({few}, and {PER_STORED} for each that is stored)",
+            f"its {times(shape)} values have {count} chunks of {times(chunks)}",
+            "Store it anew, in larger chunks, of about 1 MiB.",
+        )
+
+
+def n_chunks(shape: Sequence[int], chunks: Sequence[int]) -> int:
+    """Return how many chunks an array is cut into."""
+    return math.prod(_counts(shape, chunks))
+
+
+def _counts(shape: Sequence[int], chunks: Sequence[int]) -> list[int]:
+    """Return the number of chunks along each side."""
+    return [-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True)]
+
+
+def read_by_chunks(array: Any, found: Found, chunks: Sequence[int]) -> NDArray[Any]:
+    """Return a chunked array as floats, read a few chunks at a time: for each that is read, libraries take memory."""
+    assert found.dtype is not None
+    values = np.empty(found.shape, float_type(found.dtype))
+    for place in slabs(found.shape, chunks, found.dtype.itemsize):
+        values[place] = array[place]
+    return values
+
+
+def slabs(shape: Sequence[int], chunks: Sequence[int], itemsize: int) -> Iterator[tuple[slice, ...]]:
+    """Yield the parts of an array that are read at a time: whole chunks, neither too many nor too large together."""
+    left = max(1, min(_AT_A_TIME, SMALL // max(1, math.prod(chunks) * itemsize)))
+    steps: list[int] = []
+    for size, chunk in zip(reversed(shape), reversed(chunks), strict=True):
+        taken = min(left, -(-size // chunk))
+        left //= taken
+        steps.insert(0, taken * chunk)
+    sides = [range(0, size, step) for size, step in zip(shape, steps, strict=True)]
+    for starts in product(*sides):
+        yield tuple(slice(start, start + step) for start, step in zip(starts, steps, strict=True))

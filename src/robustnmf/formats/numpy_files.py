@@ -1,0 +1,91 @@
+"""Arrays and archives of NumPy: .npy, .npz."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from robustnmf.formats.errors import DataFileError, OversizedError
+from robustnmf.formats.limits import check_expansion
+from robustnmf.formats.packed import check_members
+from robustnmf.formats.table import Found, Options, Table, as_table, check_array, choose, refuse_key
+
+_MAX_HEADER = 10_000
+"""Longest header of an array, in bytes: the limit of NumPy, which looks at it too late."""
+
+
+def read_npy(path: Path, options: Options) -> Table:
+    """Read an array of NumPy."""
+    refuse_key(path, options.key)
+    with path.open("rb") as file:
+        found = _npy_header(file)
+        check_array(path, "", found, options.max_bytes)
+        _check_stored(path, found, path.stat().st_size - file.tell())
+        file.seek(0)
+        return as_table(path, np.lib.format.read_array(file, allow_pickle=False), options.max_bytes)
+
+
+def read_npz(path: Path, options: Options) -> Table:
+    """Read an array of an archive of NumPy."""
+    with zipfile.ZipFile(path) as archive:
+        check_members(archive)
+        members = {
+            entry.filename.removesuffix(".npy"): entry
+            for entry in archive.infolist()
+            if entry.filename.endswith(".npy")
+        }
+        headers = {name: _member_header(archive, entry) for name, entry in members.items()}
+        name = choose(path, {name: found for name, (found, _) in headers.items()}, options.key)
+        found, stored = headers[name]
+        check_array(path, name, found, options.max_bytes)
+        _check_stored(path, found, stored)
+        check_expansion(path, found.shape, 8, path.stat().st_size)
+        with archive.open(members[name]) as file:
+            return as_table(path, np.lib.format.read_array(file, allow_pickle=False), options.max_bytes)
+
+
+def _member_header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[Found, int]:
+    """Return what a member of an archive declares, and how many bytes of values it has."""
+    with archive.open(entry) as file:
+        found = _npy_header(file)
+        return found, entry.file_size - file.tell()
+
+
+def _npy_header(file: IO[bytes]) -> Found:
+    """Return shape and dtype of an array of NumPy; the file then stands at its values."""
+    version = np.lib.format.read_magic(file)
+    _check_header_length(file, 2 if version == (1, 0) else 4)
+    # Version 3.0 differs only in the names of fields, which tables of numbers do not have.
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    if any(size < 0 for size in shape):
+        raise ValueError(f"negative shape {shape}")
+    return Found(shape, dtype)
+
+
+def _check_header_length(file: IO[bytes], size: int) -> None:
+    """Raise if a header of NumPy, whose length stands in the next bytes, is too long; then go back to them.
+
+    NumPy reads the header first and looks then: in an archive, few bytes may unpack to gigabytes of it.
+    """
+    start = file.tell()
+    length = int.from_bytes(file.read(size), "little")
+    if length > _MAX_HEADER:
+        raise OversizedError(f"it has a header of {length} bytes, and the most that is read is {_MAX_HEADER}")
+    file.seek(start)
+
+
+def _check_stored(path: Path, found: Found, stored: int) -> None:
+    """Raise if a file has fewer bytes than the array that it declares."""
+    declared = math.prod(found.shape) * (found.dtype.itemsize if found.dtype else 0)
+    if declared > stored:
+        raise DataFileError(
+            path,
+            f"a file with the {declared} bytes of values that its header declares",
+            f"it has {stored}",
+            "It was cut short: copy or write it again.",
+        )

@@ -1,0 +1,270 @@
+"""Arrays of zarr, in folders and zip files."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import re
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from robustnmf.formats.errors import DataFileError, OversizedError, extra
+from robustnmf.formats.folders import check_tree
+from robustnmf.formats.limits import (
+    check_chunks,
+    check_count,
+    check_expansion,
+    n_chunks,
+    read_by_chunks,
+    room_for_chunk,
+)
+from robustnmf.formats.packed import DEFLATE_RATIO, HEADERS, PACKERS, check_members, unpacked_size
+from robustnmf.formats.table import Found, Options, Table, as_table, check_array, choose, refuse_key
+
+_SHARDS = frozenset({"sharding_indexed"})
+_INDEX_CODECS = frozenset({"bytes", "crc32c"})
+
+# Codecs of zarr that only compress or reorder numbers. Others are refused: among them is one that unpickles.
+_CODECS = frozenset(
+    {*PACKERS, *_SHARDS, "bytes", "crc32c", "transpose"}
+    | {"adler32", "astype", "bitround", "crc32", "delta", "fixedscaleoffset", "fletcher32", "jenkins_lookup3"}
+    | {"packbits", "quantize", "shuffle"}
+)
+
+ZARR_METADATA = ("zarr.json", ".zarray", ".zgroup")
+
+_MAX_METADATA = 2**24
+"""Bytes of all files of metadata together: 16 MiB. As objects of Python they take many times as much."""
+
+_MAX_NODES = 4096
+"""Arrays and groups in a store: zarr lists all names to find those below each of them."""
+
+_FEW_CHUNKS = 2**14
+"""Chunks that an array may have even if none is stored; zarr takes some seconds for so many."""
+
+# Where blocks are, below an array: c/0/1, c.0.1, 0.1, 0/1; c alone if there is but one.
+_BLOCK = re.compile(r"(c|(c[./])?[0-9]+([./][0-9]+)*)")
+
+
+class _Stored(NamedTuple):
+    """A file of a store."""
+
+    size: int
+    open: Callable[[], IO[bytes]]
+
+
+def read_zarr(path: Path, options: Options) -> Table:
+    """Read an array of zarr, from a folder or a zip file."""
+    zarr = extra("zarr", "zarr")
+    if path.is_dir():
+        check_tree(path)
+        files = _files(path)
+        _check_metadata(files)
+        return _read_store(path, zarr, path, files, options)
+    with zipfile.ZipFile(path) as archive:
+        check_members(archive)
+        files = _members(archive)
+        _check_metadata(files)
+        store = importlib.import_module("zarr.storage").ZipStore(path, mode="r")
+        try:
+            return _read_store(path, zarr, store, files, options)
+        finally:
+            store.close()
+
+
+def _files(folder: Path) -> dict[str, _Stored]:
+    """Return the files in a folder, and below it."""
+    paths = [Path(parent, name) for parent, _, names in os.walk(folder) for name in names]
+    return {file.relative_to(folder).as_posix(): _Stored(file.stat().st_size, _opener(file)) for file in paths}
+
+
+def _opener(file: Path) -> Callable[[], IO[bytes]]:
+    """Return what opens a file."""
+    return lambda: file.open("rb")
+
+
+def _members(archive: zipfile.ZipFile) -> dict[str, _Stored]:
+    """Return the files in a zip file."""
+    return {
+        entry.filename: _Stored(entry.file_size, partial(archive.open, entry))
+        for entry in archive.infolist()
+        if not entry.is_dir()
+    }
+
+
+def _check_metadata(files: Mapping[str, _Stored]) -> None:
+    """Raise if there is too much to read before the first value: zarr reads each file of metadata in full."""
+    names = {name: PurePosixPath(name).name for name in files}
+    described = [name for name, last in names.items() if last.startswith((".z", "zarr.json"))]
+    total = sum(files[name].size for name in described)
+    if total > _MAX_METADATA:
+        largest = max(described, key=lambda name: files[name].size)
+        raise OversizedError(
+            f"its metadata have {total} bytes, {files[largest].size} of them in {largest}, and the most that is read "
+            f"is {_MAX_METADATA}"
+        )
+    nodes = sum(names[name] in ZARR_METADATA for name in described)
+    if nodes > _MAX_NODES:
+        raise OversizedError(f"it has {nodes} arrays and groups, and the most that is read is {_MAX_NODES}")
+
+
+def _read_store(path: Path, zarr: Any, store: Any, files: Mapping[str, _Stored], options: Options) -> Table:
+    """Read an array of zarr, or the one that is asked for in a group."""
+    # What is consolidated may be stale, and may name what is not in the store.
+    node = zarr.open(store, mode="r", use_consolidated=False)
+    if hasattr(node, "members"):
+        arrays = {name: member for name, member in node.members(max_depth=None) if hasattr(member, "shape")}
+        found = {name: Found(member.shape, member.dtype) for name, member in arrays.items()}
+        name = choose(path, found, None if options.key is None else options.key.strip("/"))
+        node = arrays[name]
+    else:
+        refuse_key(path, options.key)
+        name = ""
+    found_one = Found(node.shape, np.dtype(node.dtype))
+    check_array(path, name, found_one, options.max_bytes)
+    metadata = node.metadata.to_dict()
+    _check_block_names(metadata)
+    chain = _chain(metadata)
+    _check_codecs(path, chain)
+    blocks = _blocks(node, files)
+    _check_layout(path, node, blocks, options.max_bytes)
+    _check_blocks(node, chain, blocks, room_for_chunk(node.shape, node.dtype.itemsize, options.max_bytes))
+    return as_table(path, read_by_chunks(node, found_one, node.shards or node.chunks), options.max_bytes)
+
+
+def _blocks(node: Any, files: Mapping[str, _Stored]) -> dict[str, _Stored]:
+    """Return the files that hold the values of an array."""
+    prefix = f"{node.path}/" if node.path else ""
+    return {
+        name: file
+        for name, file in files.items()
+        if name.startswith(prefix) and _BLOCK.fullmatch(name.removeprefix(prefix))
+    }
+
+
+def _check_layout(path: Path, node: Any, blocks: Mapping[str, _Stored], max_bytes: int) -> None:
+    """Raise if an array declares more than it holds, or its chunks cost more than they are worth."""
+    shape, itemsize, outer, inner = node.shape, node.dtype.itemsize, node.shards or node.chunks, node.chunks
+    # A block is unpacked in full even where only a corner of it is needed; in a shard, all have a place.
+    check_chunks(path, shape, outer, itemsize, max_bytes)
+    within = n_chunks(outer, inner)
+    check_count(path, shape, inner, n_chunks(shape, outer) * within, len(blocks) * within, _FEW_CHUNKS)
+    # In a zip file, names and members are compressed together.
+    stored = path.stat().st_size if path.is_file() else sum(file.size for file in blocks.values())
+    check_expansion(path, shape, itemsize, stored)
+
+
+def _check_block_names(metadata: Mapping[str, Any]) -> None:
+    """Raise ValueError if the blocks of an array may be elsewhere than `_check_blocks` looks for them."""
+    encoding = metadata.get("chunk_key_encoding", {"name": "v2"})
+    if encoding["name"] not in ("default", "v2"):
+        raise ValueError(f"blocks are not named in a usual way but by {encoding['name']}")
+
+
+def _chain(metadata: Mapping[str, Any]) -> list[Any]:
+    """Return the codecs that values went through, the last one last."""
+    if metadata.get("storage_transformers"):
+        raise ValueError("storage transformers are not read")
+    chain = [*(metadata.get("filters") or ()), metadata.get("compressor"), *(metadata.get("codecs") or ())]
+    return [codec for codec in chain if codec is not None]
+
+
+def _check_codecs(path: Path, chain: Sequence[Any]) -> None:
+    """Raise if values went through anything but well-known codecs, or were compressed before the end.
+
+    Few bytes that are compressed twice become very many, and how many cannot be found out without unpacking them.
+    """
+    inner, index = _parts(chain, "codecs"), _parts(chain, "index_codecs")
+    unusual = {_name(codec) for codec in (*chain, *inner, *index)} - _CODECS
+    packed_early = {_name(codec) for codec in (*_before_the_end(chain), *_before_the_end(inner))} & (PACKERS | _SHARDS)
+    if unusual:
+        found = f"it uses {', '.join(sorted(unusual))}"
+    elif packed_early or not _SHARDS.isdisjoint(map(_name, inner)) or not _INDEX_CODECS.issuperset(map(_name, index)):
+        found = "it is compressed in several steps"
+    elif not all(_keeps_size(codec) for codec in (*chain, *inner)):
+        found = "it makes numbers of a type that is none"
+    else:
+        return
+    raise DataFileError(path, "stored with the usual codecs of zarr", found, "Store it anew, with zarr's default.")
+
+
+def _before_the_end(chain: Sequence[Any]) -> Sequence[Any]:
+    """Return all codecs but the last; zarr's own checksum does not count, as it stands behind the values."""
+    has_checksum = len(chain) > 0 and isinstance(chain[-1], Mapping) and chain[-1].get("name") == "crc32c"
+    return chain[:-2] if has_checksum else chain[:-1]
+
+
+def _keeps_size(codec: Any) -> bool:
+    """Return whether the types that a codec turns into each other are numbers: text could be of any length."""
+    settings = dict(codec if isinstance(codec, Mapping) else codec.get_config())
+    settings |= settings.get("configuration") or {}
+    types = [np.dtype(settings[key]) for key in ("dtype", "astype", "encode_dtype", "decode_dtype") if key in settings]
+    return all(dtype.kind in "biufc" and dtype.itemsize <= 16 for dtype in types)
+
+
+def _name(codec: Any) -> str:
+    """Return the name of a codec; what does not look like one has the name of its type."""
+    if isinstance(codec, Mapping):
+        return str(codec.get("id", codec.get("name"))).removeprefix("numcodecs.")
+    return str(getattr(codec, "codec_id", type(codec).__name__))
+
+
+def _parts(chain: Sequence[Any], what: str) -> Sequence[Any]:
+    """Return the codecs that are applied inside of shards, or to their index; none if there are no shards."""
+    return [part for codec in chain if _name(codec) in _SHARDS for part in codec["configuration"][what]]
+
+
+def _check_blocks(node: Any, chain: Sequence[Any], blocks: Mapping[str, _Stored], room: int) -> None:
+    """Raise if blocks of an array are larger than they should be, or become so when they are unpacked."""
+    packer = next((name for name in map(_name, [*chain, *_parts(chain, "codecs")]) if name in PACKERS), None)
+    # Codecs before the compression may make of each number another of up to 16 bytes, and add a checksum.
+    most = 16 * math.prod(node.chunks) + 4096
+    whole = most * (n_chunks(node.shards, node.chunks) if node.shards else 1)
+    for name, file in blocks.items():
+        if file.size > whole:  # zarr reads each in full
+            raise OversizedError(f"its block {name} has {file.size} bytes, and the most that it may have is {whole}")
+        if packer is None:
+            continue
+        with file.open() as stream:
+            places = _places_in_shard(stream, file.size, node, chain) if node.shards else [(0, file.size)]
+            for start, length in places:
+                stream.seek(start)
+                if _block_size(packer, stream, length, most, room) > most:
+                    raise OversizedError(
+                        f"its block {name} unpacks to more than {most} bytes, the most that it may have"
+                    )
+
+
+def _block_size(packer: str, stream: IO[bytes], length: int, most: int, room: int) -> int:
+    """Return the size of a block when unpacked, or something smaller if it does no harm whatever it is."""
+    if packer in HEADERS:
+        return unpacked_size(packer, stream.read(min(length, 32)), most)
+    # Some blocks are unpacked at a time; zarr takes ten.
+    if packer in ("gzip", "zlib") and length <= room // (16 * DEFLATE_RATIO):
+        return 0
+    return unpacked_size(packer, stream.read(length), most)
+
+
+def _places_in_shard(stream: IO[bytes], size: int, node: Any, chain: Sequence[Any]) -> list[tuple[int, int]]:
+    """Return where the blocks of a shard begin and how long they are."""
+    (configuration,) = (codec["configuration"] for codec in chain if _name(codec) in _SHARDS)
+    index_codecs = _parts(chain, "index_codecs")
+    if any(codec.get("configuration", {}).get("endian", "little") != "little" for codec in index_codecs):
+        raise ValueError("the index of a shard is not stored low bytes first")
+    count = math.prod(outer // inner for outer, inner in zip(node.shards, node.chunks, strict=True))
+    length = 16 * count + (4 if "crc32c" in map(_name, index_codecs) else 0)
+    if length > size:
+        raise ValueError("shard without an index")
+    stream.seek(0 if str(configuration.get("index_location", "end")) == "start" else size - length)
+    index = np.frombuffer(stream.read(16 * count), "<u8").reshape(-1, 2).tolist()
+    # Where no block is stored, both numbers are the largest.
+    places = [(start, extent) for start, extent in index if start != 2**64 - 1]
+    if any(start + extent > size for start, extent in places):
+        raise ValueError("block beyond the end of its shard")
+    return places

@@ -1,0 +1,1 @@
+"""Kernels for CUDA GPUs: Triton, CUDA and CUDA graphs."""

@@ -1,0 +1,170 @@
+"""Work that is launched again and again, as one CUDA graph: one by one, its launches may take longer than the work."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from threading import Lock
+from typing import Any
+
+import torch
+
+from robustnmf.utils.process_state import deferred_interrupts
+
+# Steps between two looks at how many rows still move: to look is to wait for the GPU.
+UNSEEN_STEPS = 8
+# With no more rows than this, fewer would not be faster.
+FEW_ENOUGH = 256
+# Bytes of data up to which a step is recorded: a graph has memory of its own, and beyond that launches do not matter.
+MOST_RECORDED = 2**30
+
+
+def record(work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
+    """Return the launches of some work as a graph, and what the work returned: arrays that every replay writes anew.
+
+    The work must have been done once before: what is compiled or set up on first use cannot be recorded. It is recorded
+    on a stream aside, while other threads may go on. `torch.cuda.graph` would also collect garbage and empty the cache
+    of device memory, which takes longer than to record. Ctrl-C waits until all is recorded: a recording that is left
+    open would make every later one of the process fail.
+    """
+    with deferred_interrupts():
+        return _record(work)
+
+
+def _record(work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
+    here = torch.cuda.current_stream()
+    graph = torch.cuda.CUDAGraph()
+    with stream_of_ones_own(here.device) as aside, _companion_for(aside):
+        aside.wait_stream(here)
+        with torch.cuda.stream(aside):
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                results = work()
+            except BaseException:
+                with suppress(RuntimeError):  # the recording ends, and the error of the work is the one to tell
+                    graph.capture_end()
+                raise
+            graph.capture_end()
+        here.wait_stream(aside)
+    return graph, results
+
+
+def fetch_later(values: Any) -> Callable[[], Any]:
+    """Begin to copy numbers to the host, behind what is under way; what is returned waits for them, as a list."""
+    copy = values.to("cpu", non_blocking=True)
+    if not values.is_cuda:
+        return copy.tolist  # type: ignore[no-any-return]
+    arrived = torch.cuda.current_stream(values.device).record_event()
+
+    def wait() -> Any:
+        arrived.synchronize()
+        return copy.tolist()
+
+    return wait
+
+
+@contextmanager
+def beside(device: torch.device, work: Callable[[], None]) -> Iterator[None]:
+    """Record some work on a stream aside, so that what is within goes on meanwhile; after that, both are done.
+
+    The work must write into arrays that were made before: those that it made itself would belong to the stream aside.
+    What is not recorded is done at once: to switch streams takes longer than it saves.
+    """
+    if device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
+        work()
+        yield
+        return
+    here = torch.cuda.current_stream(device)
+    companion = _companions.get(here.cuda_stream)
+    with stream_of_ones_own(device) if companion is None else nullcontext(companion) as aside:
+        aside.wait_stream(here)
+        try:
+            with torch.cuda.stream(aside):
+                work()
+            yield
+        finally:  # after an error too: a recording cannot end while a stream is apart
+            here.wait_stream(aside)
+
+
+@contextmanager
+def _companion_for(stream: torch.cuda.Stream) -> Iterator[None]:
+    """Reserve a stream for what is done beside one that is being recorded: it is recorded too, until all is done."""
+    with stream_of_ones_own(stream.device) as companion:
+        _companions[stream.cuda_stream] = companion
+        try:
+            yield
+        finally:
+            del _companions[stream.cuda_stream]
+
+
+@contextmanager
+def stream_of_ones_own(device: torch.device) -> Iterator[torch.cuda.Stream]:
+    """Lend a stream that nobody else uses meanwhile: Torch has 32, and gives the same one out again and again."""
+    with _lock:
+        stream = _free[device].pop() if _free[device] else torch.cuda.Stream(device)
+    try:
+        yield stream
+    finally:
+        with _lock:
+            _free[device].append(stream)
+
+
+_lock = Lock()
+_companions: dict[int, torch.cuda.Stream] = {}
+_free: defaultdict[torch.device, list[torch.cuda.Stream]] = defaultdict(list)
+
+
+def settle(improve: Callable[..., Any], Y: Any, M: Any, X: Any, *, max_iter: int, tol: float, few: float) -> Any:
+    """Improve X until no row moves by more than `tol` times its largest coordinate; twin of ``encoding``'s.
+
+    Parameters
+    ----------
+    improve : function of Y, M and X, rows of the data, their weights and their codes, that makes a step and never waits
+        for the GPU.
+    few : float
+        When no more than this share of the rows still moves, the others are left behind.
+    """
+    rows, left = torch.arange(len(X), device=X.device), max_iter
+    while left > 0:
+        codes, moving = X[rows], torch.ones_like(rows, dtype=torch.bool)
+        step = _Step(improve, _some(Y, rows), _some(M, rows), codes, moving, tol)
+        while left > 0:
+            steps = min(UNSEEN_STEPS, left)
+            step.repeat(steps)
+            left -= steps
+            n_moving = int(torch.count_nonzero(moving))
+            if n_moving == 0 or (n_moving <= few * len(rows) and len(rows) > FEW_ENOUGH):
+                break
+        X[rows] = codes
+        rows = rows[moving]
+        if len(rows) == 0:
+            break
+    return X
+
+
+def _some(data: Any, rows: Any) -> Any:
+    """Return some rows of the data, without a copy if they are all."""
+    return data if data is None or len(rows) == len(data) else data[rows]
+
+
+class _Step:
+    """A step of some rows, recorded once it has been made."""
+
+    def __init__(self, improve: Callable[..., Any], Y: Any, M: Any, codes: Any, moving: Any, tol: float) -> None:
+        self.improve, self.Y, self.M, self.codes, self.moving, self.tol = improve, Y, M, codes, moving, tol
+        self.graph: Any = None
+
+    def repeat(self, times: int) -> None:
+        """Make the step some times."""
+        if self.graph is None:
+            self.make()
+            times -= 1
+            if self.codes.is_cuda and times and self.Y.nbytes <= MOST_RECORDED:
+                self.graph, _ = record(self.make)
+        for _ in range(times):
+            self.make() if self.graph is None else self.graph.replay()
+
+    def make(self) -> None:
+        """Make the step: rows that have come to rest stay."""
+        new = torch.where(self.moving[:, None], self.improve(self.Y, self.M, self.codes), self.codes)
+        self.moving &= torch.amax(torch.abs(new - self.codes), dim=1) > self.tol * torch.amax(new, dim=1)
+        self.codes.copy_(new)

@@ -1,0 +1,357 @@
+"""The steps of a fit on a CUDA GPU: how the kernels of `robustnmf.kernels.cuda.functions` are launched.
+
+Both half-steps of `robustnmf.solvers.one_pass` are one function here, called with the roles exchanged: rows are samples
+and X their codes, or rows are features and X the basis. So an iteration reads the data twice, and some of it once more.
+
+Sums over the data are split between programs and added up in a fixed order: the same data give the same bits.
+
+Precision: residuals come from products of factors split into two bfloat16 numbers each, of which three of four products
+are kept, good to 2e-5 of the reconstruction; descent and curvature from weights and residuals rounded to bfloat16,
+which are averages over so many entries that this does not show. Where there are few, all is single precision. Data in
+double precision is worked on in double precision.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from math import ceil, inf
+from typing import Any, NamedTuple
+
+import torch
+import triton
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from robustnmf.kernels.cuda.descent import MOST_PARTS, kernel_for
+from robustnmf.kernels.cuda.functions import FUSED, accumulate, advance, descend, judge, padded_rank, split
+from robustnmf.kernels.cuda.graphs import beside, record
+from robustnmf.kernels.interface import Form, Rule
+from robustnmf.kernels.line_search import judging_features, judging_rows
+
+# With no more samples, or features, products are of single-precision numbers: rounding errors would not average out.
+PRECISE = 1024
+# Rows and columns of the data that a program works on at a time, its warps, and tiles on their way, by padded rank.
+TILES = {
+    torch.bfloat16: {16: (64, 128, 4, 3), 32: (64, 64, 4, 3), 64: (64, 32, 4, 3), 128: (64, 32, 4, 2)},
+    torch.float32: {16: (32, 64, 4, 2), 32: (32, 64, 4, 2), 64: (32, 64, 4, 2), 128: (32, 32, 4, 2)},
+    torch.float64: {16: (32, 32, 4, 2), 32: (32, 32, 4, 2), 64: (32, 32, 4, 2)},
+}
+# Share of the memory of a multiprocessor that tiles on their way may take; the rest is for products.
+TILE_SHARE = 0.75
+# Rows and judges that a program works on at a time, and its warps: for more rows than so many, and for fewer, where
+# small tiles keep more multiprocessors busy.
+JUDGING_TILE, SMALL_JUDGING_TILE, FEW_ROWS = (64, 32, 4), (16, 128, 8), 4096
+# Rows that a program moves, once they are judged, and rows that it splits.
+ADVANCING_ROWS, SPLIT_ROWS = 16, 64
+# Numbers of a factor that a program can hold for its judges, several times.
+MOST_JUDGED = {torch.float32: 2**13, torch.float64: 2**10}
+# Programs that a pass over the data should have at least, to keep all multiprocessors busy.
+ENOUGH_PROGRAMS = 1056
+# More parts of a sum take longer to add up than they save.
+MOST_SPLITS = 40
+
+
+class Data(NamedTuple):
+    """A block of data with its entries' weights, scale and cut; rows are what is to be improved."""
+
+    Y: Any
+    M: Any
+    scale: Any
+    """(n_rows,) or (1,)."""
+    cut: Any
+    """For each feature, or (1,)."""
+    features_in_rows: bool = False
+    gaps: bool = False
+    """Whether entries of Y may be NaN."""
+
+    @property
+    def strides(self) -> tuple[int, int, int, int]:
+        """Steps from row to row and from column to column of Y, and from row to row of the scale and of the cut."""
+        return (*self.Y.stride(), int(len(self.scale) > 1), int(len(self.cut) > 1 and self.features_in_rows))
+
+    @property
+    def cuts_columns(self) -> bool:
+        """Whether columns differ in their cut."""
+        return len(self.cut) > 1 and not self.features_in_rows
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether it is the columns of Y whose entries lie together in memory."""
+        return bool(self.Y.stride(0) == 1 < self.Y.stride(1))
+
+    @property
+    def is_even(self) -> bool:
+        """Whether several rows at a time can be read: their entries lie together, in multiples of 16."""
+        return self.by_columns and len(self.Y) % 16 == 0
+
+    @property
+    def transposed(self) -> "Data":
+        """The same with the roles of rows and columns exchanged."""
+        M = None if self.M is None else self.M.T
+        return self._replace(Y=self.Y.T, M=M, features_in_rows=not self.features_in_rows)
+
+    @property
+    def pointers(self) -> tuple[Any, Any]:
+        """Y and M, or something in its place."""
+        return self.Y, self.Y if self.M is None else self.M
+
+    def described(self, rows: int, columns: int) -> tuple[Any, Any] | None:
+        """Return Y and M for the copy engine, in tiles of rows x columns; None if it cannot read them."""
+        block = [columns, rows] if self.by_columns else [rows, columns]
+        matrices = [A.T if self.by_columns else A for A in (self.Y, self.M) if A is not None]
+        is_single = self.Y.dtype == torch.float32
+        if not is_single or not _has_copy_engine(self.Y) or not all(_is_aligned(A) for A in matrices):
+            return None
+        found = [TensorDescriptor(A, list(A.shape), list(A.stride()), block) for A in matrices]
+        return found[0], found[-1]
+
+
+def _has_copy_engine(A: Any) -> bool:
+    """Return whether the device has Hopper's copy engine; the interpreter has one too."""
+    return not A.is_cuda or torch.cuda.get_device_capability(A.device) >= (9, 0)
+
+
+def _is_aligned(A: Any) -> bool:
+    """Return whether rows begin at multiples of 16 bytes, as the copy engine wants."""
+    return bool(A.stride(1) == 1 and A.stride(0) * A.element_size() % 16 == 0 and A.data_ptr() % 16 == 0)
+
+
+def precision_of(dtype: torch.dtype, *sizes: int) -> torch.dtype:
+    """Return the type of the numbers that products over so many samples, or features, are made of."""
+    return torch.bfloat16 if dtype == torch.float32 and min(sizes) > PRECISE else dtype
+
+
+def split_factors(F: Any, G: Any, dtype: torch.dtype) -> tuple[Any, Any]:
+    """Return two factors (n, r) as high and low parts and squares, (3, n, padded r).
+
+    What is not split, in single precision, has no low part. Both at once: a launch takes longer than a small factor.
+    """
+    rank, rows = F.shape[1], SPLIT_ROWS
+    padded = padded_rank(rank)
+    of_F, of_G = (torch.empty((3, len(A), padded), dtype=dtype, device=A.device) for A in (F, G))
+    programs = triton.cdiv(len(F), rows) + triton.cdiv(len(G), rows)
+    F, G = F.contiguous(), G.contiguous()
+    split[(programs,)](F, of_F, len(F), G, of_G, len(G), rank, RANK=padded, ROWS=rows, **FUSED)
+    return of_F, of_G
+
+
+def half_step(
+    blocks: Sequence[Data],
+    X: Any,
+    of_X: Any,
+    of_A: Sequence[Any],
+    A: Sequence[tuple[Any, Any]],
+    judged: Data,
+    of_judges: Any,
+    judging: tuple[int, int, int],
+    rule: Rule,
+    penalty: Any,
+    sweeps: int,
+    fixed: int = 0,
+) -> tuple[Any, Any, Any]:
+    """Return X improved in Y ~ X A', row by row, its parts, and the curvature of every row; data is in column blocks.
+
+    Parameters
+    ----------
+    of_X, of_A : parts of the factors; of A those for each block.
+    A : the factor itself, for each block, with how far its rows are trusted, see `_write_gram`.
+    judged, of_judges : data and parts of the factor for the columns by which a step is judged.
+    judging : which of these, (run, skip, count).
+    penalty : (r + 1,), see `as_array`.
+    """
+    n_rows, rank = X.shape
+    X, gram = X.contiguous(), torch.empty((rank, rank), dtype=X.dtype, device=X.device)
+    with beside(X.device, lambda: _write_gram(gram, A)):
+        sums = _sums(blocks, of_X, of_A, rule)
+    moves = moves_of(X, gram, sums, penalty, sweeps, fixed)
+    verdicts = _verdicts(judged, of_X, of_judges, moves[0], judging, rule, rank)
+    new, of_new, rows = torch.empty_like(X), torch.empty_like(of_X), ADVANCING_ROWS
+    advance[(triton.cdiv(n_rows, rows),)](
+        X, *moves, *verdicts, penalty, new, of_new, n_rows, verdicts.shape[1], rank, RANK=of_X.shape[2], ROWS=rows,
+        **FUSED,
+    )  # fmt: skip
+    return new, of_new, moves[-1]
+
+
+def _write_gram(gram: Any, factors: Sequence[tuple[Any, Any]]) -> None:
+    """Write the sum of A' D A over factors A, (n, r), with D how far rows are trusted, (n,); None for equally."""
+    gram.zero_()
+    for A, trust in factors:
+        gram.addmm_(A.T, A if trust is None else trust[:, None] * A)
+
+
+def _verdicts(
+    data: Data, of_X: Any, of_judges: Any, move: Any, judging: tuple[int, int, int], rule: Rule, rank: int
+) -> Any:
+    """Return the curvature of the objective along the moves, and that of all coordinates, (2, splits, n_rows)."""
+    (_, n_rows, padded), (run, skip, count) = of_X.shape, judging
+    rows, judges, warps = JUDGING_TILE if n_rows > FEW_ROWS else SMALL_JUDGING_TILE
+    judges = min(judges, MOST_JUDGED[move.dtype] // padded)
+    n_splits, width = _splits(n_rows, count, rows, judges)
+    row_stride, column_stride, *others = data.strides
+    verdicts = torch.empty((2, n_splits, n_rows), dtype=move.dtype, device=of_X.device)
+    judge[(triton.cdiv(n_rows, rows), n_splits)](
+        *data.pointers, of_X, of_judges, move, data.scale, data.cut, constants_of(rule.loss, data.Y), *verdicts,
+        n_rows, data.Y.shape[1], count, width, row_stride, column_stride, run, skip, rank, *others,
+        RANK=padded, ROWS=rows, JUDGES=judges, FORM=rule.form,
+        CAPPED=rule.reach < inf, WEIGHTED=data.M is not None, CUTS_COLUMNS=data.cuts_columns, EVEN=data.is_even,
+        num_warps=warps, **FUSED,
+    )  # fmt: skip
+    return verdicts
+
+
+def _sums(blocks: Sequence[Data], of_X: Any, of_A: Sequence[Any], rule: Rule) -> Any:
+    """Return descent and curvature of every row, in parts that are to be added up, (2, parts, n_rows, padded r)."""
+    _, n_rows, padded = of_X.shape
+    rows, columns, warps, stages = _tile_for(of_X, blocks[0].M is not None)
+    plans = [_splits(n_rows, data.Y.shape[1], rows, columns) for data in blocks]
+    shape = (2, sum(n for n, _ in plans), n_rows, padded)
+    sums = torch.empty(shape, dtype=blocks[0].Y.dtype, device=of_X.device)
+    done, is_precise = 0, of_X.dtype != torch.bfloat16  # of small data: one kernel, with gaps or without
+    for data, parts, (n, width) in zip(blocks, of_A, plans, strict=True):
+        into, described = sums[:, done : done + n], data.described(rows, columns)
+        done += n
+        factor, strides, is_even = parts, data.strides, data.is_even
+        if described is not None:
+            factor = TensorDescriptor(parts, list(parts.shape), list(parts.stride()), [1, columns, padded])
+            strides, is_even = (0, 0, *strides[2:]), False  # of no use, and not to be compiled for
+        accumulate[(triton.cdiv(n_rows, rows), n)](
+            *(described or data.pointers), of_X, factor, data.scale, data.cut, constants_of(rule.loss, data.Y), *into,
+            n_rows, data.Y.shape[1], *strides, width,
+            RANK=padded, ROWS=rows, COLUMNS=columns, FORM=rule.form, CAPPED=rule.reach < inf,
+            WEIGHTED=data.M is not None, GAPS=data.gaps or is_precise, CUTS_COLUMNS=data.cuts_columns,
+            DESCRIBED=described is not None, TRANSPOSED=data.by_columns, EVEN=is_even,
+            num_warps=warps, num_stages=stages, **FUSED,
+        )  # fmt: skip
+    return sums if sums.shape[1] <= MOST_PARTS else sums.sum(dim=1, keepdim=True)
+
+
+def _tile_for(parts: Any, weighted: bool) -> tuple[int, int, int, int]:
+    """Return the tile for a factor's parts: as in the table, or narrower where those on their way would not fit."""
+    rows, columns, warps, stages = TILES[parts.dtype][parts.shape[2]]
+    per_entry = max(4, parts.element_size()) * (1 + weighted)
+    per_column = rows * per_entry + 3 * parts.shape[2] * parts.element_size()
+    while stages * columns * per_column > TILE_SHARE * _shared_memory(parts.device):
+        columns //= 2
+    return rows, columns, warps, stages
+
+
+@cache
+def _shared_memory(device: torch.device) -> float:
+    """Return the bytes of memory that programs on a multiprocessor can use; any number in the interpreter."""
+    if device.type != "cuda":
+        return inf
+    return float(triton.runtime.driver.active.utils.get_device_properties(device.index)["max_shared_mem"])
+
+
+def moves_of(X: Any, gram: Any, sums: Any, penalty: Any, sweeps: int, fixed: int) -> tuple[Any, Any, Any]:
+    """Return the move of each row by coordinate descent, padded, its gain and the total curvature; see `descend`."""
+    (n_rows, rank), padded = X.shape, padded_rank(X.shape[1])
+    move = torch.empty((n_rows, padded), dtype=X.dtype, device=X.device)
+    gain, total = torch.empty((2, n_rows), dtype=X.dtype, device=X.device)
+    arguments = [X, gram, sums[0], sums[1], penalty, move, gain, total]
+    arguments += [n_rows, sums.shape[1], sums.shape[3], padded, rank, fixed, sweeps]
+    launch = kernel_for(rank, X.dtype, n_rows) if X.is_cuda else None
+    if launch is not None:
+        launch(n_rows, arguments)
+    else:
+        rows = max(1, 512 // padded)
+        descend[(triton.cdiv(n_rows, rows),)](*arguments, RANK=padded, ROWS=rows, **FUSED)
+    return move, gain, total
+
+
+def _splits(n_rows: int, n_columns: int, rows: int, columns: int) -> tuple[int, int]:
+    """Return into how many parts the columns are split, and how many columns each has."""
+    wanted = min(ceil(ENOUGH_PROGRAMS / triton.cdiv(n_rows, rows)), MOST_SPLITS)
+    width = columns * max(1, ceil(n_columns / columns / max(1, wanted)))
+    return triton.cdiv(n_columns, width), width
+
+
+def sweep(
+    V: Sequence[Any],
+    M: Sequence[Any],
+    W: Any,
+    Ht: Sequence[Any],
+    rule: Rule,
+    penalties: tuple[Any, Any],
+    fixed: int,
+    sweeps: int,
+    gaps: bool,
+) -> tuple[Any, list[Any]]:
+    """Improve the codes of all blocks, then the basis; the penalties are those of both, see `as_array`."""
+    samples = [Data(Y, m, rule.scale, rule.cut, gaps=gaps) for Y, m in zip(V, M, strict=True)]
+    on_codes, on_basis = penalties
+    precision = precision_of(W.dtype, len(W), sum(len(Y) for Y in V))
+    how, improved = judging_features(V[0].shape[1]), []
+    for data, X in zip(samples, Ht, strict=True):
+        of_W, of_X = split_factors(W, X, precision)
+        improved.append(half_step([data], X, of_X, [of_W], [(W, None)], data, of_W, how, rule, on_codes, sweeps))
+    codes, of_codes, curvature = (list(found) for found in zip(*improved, strict=True))
+    if fixed == W.shape[1]:
+        return W, codes
+    judges = judging_rows([len(Y) for Y in V])
+    judged = Data(_gather(V, judges), None if M[0] is None else _gather(M, judges), rule.scale, rule.cut, gaps=gaps)
+    of_judges = torch.cat([parts[:, rows] for parts, rows in zip(of_codes, judges, strict=True)], dim=1)
+    everyone = (of_judges.shape[1],) * 3
+    features = [data.transposed for data in samples]
+    # Samples are trusted by their mean weight, which is their curvature but for a factor that does not matter.
+    trusted = list(zip(codes, curvature, strict=True))
+    known = (rule, on_basis, sweeps, fixed)
+    new, *_ = half_step(features, W, of_W, of_codes, trusted, judged.transposed, of_judges, everyone, *known)
+    return new, codes
+
+
+def as_array(penalty: tuple[Any, float] | None, X: Any) -> Any:
+    """Return a penalty on the rows of X, a linear part for each coordinate and a ridge, as one array, (r + 1,)."""
+    if penalty is None:
+        return torch.zeros(X.shape[1] + 1, dtype=X.dtype, device=X.device)
+    linear, ridge = penalty
+    return torch.cat([linear, torch.full_like(linear[:1], ridge)])
+
+
+@cache
+def _constants(loss: Form, dtype: torch.dtype, device: torch.device) -> Any:
+    return torch.tensor([loss.reach, loss.constant], dtype=dtype, device=device)
+
+
+def constants_of(loss: Form, Y: Any) -> Any:
+    """Return the reach and the constant of a loss where the data is: as numbers they would be single precision."""
+    return _constants(loss, Y.dtype, Y.device)
+
+
+def _gather(blocks: Sequence[Any], rows: Sequence[slice]) -> Any:
+    """Return some rows of all blocks; of a single block without a copy."""
+    chosen = [block[some] for block, some in zip(blocks, rows, strict=True)]
+    return chosen[0] if len(chosen) == 1 else torch.cat(chosen)
+
+
+class Recorded:
+    """Work on some arrays, recorded and then launched as a whole. It must have been done before.
+
+    Parameters
+    ----------
+    work : function
+        Returns a list of arrays. It keeps what else it reads, the data above all, where it is.
+    arrays : list of arrays that will differ in value
+    """
+
+    def __init__(self, work: Callable[..., list[Any]], arrays: Sequence[Any]) -> None:
+        self.work = work
+        self.inputs = joined(arrays)  # one array, so that all are copied at once
+        parts = apart(self.inputs, arrays)
+        self.graph, self.outputs = record(lambda: work(*parts))
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        """Return what the work returns, in arrays of their own."""
+        joined(arrays, out=self.inputs)
+        self.graph.replay()
+        return apart(joined(self.outputs), self.outputs)
+
+
+def joined(arrays: Sequence[Any], out: Any = None) -> Any:
+    """Return the numbers of some arrays one after the other."""
+    return torch.cat([a.reshape(-1) for a in arrays], out=out)
+
+
+def apart(whole: Any, like: Sequence[Any]) -> list[Any]:
+    """Return arrays of the shapes of others, whose numbers are joined."""
+    pieces = torch.split(whole, [a.numel() for a in like])
+    return [piece.view(a.shape) for piece, a in zip(pieces, like, strict=True)]

@@ -1,0 +1,303 @@
+"""What Triton does on a CUDA GPU in place of reference functions, found by name through ``TorchEngine.kernel``."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from threading import Lock
+from typing import Any
+
+import torch
+import triton
+
+from robustnmf.kernels.cuda.functions import FUSED, select
+from robustnmf.kernels.cuda.graphs import MOST_RECORDED, settle, stream_of_ones_own
+from robustnmf.kernels.cuda.speculation import Ahead
+from robustnmf.kernels.cuda.statistics import Statistics, predict
+from robustnmf.kernels.cuda.steps import (
+    Data,
+    Recorded,
+    as_array,
+    half_step,
+    moves_of,
+    precision_of,
+    split_factors,
+    sweep,
+)
+from robustnmf.kernels.interface import Rule, form_of
+from robustnmf.kernels.line_search import judging_features
+from robustnmf.kernels.schedule_policy import Course, Stand
+from robustnmf.utils.arrays import is_uniform
+
+# Beyond this rank there are too few registers. Earlier versions cannot multiply matrices of doubles.
+HIGHEST_RANK = {torch.float32: 128}
+if tuple(int(number) for number in triton.__version__.split(".")[:2]) >= (3, 6):
+    HIGHEST_RANK[torch.float64] = 64
+# Rows of more bytes do not fit in the registers of a program.
+LONGEST_ROW = 2**17
+
+_compiling = Lock()
+_compiled: set[tuple[Any, ...]] = set()
+"""What this process has compiled, or found on disk: kinds of sweeps."""
+
+
+@dataclass
+class Twins:
+    """The twins of one engine, and what it keeps between two calls of them."""
+
+    device: torch.device
+    veiled: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    """Data in which hidden entries are NaN, by the identity of their positions."""
+    graphs: dict[Any, Recorded] = field(default_factory=dict)
+    """Sweeps that were recorded, by their kind."""
+    steps: dict[Any, Recorded] = field(default_factory=dict)
+    """The step of codes that was recorded last."""
+    ahead: dict[Any, Ahead] = field(default_factory=dict)
+    """Iterations that are made ahead, by their kind."""
+    last: tuple[Any, ...] = ()
+    """The kind of what was done last, and its data."""
+    foretold: list[tuple[Any, ...]] = field(default_factory=list)
+    """Codes of each block after the last sweep, positions, basis, and what they predict there."""
+
+    def rule_of(self, loss: Any, scale: Any, cut: Any, Y: Any, rank: int) -> Rule | None:
+        """Return the rule of a weighting for data Y (B, p), or None if kernels cannot follow it.
+
+        They know some losses, and ranks up to `HIGHEST_RANK`; Y must be on their device.
+        """
+        form, flat = form_of(loss), cut is None or cut.ndim < 2
+        fits = Y.device == self.device and rank <= HIGHEST_RANK.get(Y.dtype, 0)
+        if form is None or not flat or not fits:
+            return None
+        if isinstance(scale, torch.Tensor):
+            scale = scale.to(Y.dtype).reshape(-1)
+        else:
+            scale = torch.full((1,), float(scale), dtype=Y.dtype, device=Y.device)
+        if cut is None:
+            cut = torch.full((1,), inf, dtype=Y.dtype, device=Y.device)
+        elif is_uniform(cut):  # one number in memory, which kernels take for all features
+            cut = cut.reshape(-1)[:1]
+        return Rule(form.form, form.constant, scale, cut, form.reach)
+
+    def improve(self, Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int) -> Any:
+        """Reweight and improve X in Y ~ X A'; twin of ``robustnmf.solvers.one_pass.improve``.
+
+        Parameters
+        ----------
+        Y, M : (B, p), M may be None; X : (B, r); A : (p, r); linear : (r,) and ridge, the penalty.
+        """
+        how = judging_features(Y.shape[1])
+
+        def work(X: Any, penalty: Any, scale: Any, cut: Any) -> list[Any]:
+            data = Data(Y, M, scale, cut)
+            of_A, of_X = split_factors(A, X, precision_of(A.dtype, len(A)))
+            return [half_step([data], X, of_X, [of_A], [(A, None)], data, of_A, how, rule, penalty, sweeps)[0]]
+
+        arrays = (X, as_array((linear, ridge), X), rule.scale, rule.cut)
+        key = ("improve", id(Y), id(M), id(A), *(a.shape for a in arrays), rule.loss, sweeps)
+        if Y.nbytes > MOST_RECORDED:
+            return work(*arrays)[0]
+        if key not in self.steps:
+            self.steps.clear()  # those of other data, which may be gone
+        return self._do(work, arrays, key, (Y, M, A), self.steps)[0]
+
+    def sweep(
+        self,
+        V: Sequence[Any],
+        M: Sequence[Any] | None,
+        hidden: Sequence[Any] | None,
+        W: Any,
+        Ht: Sequence[Any],
+        penalties: tuple[Any, Any],
+        fixed: int,
+        rule: Rule,
+        sweeps: int,
+    ) -> tuple[Any, list[Any]]:
+        """Improve the codes of all blocks and the basis; twin of ``robustnmf.solvers.one_pass.sweep``.
+
+        Parameters
+        ----------
+        penalties : (linear (r,), ridge) of the codes, and of the basis; None for none.
+        """
+        gaps = hidden is not None
+        if hidden is not None:
+            V = [self._veil(Y, positions) for Y, positions in zip(V, hidden, strict=True)]
+        M = [None] * len(V) if M is None else M
+
+        def work(W: Any, scale: Any, cut: Any, *Ht: Any) -> list[Any]:
+            following = rule._replace(scale=scale, cut=cut)
+            new, codes, predictions = _swept(V, M, hidden or [], gaps, penalties, fixed, sweeps, following, W, Ht)
+            return [new, *codes, *predictions]
+
+        arrays = (W, rule.scale, rule.cut, *Ht)
+        ridges = (None if penalty is None else penalty.ridge for penalty in penalties)
+        key = ("sweep", *map(id, (*V, *M)), *(a.shape for a in arrays), rule.loss, fixed, sweeps, *ridges)
+        W, *others = self._do(work, arrays, key, (V, M), self.graphs)
+        Ht, predictions = others[: len(V)], others[len(V) :]
+        self.foretold = list(zip(Ht, hidden or [], [W] * len(Ht), predictions, strict=False))
+        return W, Ht
+
+    def foresee(
+        self,
+        V: Sequence[Any],
+        M: Sequence[Any] | None,
+        held: Any,
+        hide: bool,
+        method: Any,
+        stand: Stand,
+        course: Course,
+        most: int,
+    ) -> tuple[Any, list[Any]] | None:
+        """Return the factors after an iteration, those after it being made ahead; None if that cannot be.
+
+        Parameters
+        ----------
+        held : HeldOut
+            Entries by which it is judged; they may be hidden from it.
+        method : Method
+            Its solver must be `SharedGram`.
+        stand, course : where the fit stands, and how it goes on.
+        most : iterations that may follow, this one included.
+        """
+        (Y, *others), form, cut = V, form_of(method.loss), stand.cut
+        is_simple = not (others or method.penalties.product)
+        can_judge = held.statistics is not None and len(held.values) and (cut is None or is_uniform(cut))
+        if form is None or not is_simple or not can_judge or Y.nbytes > MOST_RECORDED:
+            return None
+        seen = self._veil(Y, held.positions[0]) if hide else Y
+        how = (hide, form, method.solver, method.penalties, method.fixed)
+        key = (id(seen), M is None or id(M[0]), *how)
+        if key not in self.ahead:
+            rule = self.rule_of(method.loss, stand.scale, cut, Y, stand.factors[0].shape[1])
+            if rule is None:
+                return None
+            (W, *_), nets = stand.factors, (method.penalties.codes, method.penalties.basis)
+            on_both = tuple(method.penalties.of(net, W, 1.0, torch) for net in nets)
+            data = ([seen], [None] if M is None else M, held.positions, hide, on_both, method.fixed)
+            kind = (self.device, _layout(seen), M is None or _layout(M[0]), W.shape, len(held.values), *how)
+            iteration = partial(_swept, *data, method.solver.max_iter)
+            self.ahead[key] = Ahead(iteration, rule, held.statistics, stand.factors, kind)
+        W, Ht, predictions = self.ahead[key].next(stand, course, most)
+        self.foretold = [(Ht[0], held.positions[0], W, predictions)]
+        return W, Ht
+
+    def prepare(self, W: Any, sweeps: Sequence[tuple[Any, ...]]) -> None:
+        """Compile what sweeps will need, all at a time: one after the other it would take most of a minute.
+
+        Parameters
+        ----------
+        sweeps : loss, blocks of data, of weights or None, and of codes, for each.
+        """
+        wanted = {}
+        for loss, V, M, Ht in sweeps:
+            rule = self.rule_of(loss, 1.0, None, V[0], W.shape[1])
+            if rule is not None and V[0].is_cuda:
+                key = (rule.form, rule.reach < inf, W.dtype, W.shape, *(Y.shape for Y in V), M is None)
+                wanted[key] = partial(self._try, V, [None] * len(V) if M is None else M, W, Ht, rule)
+        with _compiling:
+            new = [attempt for key, attempt in wanted.items() if key not in _compiled]
+            here = torch.cuda.current_stream(self.device) if new else None
+            with ThreadPoolExecutor() as pool:
+                for attempt in [pool.submit(attempt, here) for attempt in new]:
+                    attempt.result()
+            _compiled.update(wanted)
+
+    def _try(self, V: Any, M: Any, W: Any, Ht: Any, rule: Rule, after: Any) -> None:
+        """Make a sweep for the sake of its kernels, with gaps in the data and without."""
+        with torch.no_grad(), torch.cuda.device(self.device), stream_of_ones_own(self.device) as stream:
+            stream.wait_stream(after)
+            with torch.cuda.stream(stream):
+                for gaps in (True, False):
+                    sweep(V, M, W, Ht, rule, (as_array(None, W),) * 2, 0, 1, gaps)
+            stream.synchronize()
+
+    def _do(
+        self,
+        work: Callable[..., list[Any]],
+        arrays: Sequence[Any],
+        key: tuple[Any, ...],
+        data: tuple[Any, ...],
+        recorded: dict[Any, Recorded],
+    ) -> list[Any]:
+        """Do some work; if it is what was done last, record it: a graph goes on reading the same data."""
+        if self.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+            return work(*arrays)
+        if self._is_done_again(key, data) and key not in recorded:
+            recorded[key] = Recorded(work, arrays)
+        return recorded.get(key, work)(*arrays)
+
+    def _is_done_again(self, key: tuple[Any, ...], data: tuple[Any, ...]) -> bool:
+        """Return whether this is what was done last.
+
+        The key tells data by its identity, which nothing else can have while it is kept.
+        """
+        again, self.last = self.last[:1] == (key,), (key, data)
+        return again
+
+    def settle(self, improve: Any, Y: Any, M: Any, X: Any, *, max_iter: int, tol: float, few: float) -> Any:
+        """Improve rows of X until each is at rest; twin of ``robustnmf.algorithm.encoding``'s."""
+        return settle(improve, Y, M, X, max_iter=max_iter, tol=tol, few=few)
+
+    def onward(self, new: Any, last: Any, momentum: float) -> Any:
+        """Return a factor moved on by a share of its last move; twin of ``robustnmf.algorithm.staged``'s."""
+        return torch.lerp(last, new, 1 + momentum).clamp_(min=0)
+
+    def statistics(self, weights: Any, telling: Any, hidden: bool, look: Any) -> Statistics:
+        """Return what computes the statistics of held-out residuals; twin of ``robustnmf.algorithm.holdout``'s."""
+        return Statistics(weights, telling, hidden, look)
+
+    def predict(self, X: Any, positions: Any, W: Any) -> Any:
+        """Return entries of X W' at positions (k, 2); twin of ``robustnmf.algorithm.holdout``'s."""
+        for *of, known in self.foretold:  # hidden entries were predicted by the sweep
+            if all(a is b for a, b in zip(of, (X, positions, W), strict=True)):
+                return known
+        return predict(X, positions, W)
+
+    def propose(self, G: Any, descent: Any, curvature: Any, X0: Any, max_iter: int) -> Any:
+        """Return the move of coordinate descent with one Gram matrix, in any precision; twin of ``shared_gram``'s."""
+        sums = torch.stack([descent, curvature])[:, None]
+        move, *_ = moves_of(X0.contiguous(), G.contiguous(), sums, as_array(None, X0), max_iter, 0)
+        return move[:, : X0.shape[1]]
+
+    def order_statistics(self, A: Any, ranks: Any) -> Any:
+        """Return the entry of a given rank of each row of non-negative A, (B,); twin of ``encoding``'s."""
+        n_rows, n_columns = A.shape
+        if n_columns * A.element_size() > LONGEST_ROW:
+            return torch.take_along_dim(torch.sort(A, dim=1).values, ranks[:, None], dim=1)[:, 0]
+        values = torch.empty(n_rows, dtype=A.dtype, device=A.device)
+        A = A if A.stride(1) == 1 else A.contiguous()
+        columns = triton.next_power_of_2(n_columns)
+        warps = min(max(columns * A.element_size() // 4096, 1), 16)
+        select[(n_rows,)](A, ranks, values, n_columns, A.stride(0), COLUMNS=columns, num_warps=warps, **FUSED)
+        return values
+
+    def _veil(self, Y: Any, positions: Any) -> Any:
+        """Return a copy of Y in which entries at some positions (k, 2) are NaN, and so have no weight."""
+        if id(positions) not in self.veiled:
+            copy = Y.clone()
+            copy[positions[:, 0], positions[:, 1]] = torch.nan
+            self.veiled[id(positions)] = (positions, copy)  # who holds the positions keeps their identity
+        return self.veiled[id(positions)][1]
+
+
+def _swept(
+    V: Sequence[Any],
+    M: Sequence[Any],
+    positions: Sequence[Any],
+    gaps: bool,
+    penalties: Sequence[Any],
+    fixed: int,
+    sweeps: int,
+    rule: Rule,
+    W: Any,
+    Ht: Sequence[Any],
+) -> tuple[Any, list[Any], list[Any]]:
+    """Return W and codes after a sweep, and what they predict at positions (k, 2) of each block, if there are any."""
+    on_codes, on_basis = (as_array(penalty, W) for penalty in penalties)
+    W, codes = sweep(V, M, W, Ht, rule, (on_codes, on_basis), fixed, sweeps, gaps)
+    return W, codes, [predict(X, some, W) for X, some in zip(codes, positions, strict=False)]
+
+
+def _layout(a: Any) -> tuple[Any, ...]:
+    """Return how an array lies in memory, as far as kernels are compiled for it."""
+    return a.shape, a.stride(), a.data_ptr() % 16

@@ -1,0 +1,318 @@
+"""WHAT is minimised: every loss as rho and weight (paper section 2 and Table 1).
+
+A loss acts on the squared ratio s = (|r| / scale)**2 of a residual to the noise scale; r is one entry of V - WH, or the
+norm of a sample's residual where the loss says so (`group`). It is concave and non-decreasing in s with rho(0) = 0,
+which is all that half-quadratic programming needs: the tangent
+
+    rho(s) <= rho(s0) + weight(s0) * (s - s0),      weight = d rho / d s,
+
+majorises it, so a weighted least-squares step never raises the objective.
+
+A loss that kernels can compute says so by a method ``kernel_form``; without it the reference functions are used.
+"""
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+
+from robustnmf.kernels.interface import CAUCHY, CORRENTROPY, HUBER, ROUNDED, SQUARED, Form, form_of
+from robustnmf.utils.arrays import Array, Namespace
+
+Group = Literal["entry", "sample"]
+
+
+@runtime_checkable
+class Loss(Protocol):
+    """A concave, non-decreasing function of s = (|r| / scale)**2 with rho(0) = 0."""
+
+    @property
+    def is_quadratic(self) -> bool:
+        """Whether the weight is 1 whatever the residual."""
+        ...
+
+    @property
+    def group(self) -> Group:
+        """Whether r is an entry of the residual or the norm of a sample's residual."""
+        ...
+
+    @property
+    def scale_power(self) -> float:
+        """Return p such that scale**p * rho(s) is the loss in units of the data: 2 for squares, 1 for norms.
+
+        It makes objectives of different scales comparable; 0 where the loss is a pure number.
+        """
+        ...
+
+    @property
+    def log_scale_coef(self) -> float:
+        """Return c such that rho(s) + c * log(scale) is a negative log-likelihood: 1 for Cauchy, 0 for the others."""
+        ...
+
+    def rho(self, s: Array, xp: Namespace) -> Array:
+        """Return the loss at `s`, elementwise."""
+        ...
+
+    def weight(self, s: Array, xp: Namespace) -> Array:
+        """Return d rho / d s at `s`, elementwise."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Squared:
+    """Squared loss of ordinary NMF, rho(s) = s.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Squared().weight(np.array([0.0, 4.0]), np)
+    array([1., 1.])
+    """
+
+    name: ClassVar[str] = "squared"
+    is_quadratic: ClassVar[bool] = True
+    group: ClassVar[Group] = "entry"
+    scale_power: ClassVar[float] = 2.0
+    log_scale_coef: ClassVar[float] = 0.0
+
+    def rho(self, s: Array, xp: Namespace) -> Array:
+        return s
+
+    def weight(self, s: Array, xp: Namespace) -> Array:
+        return xp.ones_like(s)
+
+    def kernel_form(self) -> Form:
+        return Form(SQUARED)
+
+
+@dataclass(frozen=True, slots=True)
+class Cauchy:
+    """Cauchy loss, rho(s) = log(1 + s); the untruncated case of the paper (sigma = infinity).
+
+    Its weight 1 / (1 + s) is the maximiser of Theorem 2 of the paper without its sign.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Cauchy().weight(np.array([0.0, 1.0, 3.0]), np)
+    array([1.  , 0.5 , 0.25])
+    """
+
+    name: ClassVar[str] = "cauchy"
+    is_quadratic: ClassVar[bool] = False
+    group: ClassVar[Group] = "entry"
+    scale_power: ClassVar[float] = 0.0
+    log_scale_coef: ClassVar[float] = 1.0
+
+    def rho(self, s: Array, xp: Namespace) -> Array:
+        return xp.log1p(s)
+
+    def weight(self, s: Array, xp: Namespace) -> Array:
+        return 1 / (1 + s)
+
+    def kernel_form(self) -> Form:
+        return Form(CAUCHY)
+
+
+@dataclass(frozen=True, slots=True)
+class Hypersurface:
+    """Hypersurface cost of Hamza and Brady (2006), rho(s) = sqrt(1 + s) - 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Hypersurface().rho(np.array([0.0, 3.0]), np)
+    array([0., 1.])
+    """
+
+    name: ClassVar[str] = "hypersurface"
+    is_quadratic: ClassVar[bool] = False
+    group: ClassVar[Group] = "entry"
+    scale_power: ClassVar[float] = 0.0
+    log_scale_coef: ClassVar[float] = 0.0
+
+    def rho(self, s: Array, xp: Namespace) -> Array:
+        return s / (xp.sqrt(1 + s) + 1)  # sqrt(1 + s) - 1 without cancellation
+
+    def weight(self, s: Array, xp: Namespace) -> Array:
+        return 0.5 / xp.sqrt(1 + s)
+
+    def kernel_form(self) -> Form:
+        return Form(ROUNDED, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _RoundedNorm:
+    """rho(s) = sqrt(s + floor**2) - floor: a norm with a rounded tip."""
+
+    floor: float = 1e-3
+
+    is_quadratic: ClassVar[bool] = False
+    scale_power: ClassVar[float] = 1.0
+    log_scale_coef: ClassVar[float] = 0.0
+
+    def rho(self, s: Array, xp: Namespace) -> Array:
+        return s / (xp.sqrt(s + self.floor**2) + self.floor)  # without cancellation
+
+    def weight(self, s: Array, xp: Namespace) -> Array:
+        return 0.5 / xp.sqrt(s + self.floor**2)
+
+
+@dataclass(frozen=True, slots=True)
+class Absolute(_RoundedNorm):
+    """Absolute loss of L1-NMF with a rounded tip, rho(s) = sqrt(s + floor**2) - floor.
+
+    Parameters
+    ----------
+    floor : float
+        Radius of the rounding, in scales. The weight of a perfect fit is 1 / (2 * floor) instead of infinite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Absolute(floor=1e-9).rho(np.array([0.0, 4.0]), np).round(6)
+    array([0., 2.])
+    """
+
+    name: ClassVar[str] = "absolute"
+    group: ClassVar[Group] = "entry"
+
+    def kernel_form(self) -> Form:
+        return Form(ROUNDED, self.floor**2)
+
+
+@dataclass(frozen=True, slots=True)
+class SampleNorm(_RoundedNorm):
+    """The norm of each sample's residual, as in L2,1-NMF, with a rounded tip: `Absolute` of a whole sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> SampleNorm(floor=1e-9).rho(np.array([4.0]), np).round(6)
+    array([2.])
+    """
+
+    name: ClassVar[str] = "sample-norm"
+    group: ClassVar[Group] = "sample"
+
+
+@dataclass(frozen=True, slots=True)
+class Huber:
+    """Huber's loss with its cutoff at one scale: s up to 1, 2 sqrt(s) - 1 beyond.
+
+    Minimising (r - e)**2 + lambda * |e| over a sparse error e leaves this loss with the cutoff lambda / 2: the model of
+    RNMF-L1 (Zhang et al. 2011).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Huber().rho(np.array([0.25, 1.0, 9.0]), np)
+    array([0.25, 1.  , 5.  ])
+    """
+
+    name: ClassVar[str] = "huber"
+    is_quadratic: ClassVar[bool] = False
+    group: ClassVar[Group] = "entry"
+    scale_power: ClassVar[float] = 2.0
+    log_scale_coef: ClassVar[float] = 0.0
+
+    def rho(self, s: Array, xp: Namespace) -> Array:
+        return xp.where(s <= 1, s, 2 * xp.sqrt(s) - 1)
+
+    def weight(self, s: Array, xp: Namespace) -> Array:
+        return 1 / xp.sqrt(xp.where(s <= 1, 1, s))
+
+    def kernel_form(self) -> Form:
+        return Form(HUBER)
+
+
+@dataclass(frozen=True, slots=True)
+class Correntropy:
+    """Correntropy-induced loss (CIM), rho(s) = 1 - exp(-s / 2), without its constant factor.
+
+    The paper's Table 1 prints the exponential of its weight in the denominator; it belongs in the numerator.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Correntropy().weight(np.array([0.0]), np)
+    array([0.5])
+    """
+
+    name: ClassVar[str] = "correntropy"
+    is_quadratic: ClassVar[bool] = False
+    group: ClassVar[Group] = "entry"
+    scale_power: ClassVar[float] = 0.0
+    log_scale_coef: ClassVar[float] = 0.0
+
+    def rho(self, s: Array, xp: Namespace) -> Array:
+        return -xp.expm1(-0.5 * s)
+
+    def weight(self, s: Array, xp: Namespace) -> Array:
+        return 0.5 * xp.exp(-0.5 * s)
+
+    def kernel_form(self) -> Form:
+        return Form(CORRENTROPY)
+
+
+@dataclass(frozen=True, slots=True)
+class Truncated:
+    """Any loss, made constant beyond s = cap: outliers there have weight zero.
+
+    ``Truncated(Cauchy(), cap)`` is g of eq. (2-4), and with ``SampleNorm`` the capped norm of Gao et al. (2015). It is
+    concave like the loss itself.
+
+    Parameters
+    ----------
+    loss : Loss
+        The loss up to the cap.
+    cap : float
+        The paper's sigma. Residuals beyond ``scale * sqrt(cap)``, epsilon in eq. (2-1), have weight zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Truncated(Cauchy(), cap=4.0).weight(np.array([0.0, 1.0, 5.0]), np)
+    array([1. , 0.5, 0. ])
+    """
+
+    loss: Loss
+    cap: float
+
+    is_quadratic: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not self.cap > 0:
+            raise ValueError(f"The truncation (the paper's sigma) must be positive; got {self.cap!r}.")
+
+    @property
+    def name(self) -> str:
+        return f"truncated-{getattr(self.loss, 'name', type(self.loss).__name__)}"
+
+    @property
+    def group(self) -> Group:
+        return self.loss.group
+
+    @property
+    def scale_power(self) -> float:
+        return self.loss.scale_power
+
+    @property
+    def log_scale_coef(self) -> float:
+        return self.loss.log_scale_coef
+
+    def rho(self, s: Array, xp: Namespace) -> Array:
+        return self.loss.rho(xp.where(s <= self.cap, s, self.cap), xp)
+
+    def weight(self, s: Array, xp: Namespace) -> Array:
+        return xp.where(s <= self.cap, self.loss.weight(s, xp), 0)
+
+    def kernel_form(self) -> Form | None:
+        form = form_of(self.loss)
+        return None if form is None else form._replace(reach=sqrt(self.cap))
+
+
+def squared_ratio(A: Array, scale: Any, xp: Namespace) -> Array:
+    """Return s = (A / scale)**2 of magnitudes A, kept finite."""
+    largest = scale * (float(xp.finfo(A.dtype).max) ** 0.5 / 2)
+    ratio = xp.where(A < largest, A, largest) / scale
+    return ratio * ratio
