@@ -30,7 +30,7 @@ from robustnmf.model.losses import Cauchy
 from robustnmf.model.penalties import NO_PENALTIES
 from robustnmf.model.weighting import Weighting
 from robustnmf.selection.stability import consensus
-from robustnmf.solvers import SharedGram, one_pass
+from robustnmf.solvers import SharedGram
 
 SIZES = [(16384, 16384, 16), (16384, 16384, 32), (16384, 16384, 64), (200_000, 2_000, 32), (400, 1024, 40)]
 DOUBLE_SIZES = [(16384, 16384, 16), (16384, 16384, 32), (16384, 16384, 64), (400, 1024, 40)]
@@ -94,9 +94,14 @@ def _cut(value: float, m: int, like: torch.Tensor) -> torch.Tensor:
     return torch.tensor(value, dtype=like.dtype, device=like.device).broadcast_to((m,))
 
 
+def one_pass(V, M, hidden, W, Ht, *, solver: SharedGram, **parts) -> tuple:
+    """Return the factors after a sweep."""
+    return solver.sweep(V, M, W, Ht, hidden=hidden, **parts)
+
+
 def sweep(X: torch.Tensor, W: torch.Tensor, H: torch.Tensor, rule: Weighting, engine: TorchEngine) -> tuple:
     parts = {"solver": SharedGram(), "penalties": NO_PENALTIES, "fixed": 0, "engine": engine}
-    W, Ht = one_pass.sweep([X], None, None, W, [H], **parts, weighting=rule)
+    W, Ht = one_pass([X], None, None, W, [H], **parts, weighting=rule)
     return W, Ht[0]
 
 
@@ -163,7 +168,7 @@ def error(n: int, m: int, r: int, dtype: torch.dtype) -> float:
     doubles = [a.double().cpu().numpy() for a in (X, W, H)]
     cut = np.full(m, CUT)
     with exact.running():
-        theirs = one_pass.sweep(
+        theirs = one_pass(
             [doubles[0]], None, None, doubles[1], [doubles[2]], weighting=Weighting(Cauchy(), SCALE, cut),
             solver=SharedGram(), penalties=NO_PENALTIES, fixed=0, engine=exact,
         )  # fmt: skip
@@ -343,7 +348,7 @@ class _Momentum:
         parts = {"solver": SharedGram(COORDINATE_SWEEPS), "penalties": NO_PENALTIES, "fixed": basis.shape[1]}
         weighting = Weighting(Cauchy(), WIDE_SCALE, self.cut.expand(X.shape[1]))
         parts |= {"weighting": weighting, "engine": self.engine}
-        return one_pass.sweep([X], None, None, basis, [codes], **parts)[1][0]
+        return one_pass([X], None, None, basis, [codes], **parts)[1][0]
 
     def _loss(self, W: torch.Tensor, H: torch.Tensor) -> torch.Tensor:
         """Return the mean loss of some entries."""
@@ -526,7 +531,7 @@ def streaming(gigabytes: float = 16.0):
             return time.perf_counter() - begin
 
         copying = timed(lambda: engine.map(lambda Y, *, xp: Y[:1, :1].clone(), V))
-        whole = timed(lambda: one_pass.sweep(V, None, None, W, Ht, weighting=weighting(m, W), **parts))
+        whole = timed(lambda: one_pass(V, None, None, W, Ht, weighting=weighting(m, W), **parts))
         begin = time.perf_counter()
         plan, method = Staged(), resolve("truncated-cauchy", "default").method
         result = plan(V, None, W, Ht, method, engine, max_iter=200, tol=1e-4, scale_floor=1e-7)

@@ -13,6 +13,7 @@ import pytest
 
 from robustnmf.engines import NumPyEngine, numpy_engine
 from robustnmf.kernels import line_search as judging
+from robustnmf.kernels.interface import NO_KERNELS
 from robustnmf.model.losses import (
     Absolute,
     Cauchy,
@@ -39,18 +40,21 @@ from robustnmf.solvers import (
     Smoothing,
     SparseError,
     WeightedMedian,
-    one_pass,
 )
 from robustnmf.solvers.nesterov import _better
-from robustnmf.solvers.shared_gram import advance, propose
+from robustnmf.solvers.shared_gram import advance, propose, rule_of
 from robustnmf.solvers.sparse_error import sparse_error
+
+
+def one_pass(V, M, hidden, W, Ht, *, solver, **parts):
+    """Return both factors after a sweep."""
+    return solver.sweep(V, M, W, Ht, hidden=hidden, **parts)
 
 
 class Reference(NumPyEngine):
     """The engine without compiled kernels."""
 
-    def kernel(self, name):
-        return None
+    kernels = NO_KERNELS
 
 
 engine = Reference()
@@ -526,7 +530,7 @@ def test_a_solution_that_is_worse_than_the_start_is_not_taken():
 @pytest.mark.parametrize(("level", "seed"), [(1.0, 3), (0.1, 3), (1.0, 52), (3.0, 9), (3.0, 13)])
 def test_one_pass_over_the_data_by_hand(level, seed, weighted, fixed, penalised, monkeypatch):
     """Codes by one step each, then the basis by a step from the sums over samples, judged by some of them."""
-    monkeypatch.setattr(judging, "MOST_JUDGES", 4)
+    monkeypatch.setattr(judging, "MOST_ROWS", 4)
     monkeypatch.setattr(numpy_engine, "ROWS", 3)
     rng = np.random.default_rng(seed)
     V, W, Ht = level * (rng.random((9, 7)) + 0.2), rng.random((7, 3)), level * rng.random((9, 3))
@@ -538,7 +542,7 @@ def test_one_pass_over_the_data_by_hand(level, seed, weighted, fixed, penalised,
     pieces = blocks.split(V)
     assert len(pieces) == 3
     in_blocks = [hidden[(hidden[:, 0] // 3) == b] - [3 * b, 0] for b in range(3)]
-    found_W, found_Ht = one_pass.sweep(
+    found_W, found_Ht = one_pass(
         pieces,
         None if M is None else blocks.split(M, like=pieces),
         in_blocks,
@@ -576,17 +580,17 @@ def test_one_pass_over_the_data_by_hand(level, seed, weighted, fixed, penalised,
 
 
 def test_constants_of_the_one_pass():
-    assert (judging.MOST_JUDGES, numpy_engine.ROWS) == (256, 256)
+    assert (judging.MOST_ROWS, numpy_engine.ROWS) == (256, 256)
     for n, judges in ((100, 100), (256, 256), (257, 129), (1000, 250)):
-        assert len(range(n)[judging.judging_rows([n])[0]]) == judges
+        assert len(range(n)[judging.checked_rows([n])[0]]) == judges
 
 
 def test_rules_that_kernels_understand():
     Y = np.ones((2, 3))
     full = NumPyEngine()
-    assert one_pass._rule(Weighting(Cauchy(), 1.0), Y, 2, full) is not None
-    assert one_pass._rule(Weighting(SampleNorm(), 1.0), Y, 2, full) is None
-    assert one_pass._rule(Weighting(Cauchy(), 1.0), Y, 2, engine) is None
+    assert rule_of(Weighting(Cauchy(), 1.0), Y, 2, full) is not None
+    assert rule_of(Weighting(SampleNorm(), 1.0), Y, 2, full) is None
+    assert rule_of(Weighting(Cauchy(), 1.0), Y, 2, engine) is None
 
 
 # --- Losses by themselves ---------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from robustnmf.engines.dask import engine as dask_engine
 from robustnmf.engines.dask import files as dask_files
 from robustnmf.engines.dask.workers import device_of
 from robustnmf.engines.lazy import LazyBlock
-from robustnmf.engines.protocol import recomputed
+from robustnmf.engines.protocol import block_function
 from robustnmf.errors import IncompatibleError
 from robustnmf.formats.sources import rows_of
 from robustnmf.methods import resolve
@@ -107,7 +107,7 @@ def assert_agree(found, expected, tolerance=1e-8):
 # --- What an engine has to do -----------------------------------------------------------------------------------------
 
 
-@recomputed
+@block_function(recomputed=True)
 def doubled(x, *, xp):
     return 2 * x
 
@@ -566,7 +566,7 @@ def test_tasks_have_names_that_a_dashboard_can_show(client, tmp_path):
 
     parts = parts_of(schedule="plain", scale="mad", outliers="none")
     fit_there(DaskEngine(client, block_bytes=5000, keep=False), parts, tmp_path, max_iter=2, callback=look)
-    assert {"visit", "visit-kept", "summarise"} <= names
+    assert {"sweep-block", "sweep-block-kept", "summarise"} <= names
 
 
 # --- The estimator ----------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from conftest import make_data
 from robustnmf import RobustNMF
 from robustnmf.engines import NumPyEngine, numpy_engine
-from robustnmf.engines.protocol import light
+from robustnmf.engines.protocol import block_function
 
 X = make_data().X
 
@@ -134,7 +134,7 @@ def test_error_in_any_block_is_raised_and_ends_the_work():
 
 def test_light_functions_stay_in_the_calling_thread():
     engine = NumPyEngine(n_threads=3)
-    here = light(lambda x, *, xp: get_ident())
+    here = block_function(light=True)(lambda x, *, xp: get_ident())
     with engine.running():
         assert set(engine.map(here, [X] * 20)) == {get_ident()}
 

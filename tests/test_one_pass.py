@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from robustnmf.algorithm.halfquadratic import Method, half_step, sweep
+from robustnmf.algorithm.halfquadratic import Method, sweep
 from robustnmf.engines import NumPyEngine
-from robustnmf.kernels.line_search import MOST_JUDGES, judging_features, judging_rows
+from robustnmf.kernels.interface import NO_KERNELS
+from robustnmf.kernels.line_search import MOST_ROWS, checked_features, checked_rows
 from robustnmf.kernels.numba import sweep as numba_pass
 from robustnmf.kernels.numba.functions import histogram
 from robustnmf.kernels.numba.sweep import rule_of
@@ -14,7 +15,7 @@ from robustnmf.model.outliers import NoRejection
 from robustnmf.model.penalties import Penalties
 from robustnmf.model.scales import FixedScale
 from robustnmf.model.weighting import Weighting
-from robustnmf.solvers import SharedGram, one_pass
+from robustnmf.solvers import SharedGram
 from robustnmf.solvers.shared_gram import advance, propose
 
 LOSSES = [
@@ -30,11 +31,20 @@ LOSSES = [
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: getattr(loss, "name", str(loss)))
 
 
+def one_pass(V, M, hidden, W, Ht, *, solver, **parts):
+    """Return both factors after a sweep."""
+    return solver.sweep(V, M, W, Ht, hidden=hidden, **parts)
+
+
+def improved(Y, M, X, A, penalty, *, solver, engine, **parts):
+    """Return X after a half-step."""
+    return solver.half_step(Y, M, X, A=A, penalty=penalty, engine=engine, xp=engine.xp, **parts)
+
+
 class ReferenceEngine(NumPyEngine):
     """An engine without kernels."""
 
-    def kernel(self, name):
-        return None
+    kernels = NO_KERNELS
 
 
 class State:
@@ -94,8 +104,7 @@ def test_one_pass_is_two_half_steps(loss, missing):
     state, engine, weighting = State(missing=missing), NumPyEngine(), Weighting(loss, 0.5)
     squares = (state.W**2).sum(axis=1)
     trust = np.array([np.average(q, weights=squares) for q in weights_of(state, state.Ht, weighting)])
-    parts = {"weighting": weighting, "solver": SharedGram(3), "engine": engine, "xp": np}
-    Ht = half_step(state.X, state.M, state.Ht, A=state.W, **parts)
+    Ht = improved(state.X, state.M, state.Ht, state.W, None, solver=SharedGram(3), weighting=weighting, engine=engine)
     Q, residual = weights_of(state, Ht, weighting), state.X - Ht @ state.W.T
     descent, gram = (Q * residual).T @ Ht, (Ht.T * trust) @ Ht
     move = propose(gram, descent, Q.T @ Ht**2, state.W, 3, engine)
@@ -138,7 +147,7 @@ def test_hidden_entries_have_no_influence_at_all(engine):
 
 
 @pytest.mark.parametrize("engine", [NumPyEngine(), ReferenceEngine()], ids=["kernels", "reference"])
-@pytest.mark.parametrize("n", [40, 3 * MOST_JUDGES])
+@pytest.mark.parametrize("n", [40, 3 * MOST_ROWS])
 def test_unit_of_the_weights_does_not_change_a_bit(engine, n):
     """However light all entries are: the judges of a step are compared with the samples that they stand for."""
     weighting, rng = Weighting(Cauchy(), 0.5), np.random.default_rng(1)
@@ -151,7 +160,7 @@ def test_unit_of_the_weights_does_not_change_a_bit(engine, n):
 
 
 @pytest.mark.parametrize("missing", [False, True], ids=["complete", "weighted"])
-@pytest.mark.parametrize("n", [40, 3 * MOST_JUDGES])
+@pytest.mark.parametrize("n", [40, 3 * MOST_ROWS])
 @each_loss
 def test_no_iteration_raises_the_objective(loss, n, missing):
     state, weighting, engine = State(n=n, missing=missing), Weighting(loss, 0.2), NumPyEngine()
@@ -196,19 +205,19 @@ def test_arrays_of_any_layout_give_the_same():
 
 
 def test_judges_are_evenly_spread_and_few():
-    for n in (1, 5, MOST_JUDGES, MOST_JUDGES + 1, 10_000):
+    for n in (1, 5, MOST_ROWS, MOST_ROWS + 1, 10_000):
         lengths = [n // 3, n - n // 3 - n // 2, n // 2]
-        judges = np.arange(n)[judging_rows([n])[0]]
-        first, *others = (np.arange(k)[rows] for k, rows in zip(lengths, judging_rows(lengths), strict=True))
+        judges = np.arange(n)[checked_rows([n])[0]]
+        first, *others = (np.arange(k)[rows] for k, rows in zip(lengths, checked_rows(lengths), strict=True))
         assert np.concatenate([first, others[0] + n // 3, others[1] + n - n // 2]).tolist() == judges.tolist()
-        assert judges.size <= MOST_JUDGES
-        assert judges.size > min(n, MOST_JUDGES) // 2
+        assert judges.size <= MOST_ROWS
+        assert judges.size > min(n, MOST_ROWS) // 2
         assert len(set(np.diff(judges))) <= 1
 
 
 @pytest.mark.parametrize("p", [1, 1024, 1025, 1260, 1535, 1536, 2000, 4096, 16384, 100_003])
-def test_judging_features_are_spread_over_all(p):
-    run, skip, count = judging_features(p)
+def test_checked_features_are_spread_over_all(p):
+    run, skip, count = checked_features(p)
     judges = np.arange(count) // run * skip + np.arange(count) % run
     assert count == p <= 1024 or 256 <= count <= 512
     assert np.all(np.diff(judges) > 0)
@@ -227,7 +236,7 @@ def test_histogram_is_that_of_numpy():
 def test_a_single_feature(engine):
     X = np.array([[1.0], [2.0], [4.0]])
     shared = {"solver": SharedGram(), "penalties": Penalties(), "fixed": 0, "engine": engine}
-    W, [Ht] = one_pass.sweep(
+    W, [Ht] = one_pass(
         [X], None, None, np.array([[2.0]]), [np.ones((3, 1))], weighting=Weighting(Squared(), 1.0), **shared
     )
     np.testing.assert_allclose(Ht @ W.T, X, rtol=1e-12)
@@ -238,13 +247,13 @@ def test_a_single_feature(engine):
 def test_a_basis_of_zeros_stays(sweeps, engine):
     X, W, Ht = np.arange(12.0).reshape(4, 3), np.zeros((3, 2)), np.ones((4, 2))
     shared = {"solver": SharedGram(max_iter=sweeps), "penalties": Penalties(), "fixed": 0, "engine": engine}
-    new, [codes] = one_pass.sweep([X], None, None, W, [Ht], weighting=Weighting(Cauchy(), 1.0), **shared)
+    new, [codes] = one_pass([X], None, None, W, [Ht], weighting=Weighting(Cauchy(), 1.0), **shared)
     np.testing.assert_array_equal(new, W)
     np.testing.assert_array_equal(codes, Ht)
 
 
 def test_kernels_are_not_compiled_again_for_data_that_is_read_only():
-    if not hasattr(numba_pass._visit, "signatures"):
+    if not hasattr(numba_pass._sweep_rows, "signatures"):
         pytest.skip("nothing is compiled")
     numbers, engine = [], NumPyEngine()
     parts = {"weighting": Weighting(Cauchy(), 1.0), "solver": SharedGram(), "engine": engine}
@@ -253,9 +262,7 @@ def test_kernels_are_not_compiled_again_for_data_that_is_read_only():
         for array in (X, M, W, H):
             array.flags.writeable = writeable
         for weights in (None, M):
-            one_pass.sweep(
-                [X], None if weights is None else [weights], None, W, [H], penalties=Penalties(), fixed=0, **parts
-            )
-            one_pass.improve(X, weights, H, W, None, **parts)
-        numbers.append((len(numba_pass._visit.signatures), len(numba_pass._step.signatures)))
+            one_pass([X], None if weights is None else [weights], None, W, [H], penalties=Penalties(), fixed=0, **parts)
+            improved(X, weights, H, W, None, **parts)
+        numbers.append((len(numba_pass._sweep_rows.signatures), len(numba_pass._step.signatures)))
     assert numbers[0] == numbers[1]

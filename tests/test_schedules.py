@@ -722,8 +722,9 @@ class Foreseeing(NumPyEngine):
 
     asked = 0
 
-    def kernel(self, name):
-        return self.foresee if name == "foresee" else super().kernel(name)
+    @property
+    def kernels(self):
+        return replace(super().kernels, iterate=self.foresee)
 
     def foresee(self, V, M, held, hide, method, stand, course, most):
         self.asked += 1

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.optimize import nnls
 
-from robustnmf.algorithm.halfquadratic import half_step
 from robustnmf.engines import NumPyEngine
-from robustnmf.kernels.line_search import judging_features
+from robustnmf.kernels.interface import NO_KERNELS
+from robustnmf.kernels.line_search import checked_features
 from robustnmf.model.losses import Absolute, Cauchy, Huber, Squared
 from robustnmf.model.penalties import NO_PENALTIES, Penalty
 from robustnmf.model.weighting import Weighting
@@ -22,7 +22,6 @@ from robustnmf.solvers import (
     SparseError,
     WeightedMedian,
 )
-from robustnmf.solvers.normal_equations import basis_by_sums
 from robustnmf.solvers.shared_gram import _bend
 
 EXACT = [HALS(max_iter=20000, tol=1e-14), Nesterov(tol=1e-12, max_iter=100000)]
@@ -33,8 +32,7 @@ by_name = {"ids": lambda solver: solver.name}
 class ReferenceEngine(NumPyEngine):
     """An engine without kernels: solvers fall back on their reference."""
 
-    def kernel(self, name):
-        return None
+    kernels = NO_KERNELS
 
 
 ENGINES = [NumPyEngine(), ReferenceEngine()]
@@ -194,10 +192,10 @@ def test_a_basis_found_by_sums_over_samples_is_that_of_whole_features(solver, lo
     V = engine.split(X)
     blocks = None if M is None else engine.split(M, like=V)
     weighting = Weighting(loss, 0.7, cuts)
-    found = basis_by_sums(V, blocks, W, engine.split(Ht, like=V), weighting, solver, NO_PENALTIES, 0, engine)
-    parts = {"A": Ht, "weighting": weighting, "solver": solver, "engine": engine, "xp": np}
+    found = solver.basis_by_sums(V, blocks, W, engine.split(Ht, like=V), weighting, NO_PENALTIES, 0, engine)
+    parts = {"A": Ht, "weighting": weighting, "engine": engine, "xp": np}
     by_feature = None if cuts is None else cuts[:, None]
-    expected = half_step(X.T, None if M is None else M.T, W, by_feature, **parts)
+    expected = solver.half_step(X.T, None if M is None else M.T, W, by_feature, **parts)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -215,7 +213,7 @@ def test_updates_of_a_sparse_error_stop_at_zero_and_where_nothing_counts():
 @pytest.mark.parametrize("weighted", [True, False])
 def test_few_features_judge_a_step_as_all_would_where_they_are_alike(weighted, size):
     rng, p = np.random.default_rng(0), 3000
-    assert judging_features(p)[2] < p
+    assert checked_features(p)[2] < p
     A = np.tile(rng.random(3), (p, 1)) * size
     Q = size * np.tile(rng.uniform(0.5, 1, (5, 1)), p) if weighted else None
     move = rng.standard_normal((5, 3))
@@ -226,7 +224,7 @@ def test_few_features_judge_a_step_as_all_would_where_they_are_alike(weighted, s
 
 
 def test_judges_of_a_step_are_those_features_that_were_chosen():
-    run, skip, count = judging_features(3000)
+    run, skip, count = checked_features(3000)
     judges = np.arange(count)
     judges = judges // run * skip + judges % run
     A, rng = np.zeros((3000, 2)), np.random.default_rng(0)

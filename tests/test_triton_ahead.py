@@ -1,5 +1,7 @@
 """Iterations that are made ahead are those that the host would have made: in Triton's interpreter, or on a CUDA GPU."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,8 +14,8 @@ from robustnmf.algorithm.checkpoint import Journal  # noqa: E402
 from robustnmf.algorithm.holdout import HeldOut, Judge  # noqa: E402
 from robustnmf.algorithm.staged import TRUSTING, WARY, Staged, _Log, _Walk  # noqa: E402
 from robustnmf.engines.torch_engine import TorchEngine  # noqa: E402
+from robustnmf.kernels.cuda import kernels as triton_twins  # noqa: E402
 from robustnmf.kernels.cuda import speculation as triton_ahead  # noqa: E402
-from robustnmf.kernels.cuda import table as triton_twins  # noqa: E402
 from robustnmf.methods import resolve  # noqa: E402
 from robustnmf.utils.arrays import to_host  # noqa: E402
 
@@ -53,9 +55,9 @@ class _QuickWalk(_Walk):
 def walk_through(X, M, opening, *, ahead):
     """Return points after an opening and a trial, after iterations that go on otherwise than expected, and the log."""
     engine = TorchEngine("cuda" if ON_GPU else "cpu")
-    engine._twins = triton_twins.Twins(engine.device)
+    engine.kernels = triton_twins.CudaKernels(engine.device).table
     if not ahead:
-        engine._twins.foresee = lambda *_: None
+        engine.kernels = replace(engine.kernels, iterate=None)
     plan = Staged(opening_iter=2, trial_iter=2, last_iter=2)
     parts = resolve("truncated-cauchy", "default")
     with engine.running():
@@ -114,6 +116,6 @@ def test_fits_are_the_same_when_they_look_ahead(options, counted, monkeypatch):
     ours = model.fit(X, weights=weights)
     found, n_iter = ours.components_, ours.n_iter_
     assert n_iter <= counted["made"] <= n_iter + triton_ahead.AT_ONCE * triton_ahead.UNDER_WAY
-    monkeypatch.setattr(triton_twins.Twins, "foresee", lambda *_: None)
+    monkeypatch.setattr(triton_twins.CudaKernels, "iterate", lambda *_: None)
     np.testing.assert_array_equal(model.fit(X, weights=weights).components_, found)
     assert model.n_iter_ == n_iter

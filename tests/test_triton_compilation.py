@@ -22,7 +22,7 @@ from triton.runtime.jit import JITFunction
 
 from robustnmf.kernels.cuda import speculation as triton_ahead
 from robustnmf.kernels.cuda import steps as triton_steps
-from robustnmf.kernels.cuda import table as triton_twins
+from robustnmf.kernels.cuda.kernels import CudaKernels
 from robustnmf.kernels.interface import CAUCHY, CORRENTROPY, HUBER, ROUNDED, Rule
 
 capability = int(sys.argv[1])
@@ -76,15 +76,15 @@ sweep((1100, 1200), 60, form=ROUNDED, reach=3.0, gaps=True)
 sweep((1100, 1200), 100)
 for rank, weighted in ((16, True), (30, False), (64, True)):
     sweep((1100, 1201), rank, weighted=weighted, dtype=torch.float64)
-twins = triton_twins.Twins(torch.device("cpu"))
+kernels = CudaKernels(torch.device("cpu"))
 for dtype in (torch.float32, torch.float64):
-    twins.order_statistics(torch.rand((2, 100), dtype=dtype), torch.tensor([5, 50]))
+    kernels.order_statistics(torch.rand((2, 100), dtype=dtype), torch.tensor([5, 50]))
 look = lambda values, *_: (values, values, torch.ones(4))
-statistics = twins.statistics(torch.ones(50), torch.ones(50) > 0, True, look)
+statistics = kernels.statistics(torch.ones(50), torch.ones(50) > 0, True, look)
 statistics.of(torch.rand(50))
 iteration, rule = lambda rule, W, Ht: (W, Ht, [torch.rand(50)]), Rule(CAUCHY, 0.0, None, None, inf)
 triton_ahead.Ahead(iteration, rule, statistics, [torch.rand(20, 3), torch.rand(10, 3)], "kind")._iterate()
-twins.predict(torch.rand(10, 3), torch.tensor([[1, 2]]), torch.rand(20, 3))
+kernels.predict(torch.rand(10, 3), torch.tensor([[1, 2]]), torch.rand(20, 3))
 print(*sorted(compiled))
 """
 
@@ -93,7 +93,7 @@ WHAT_VARIES = """
 def improve(n_rows, rank, scales=1):
     scale, cut = torch.rand(scales), torch.full((1,), 2.0)
     arguments = torch.zeros(rank), 0.0, Rule(CAUCHY, 0.0, scale, cut, inf), 3
-    twins.improve(Y[:n_rows], None, torch.rand(n_rows, rank), torch.rand(1024, rank), *arguments)
+    kernels.half_step(Y[:n_rows], None, torch.rand(n_rows, rank), torch.rand(1024, rank), *arguments)
 
 
 def recorded(rank):  # scale and cut lie behind other numbers
@@ -103,7 +103,7 @@ def recorded(rank):  # scale and cut lie behind other numbers
     triton_steps.sweep([Y], [None], *factors, Rule(CAUCHY, 0.0, scale, cut, inf), penalties, 0, 3, True)
 
 
-twins, Y = triton_twins.Twins(torch.device("cpu")), torch.rand(400, 1024)
+kernels, Y = CudaKernels(torch.device("cpu")), torch.rand(400, 1024)
 sweep((400, 1024), 10)
 print(len(variants))
 improve(400, 10, scales=400)
@@ -113,7 +113,7 @@ improve(9, 1, scales=9)
 recorded(10)
 print(len(variants))
 for n in (50, 64, 1):
-    twins.predict(torch.rand(10, 3), torch.zeros((n, 2), dtype=torch.int64), torch.rand(20, 3))
+    kernels.predict(torch.rand(10, 3), torch.zeros((n, 2), dtype=torch.int64), torch.rand(20, 3))
 print(len(variants))
 """
 

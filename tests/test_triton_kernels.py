@@ -1,4 +1,4 @@
-"""The Triton kernels are twins of the reference: in Triton's interpreter on the CPU, as themselves on a CUDA GPU."""
+"""The Triton kernels agree with the reference: in Triton's interpreter on the CPU, as themselves on a CUDA GPU."""
 
 from dataclasses import replace
 
@@ -17,7 +17,8 @@ from robustnmf.engines import NumPyEngine  # noqa: E402
 from robustnmf.engines.torch_engine import TorchEngine  # noqa: E402
 from robustnmf.kernels.cuda import graphs as cuda_graphs  # noqa: E402
 from robustnmf.kernels.cuda import steps as triton_steps  # noqa: E402
-from robustnmf.kernels.cuda import table as triton_twins  # noqa: E402
+from robustnmf.kernels.cuda.kernels import CudaKernels  # noqa: E402
+from robustnmf.kernels.interface import NO_KERNELS  # noqa: E402
 from robustnmf.model.losses import (  # noqa: E402
     Absolute,
     Cauchy,
@@ -32,14 +33,14 @@ from robustnmf.model.penalties import NO_PENALTIES, ElasticNet, Penalties  # noq
 from robustnmf.model.weighting import Weighting  # noqa: E402
 from robustnmf.selection import select_rank  # noqa: E402
 from robustnmf.selection.stability import bootstrap_components, consensus  # noqa: E402
-from robustnmf.solvers import SharedGram, one_pass  # noqa: E402
+from robustnmf.solvers import SharedGram  # noqa: E402
 from robustnmf.solvers.shared_gram import propose  # noqa: E402
 from robustnmf.utils.arrays import to_host  # noqa: E402
 
 
 def triton_engine(block_entries=None):
     engine = TorchEngine("cuda" if ON_GPU else "cpu", block_entries)
-    engine._twins = triton_twins.Twins(engine.device)
+    engine.kernels = CudaKernels(engine.device).table
     return engine
 
 
@@ -64,7 +65,7 @@ def swept(engine, dtype, X, W, H, *, loss, cut=None, M=None, hidden=(), penaltie
     weighting = Weighting(loss, 0.3, cut)
     parts = {"weighting": weighting, "solver": SharedGram(), "penalties": penalties, "fixed": fixed, "engine": engine}
     with engine.running():
-        W, Ht = one_pass.sweep(V, weights, positions, engine.place(W), engine.split(H, like=V), **parts)
+        W, Ht = one_pass(V, weights, positions, engine.place(W), engine.split(H, like=V), **parts)
         return to_host(W), to_host(engine.join(Ht))
 
 
@@ -109,7 +110,7 @@ def test_data_stored_by_columns_are_read_as_they_are():
     found = []
     for Y in (X, X.T.contiguous().T):
         with engine.running():
-            found.append(to_host(one_pass.sweep([Y], None, None, W, [H], engine=engine, **parts)[1][0]))
+            found.append(to_host(one_pass([Y], None, None, W, [H], engine=engine, **parts)[1][0]))
     np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
 
 
@@ -120,7 +121,7 @@ def test_codes_with_a_scale_of_their_own_are_those_of_numpy():
     for engine, dtype in ((NumPyEngine(), np.float64), (triton_engine(), np.float32)):
         Y, codes, A, scale = (engine.place(a.astype(dtype)) for a in (X, H, W, scales))
         weighting = Weighting(Truncated(Cauchy(), 25.0), scale)
-        new = one_pass.improve(Y, None, codes, A, None, weighting=weighting, solver=SharedGram(), engine=engine)
+        new = improved(Y, None, codes, A, None, weighting=weighting, solver=SharedGram(), engine=engine)
         results.append(to_host(new))
     np.testing.assert_allclose(results[1], results[0], atol=1e-4 * results[0].max())
 
@@ -138,11 +139,20 @@ def test_proposals_are_those_of_the_reference(rank, dtype):
     np.testing.assert_allclose(to_host(found), expected, rtol=1e-4 if dtype == "float32" else 1e-9, atol=1e-5)
 
 
+def one_pass(V, M, hidden, W, Ht, *, solver, **parts):
+    """Return both factors after a sweep."""
+    return solver.sweep(V, M, W, Ht, hidden=hidden, **parts)
+
+
+def improved(Y, M, X, A, penalty, *, solver, engine, **parts):
+    """Return X after a half-step."""
+    return solver.half_step(Y, M, X, A=A, penalty=penalty, engine=engine, xp=engine.xp, **parts)
+
+
 class TorchlessEngine(NumPyEngine):
     """NumPy without its kernels: the reference itself."""
 
-    def kernel(self, name):
-        return None
+    kernels = NO_KERNELS
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -165,14 +175,14 @@ def test_tiles_are_narrower_where_memory_is_short(monkeypatch):
 
 
 def test_what_kernels_cannot_follow_is_left_to_torch():
-    twins = triton_engine()._twins
-    Y = torch.ones((2, 3), device=twins.device)
-    assert twins.rule_of(Cauchy(), 1.0, None, Y, 2) is not None
-    assert twins.rule_of(SampleNorm(), 1.0, None, Y, 2) is None
-    assert twins.rule_of(Cauchy(), 1.0, torch.ones((2, 1)), Y, 2) is None
-    assert twins.rule_of(Cauchy(), 1.0, None, Y.half(), 2) is None
-    assert twins.rule_of(Cauchy(), 1.0, None, Y, 129) is None
-    assert twins.rule_of(Cauchy(), 1.0, None, Y.double(), 65) is None
+    kernels = CudaKernels(triton_engine().device)
+    Y = torch.ones((2, 3), device=kernels.device)
+    assert kernels.rule_of(Cauchy(), 1.0, None, Y, 2) is not None
+    assert kernels.rule_of(SampleNorm(), 1.0, None, Y, 2) is None
+    assert kernels.rule_of(Cauchy(), 1.0, torch.ones((2, 1)), Y, 2) is None
+    assert kernels.rule_of(Cauchy(), 1.0, None, Y.half(), 2) is None
+    assert kernels.rule_of(Cauchy(), 1.0, None, Y, 129) is None
+    assert kernels.rule_of(Cauchy(), 1.0, None, Y.double(), 65) is None
 
 
 @pytest.mark.skipif(not ON_GPU, reason="the interpreter knows no products of bfloat16")
@@ -198,14 +208,14 @@ def mean_loss(X, W, H, cut):
 
 def test_a_graph_is_recorded_only_of_data_that_stay():
     """Rules for images make new weights in every iteration; a graph would go on reading the old ones."""
-    twins, known = triton_engine()._twins, []
+    kernels, known = CudaKernels(triton_engine().device), []
     for shape in ((3, 2), (3, 2), (4, 2), (4, 2)):
         for _ in range(2):
             V, M = [torch.ones(shape)], [torch.ones(shape)]  # new ones, though perhaps where others were
-            known.append(twins._is_done_again((id(V[0]), id(M[0])), (V, M)))
+            known.append(kernels._is_done_again((id(V[0]), id(M[0])), (V, M)))
     assert not any(known)
-    assert twins._is_done_again((id(V[0]), id(M[0])), (V, M))
-    assert not twins._is_done_again((id(V[0]), id(M[0]), "another loss"), (V, M))
+    assert kernels._is_done_again((id(V[0]), id(M[0])), (V, M))
+    assert not kernels._is_done_again((id(V[0]), id(M[0]), "another loss"), (V, M))
 
 
 @pytest.mark.skipif(not ON_GPU, reason="graphs are CUDA's")
@@ -219,7 +229,7 @@ def test_a_step_of_codes_is_the_same_when_it_is_recorded():
         found = [codes]
         for scale, basis in zip(scales, bases, strict=True):
             parts = {"weighting": Weighting(Cauchy(), scale), "solver": SharedGram(), "engine": engine_of()}
-            found.append(one_pass.improve(Y, None, found[-1], basis, None, **parts))
+            found.append(improved(Y, None, found[-1], basis, None, **parts))
         return found
 
     with engine.running():
@@ -240,11 +250,11 @@ def test_new_weights_are_seen_by_the_next_sweep():
     parts = {"weighting": weighting, "solver": SharedGram(), "penalties": NO_PENALTIES, "fixed": 0, "engine": engine}
     ones = [torch.ones_like(V[0])]
     with engine.running():
-        first = [one_pass.sweep(V, ones, None, W, Ht, **parts)[0] for _ in range(3)][-1]
+        first = [one_pass(V, ones, None, W, Ht, **parts)[0] for _ in range(3)][-1]
         halves = [(torch.rand_like(V[0]) < 0.5).float()]
-        second = one_pass.sweep(V, halves, None, W, Ht, **parts)[0]
+        second = one_pass(V, halves, None, W, Ht, **parts)[0]
         assert not torch.allclose(first, second)
-        expected = one_pass.sweep(V, halves, None, W, Ht, **parts | {"engine": triton_engine()})[0]
+        expected = one_pass(V, halves, None, W, Ht, **parts | {"engine": triton_engine()})[0]
     torch.testing.assert_close(second, expected)
 
 
@@ -302,10 +312,10 @@ def test_hidden_entries_are_predicted_with_the_sweep(block_entries):
     W, Ht = engine.place(W), engine.split(H, like=V)
     with engine.running():
         for _ in range(3):  # the first is not recorded
-            W, Ht = one_pass.sweep(V, None, hidden, W, Ht, engine=engine, **parts)
-            assert len(engine._twins.foretold) == len(V)
+            W, Ht = one_pass(V, None, hidden, W, Ht, engine=engine, **parts)
+            assert len(engine.kernels.sweep.__self__.predicted) == len(V)
             for codes, positions in zip(Ht, hidden, strict=True):
-                found = engine.kernel("predict")(codes, positions, W)
+                found = engine.kernels.predict(codes, positions, W)
                 expected = (codes @ W.T)[positions[:, 0], positions[:, 1]]
                 torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
@@ -316,7 +326,7 @@ def test_predictions_are_entries_of_the_product(dtype):
     X, W = rng.random((9, 5)).astype(dtype), rng.random((7, 5)).astype(dtype)
     positions = np.stack([rng.integers(9, size=600), rng.integers(7, size=600)], axis=1)
     engine = triton_engine()
-    found = engine.kernel("predict")(*map(engine.place, (X, positions, W)))
+    found = engine.kernels.predict(*map(engine.place, (X, positions, W)))
     np.testing.assert_allclose(to_host(found), (X @ W.T)[positions[:, 0], positions[:, 1]], rtol=1e-5)
 
 
@@ -328,7 +338,7 @@ def test_codes_settle_as_those_of_the_reference(monkeypatch):
     results = []
     for engine, dtype in ((TorchlessEngine(), np.float64), (triton_engine(), np.float32)):
         Y, codes, A = (engine.place(a.astype(dtype)) for a in (X, H, W))
-        parts = {"A": A, "solver": SharedGram(max_iter=4), "engine": engine, "xp": engine.xp}
+        parts = {"A": A, "engine": engine, "xp": engine.xp}
         with engine.running():
             results.append(to_host(_settle(Y, None, codes, weighting, parts, 30, 1e-3)))
     np.testing.assert_allclose(results[1], results[0], atol=5e-3 * results[0].max())

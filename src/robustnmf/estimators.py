@@ -41,7 +41,7 @@ from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeEr
 from robustnmf.methods import Parts, resolve
 from robustnmf.persistence import save
 from robustnmf.persistence.contents import storable
-from robustnmf.solvers import LossSolver, SharedGram, SparseError
+from robustnmf.solvers import SharedGram, SparseError
 from robustnmf.solvers.sparse_error import sparse_error
 from robustnmf.utils.arrays import Array, Namespace, is_on_host, same_kind, to_host
 
@@ -343,7 +343,11 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             As in `fit`. What uncertainty is typical of a feature is taken from the first batch.
         """
         parts = self._check_parameters()
-        if parts.loss.group == "sample" or parts.algorithm is take_start or isinstance(parts.solver, LossSolver):
+        if (
+            parts.loss.group == "sample"
+            or parts.algorithm is take_start
+            or not parts.method.solver.solves_least_squares
+        ):
             raise IncompatibleError(f"Method {self.method!r} cannot learn from batches; 'truncated-cauchy' can.")
         if is_out_of_core(X, self.engine):
             raise IncompatibleError("partial_fit learns from batches in memory: pass X block by block, or use fit.")

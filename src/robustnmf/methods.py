@@ -34,7 +34,6 @@ from robustnmf.model.spatial import MedianFilterRule, MRFRule
 from robustnmf.solvers import (
     HALS,
     Armijo,
-    LossSolver,
     Multiplicative,
     Nesterov,
     SharedGram,
@@ -43,6 +42,7 @@ from robustnmf.solvers import (
     SparseError,
     WeightedMedian,
 )
+from robustnmf.solvers.base import as_solver
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def _rival(
     reference: str,
     loss: Loss,
     scale: ScaleRule,
-    solver: Solver | LossSolver,
+    solver: Solver,
     outliers: OutlierRule = NoRejection(),  # noqa: B008  (immutable)
     penalty: float = 0.0,
     faster: Solver | None = None,
@@ -221,7 +221,7 @@ OUTLIERS: Mapping[str, OutlierRule] = MappingProxyType(
         "mixture": MixtureRule(),
     }
 )
-SOLVERS: Mapping[str, Solver | LossSolver] = MappingProxyType(
+SOLVERS: Mapping[str, Solver] = MappingProxyType(
     {
         "hals": HALS(),
         "shared-gram": SharedGram(),
@@ -297,8 +297,10 @@ def resolve(
     if hasattr(parts.outliers, "mask") and parts.loss.group == "sample":
         raise IncompatibleError(f"Method {method!r} weighs whole samples; outliers={outliers!r} judges their pixels.")
     _check_extras(parts, method, penalised, fixed)
-    if isinstance(parts.solver, LossSolver) and (parts.penalties or penalised or not parts.solver.accepts(parts.loss)):
-        adjective = "penalised " if parts.penalties or penalised else ""
+    has_penalties = bool(parts.penalties) or penalised
+    solver = parts.method.solver
+    if not solver.accepts(parts.loss) or (has_penalties and not solver.solves_least_squares):
+        adjective = "penalised " if has_penalties else ""
         raise IncompatibleError(
             f"solver {parts.solver} cannot lower the {adjective}loss {parts.loss} of method {method!r}. Solvers that "
             "serve every loss are 'hals', 'nesterov' and 'multiplicative'."
@@ -312,7 +314,7 @@ def _check_extras(parts: Parts, method: str, penalised: bool, fixed: bool) -> No
         raise IncompatibleError(
             f"Method {method!r} does not iterate: it has neither penalties (alpha_W, alpha_H) nor fixed_components."
         )
-    if fixed and not isinstance(parts.solver, SharedGram | HALS | Nesterov):
+    if fixed and not parts.method.solver.keeps_fixed:
         raise IncompatibleError(
             f"solver {parts.solver} improves all components at once; with fixed_components use solver='shared-gram', "
             "'hals' or 'nesterov'."
@@ -351,7 +353,7 @@ _MODULES = {
 
 
 def _is_solver(part: Any) -> bool:
-    return isinstance(part, Solver | LossSolver)
+    return isinstance(as_solver(part), Solver)
 
 
 def _is_number(value: Any) -> bool:

@@ -22,6 +22,7 @@ import robustnmf
 from robustnmf import RobustNMF
 from robustnmf.engines import DaskEngine, NumPyEngine, StreamingEngine, numpy_engine
 from robustnmf.errors import DataQualityWarning
+from robustnmf.kernels.interface import NO_KERNELS
 
 SOURCE = str(Path(robustnmf.__file__).parent)
 # Checks of scikit-learn that an estimator relies on, and whose errors are refusals too.
@@ -87,7 +88,7 @@ def close_cluster() -> None:
 
 
 def without_kernels() -> Any:
-    return patch.object(NumPyEngine, "kernel", lambda self, name: None)
+    return patch.object(NumPyEngine, "kernels", NO_KERNELS)
 
 
 def blocks_of(entries: int, engine: str) -> Any:

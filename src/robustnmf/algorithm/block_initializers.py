@@ -22,13 +22,12 @@ from robustnmf.algorithm.initializers import (
     middle_level,
 )
 from robustnmf.engines.lazy import ReadBlock
-from robustnmf.engines.protocol import Engine, recomputed
+from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.errors import IncompatibleError
 from robustnmf.utils.arrays import Array, Blocks, Namespace, evenly
 
 Matrix = NDArray[Any]
 
-FOR_HOST = True
 # Entries that are gathered at a time: 32 MiB.
 GATHERED_ENTRIES = 2**22
 
@@ -213,16 +212,19 @@ _STARTS: dict[type, Callable[..., tuple[Matrix, Blocks]]] = {
 }
 
 
+@block_function(on_host=True)
 def _chosen_rows(Y: Array, M: Array | None, chosen: Array, *, xp: Namespace) -> Array:
     """Return some rows, NaN where missing."""
     rows = np.asarray(Y[chosen], dtype=np.float64)
     return rows if M is None else np.where(M[chosen] > 0, rows, np.nan)
 
 
+@block_function(on_host=True)
 def _columns(rows: Array, *, start: int, stop: int, xp: Namespace) -> Array:
     return rows[:, start:stop]
 
 
+@block_function(on_host=True)
 def _row_sizes(Y: Array, M: Array | None, *, bright: Array, w: Array, most: float = inf, xp: Namespace) -> Array:
     """Return the median ratio of each sample to w, over bright features, no larger than some size, (B,)."""
     rows = np.asarray(Y[:, bright], dtype=np.float64)
@@ -231,45 +233,54 @@ def _row_sizes(Y: Array, M: Array | None, *, bright: Array, w: Array, most: floa
     return np.minimum(_median_on_host(rows / w[bright]), most) if len(rows) else np.empty(0)
 
 
+@block_function(on_host=True)
 def _any_positive(sizes: Array, *, xp: Namespace) -> int:
     return int(np.count_nonzero(sizes > 0))
 
 
+@block_function(on_host=True)
 def _jittered(sizes: Array, numbers: Array, *, spread: float, xp: Namespace) -> Array:
     return sizes[:, None] / numbers.shape[1] * (1.0 + spread * (numbers - 0.5))
 
 
+@block_function(on_host=True)
 def _times(numbers: Array, *, factor: float, xp: Namespace) -> Array:
     return factor * numbers
 
 
+@block_function(on_host=True)
 def _lowered(numbers: Array, *, dtype: Any, factor: float, xp: Namespace) -> Array:
     return numbers.astype(dtype) * factor
 
 
+@block_function(on_host=True)
 def _as_type(X: Array, *, dtype: Any, xp: Namespace) -> Array:
     return np.ascontiguousarray(X, dtype=dtype)
 
 
+@block_function(on_host=True)
 def _scaled(X: Array, *, factors: Array, xp: Namespace) -> Array:
     return X * factors
 
 
+@block_function(on_host=True)
 def _zero_unseen(X: Array, M: Array, *, xp: Namespace) -> Array:
     return np.where((M > 0).any(axis=1)[:, None], X, 0)
 
 
-@recomputed
+@block_function(recomputed=True, on_host=True)
 def _is_observed(M: Array, *, xp: Namespace) -> Array:
     return (M > 0).astype(M.dtype)
 
 
+@block_function(on_host=True)
 def _count_and_sum(Y: Array, observed: Array | None, *, xp: Namespace) -> tuple[int, float]:
     if observed is None:
         return Y.size, float(Y.sum(dtype=np.float64))
     return int(np.count_nonzero(observed)), float((observed * Y).sum(dtype=np.float64))
 
 
+@block_function(on_host=True)
 def _squares(Y: Array, M: Array | None, X: Array, *, W: Array, xp: Namespace) -> tuple[float, float]:
     squares = (Y - X @ W.T) ** 2
     if M is None:
@@ -283,6 +294,7 @@ def _correntropy(Y: Array, M: Array | None, product: Array, variance: float) -> 
     return Q if M is None else Q * M
 
 
+@block_function(on_host=True)
 def _update_codes(Y: Array, M: Array | None, X: Array, *, W: Array, variance: float, xp: Namespace) -> Array:
     product = X @ W.T
     Q = _correntropy(Y, M, product, variance)
@@ -291,6 +303,7 @@ def _update_codes(Y: Array, M: Array | None, X: Array, *, W: Array, variance: fl
     return np.where(positive, X * ((Q * Y) @ W) / np.where(positive, denominator, 1), X)
 
 
+@block_function(on_host=True)
 def _basis_terms(
     Y: Array, M: Array | None, X: Array, *, W: Array, variance: float, xp: Namespace
 ) -> tuple[Array, Array]:

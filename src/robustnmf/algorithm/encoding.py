@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from robustnmf.algorithm.halfquadratic import half_step
 from robustnmf.algorithm.initializers import bright_features
 from robustnmf.data.units import in_range
 from robustnmf.engines.protocol import Engine
 from robustnmf.kernels.interface import form_of
 from robustnmf.model.losses import Huber, squared_ratio
-from robustnmf.model.penalties import NO_PENALTIES, Penalties
+from robustnmf.model.penalties import NO_PENALTIES, Penalties, Penalty
 from robustnmf.model.weighting import Weighting
 from robustnmf.solvers import SharedGram
 from robustnmf.utils.arrays import Array, Blocks, Namespace, device, mapped, to_host
@@ -31,6 +30,10 @@ ANNEALING_STEPS = 10
 FOLLOWING_STEPS = 5
 # How often a rule that judges whole images, and takes its time, is asked for the outliers of a sample.
 SPATIAL_ROUNDS = 5
+
+
+# Which solver learnt the basis does not matter for the best code of a sample; this one is fast and starts anywhere.
+SOLVER = SharedGram(max_iter=4)
 
 
 class Description(NamedTuple):
@@ -92,18 +95,17 @@ class Basis:
         weighting = replace(self.weighting, cut=None if cut is None else mapped(cut, place))
         return replace(self, W=place(self.W), code=place(self.code), weighting=weighting)
 
-    @property
-    def on_codes(self) -> dict[str, Any]:
-        """What `half_step` has to know of the penalties."""
-        return {"penalties": self.penalties, "net": self.penalties.codes, "scale": self.weighting.scale}
+    def penalty(self, xp: Namespace) -> Penalty | None:
+        """Return the penalty on the codes."""
+        return self.penalties.of(self.penalties.codes, self.W, self.weighting.scale, xp)
 
     def path_of_codes(self, V: Blocks, M: Blocks | None, sweeps: int, engine: Engine) -> Iterator[Blocks]:
         """Yield the typical code at the size of each sample, then the codes after each sweep of coordinate descent."""
         Ht = engine.map(_start, V, M, basis=self, engine=engine)
         yield Ht
-        parts = {"A": self.W, "solver": SharedGram(max_iter=1), "engine": engine, **self.on_codes}
+        parts: dict[str, Any] = {"A": self.W, "penalty": self.penalty(engine.xp), "engine": engine}
         for _ in range(sweeps):
-            Ht = engine.map(half_step, V, M, Ht, weighting=self.weighting, **parts)
+            Ht = engine.map(SharedGram(max_iter=1).half_step, V, M, Ht, weighting=self.weighting, **parts)
             yield Ht
 
     def describe(
@@ -150,9 +152,7 @@ def encode(
     Y: Array, M: Array | None, *, basis: Basis, engine: Engine, max_iter: int, tol: float, xp: Namespace
 ) -> Array:
     """Encode one block, twice: sceptical of what is far from the typical sample, and following it; the better stays."""
-    # Which solver learnt the basis does not matter for the best code of a sample; this one is fast and starts anywhere.
-    parts: dict[str, Any] = {"A": basis.W, "solver": SharedGram(max_iter=4), "engine": engine, "xp": xp}
-    parts |= basis.on_codes
+    parts: dict[str, Any] = {"A": basis.W, "penalty": basis.penalty(xp), "engine": engine, "xp": xp}
     typical = _start(Y, M, basis=basis, engine=engine, xp=xp)
     attempts = [_anneal(Y, M, first, basis.weighting, parts) for first in (typical, _follow(Y, M, typical, parts))]
     sceptical, following = (losses(Y, M, X, basis, xp) for X in attempts)
@@ -165,7 +165,7 @@ def _follow(Y: Array, M: Array | None, X: Array, parts: dict[str, Any]) -> Array
     xp = parts["xp"]
     for _ in range(FOLLOWING_STEPS):
         median = row_medians(xp.abs(Y - X @ parts["A"].T), M, parts["engine"])[:, None]
-        X = half_step(Y, M, X, weighting=Weighting(Huber(), xp.where(median > 0, median, 1)), **parts)
+        X = SOLVER.half_step(Y, M, X, weighting=Weighting(Huber(), xp.where(median > 0, median, 1)), **parts)
     return X
 
 
@@ -178,7 +178,7 @@ def _anneal(Y: Array, M: Array | None, X: Array, weighting: Weighting, parts: di
     for i in range(ANNEALING_STEPS):
         falling = xp.astype(scale * excess ** (1 - i / ANNEALING_STEPS), Y.dtype)
         falling = xp.clip(falling, float(number.tiny), float(number.max) ** 0.5)
-        X = half_step(Y, M, X, weighting=Weighting(weighting.loss, falling), **parts)
+        X = SOLVER.half_step(Y, M, X, weighting=Weighting(weighting.loss, falling), **parts)
     return X
 
 
@@ -206,18 +206,18 @@ def _settle(
 ) -> Array:
     """Reweight and improve X until each sample is done."""
     xp, few = parts["xp"], parts["engine"].few_rows
-    kernel = parts["engine"].kernel("settle")
+    kernel = parts["engine"].kernels.converge
     if kernel is not None and form_of(weighting.loss) is not None:  # of other losses nobody knows what they do
 
         def improve(Y: Array, M: Array | None, X: Array) -> Array:
-            return half_step(Y, M, X, weighting=weighting, **parts)
+            return SOLVER.half_step(Y, M, X, weighting=weighting, **parts)
 
         return kernel(improve, Y, M, X, max_iter=max_iter, tol=tol, few=few)
     rows = xp.arange(X.shape[0], device=device(X))  # the samples that are worked on,
     moving = xp.ones_like(rows, dtype=xp.bool)  # and which of them still move
     some, observed = Y, M
     for _ in range(max_iter):
-        new = half_step(some, observed, X[rows], weighting=weighting, **parts)
+        new = SOLVER.half_step(some, observed, X[rows], weighting=weighting, **parts)
         new = xp.where(moving[:, None], new, X[rows])
         moving = moving & (xp.max(xp.abs(new - X[rows]), axis=1) > tol * xp.max(new, axis=1))
         X[rows] = new
@@ -266,7 +266,7 @@ def row_medians(A: Array, M: Array | None, engine: Engine) -> Array:
     """
     xp = engine.xp
     if M is None:
-        kernel = engine.kernel("row_medians")
+        kernel = engine.kernels.row_medians
         if kernel is not None:
             return kernel(A)
         return order_statistics(A, xp.full_like(A[:, 0], (A.shape[1] - 1) // 2, dtype=xp.int64), engine)
@@ -278,7 +278,7 @@ def row_medians(A: Array, M: Array | None, engine: Engine) -> Array:
 
 def order_statistics(A: Array, ranks: Array, engine: Engine) -> Array:
     """Return of each row of non-negative A (B, p) the entry that has so many smaller ones, ranks (B,)."""
-    xp, kernel = engine.xp, engine.kernel("order_statistics")
+    xp, kernel = engine.xp, engine.kernels.order_statistics
     if kernel is not None:
         return kernel(A, ranks)
     return xp.take_along_axis(xp.sort(A, axis=1), ranks[:, None], axis=1)[:, 0]

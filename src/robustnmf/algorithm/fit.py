@@ -32,7 +32,6 @@ from robustnmf.engines import Engine, NumPyEngine
 from robustnmf.errors import IncompatibleError, OutOfRangeError
 from robustnmf.model.penalties import ElasticNet, Penalties
 from robustnmf.model.scales import FixedScale
-from robustnmf.solvers import LossSolver, SparseError
 from robustnmf.utils.arrays import Array, Blocks, Namespace, device, size, to_host
 from robustnmf.utils.random_state import generator
 
@@ -221,7 +220,7 @@ def check_can_be_blocks(estimator: Any, parts: Parts) -> None:
     """Refuse what needs all data in one memory."""
     if parts.algorithm is take_start:
         raise IncompatibleError(f"Method {estimator.method!r} needs all data in memory; 'truncated-cauchy' does not.")
-    if isinstance(parts.solver, LossSolver) and not isinstance(parts.solver, SparseError):
+    if not parts.method.solver.works_by_sums:
         raise IncompatibleError(
             f"solver {parts.solver} needs all samples of a feature at once, and this data is not in memory. Use "
             "solver='hals', 'nesterov' or 'multiplicative'."

@@ -5,21 +5,20 @@ entry is missing; the codes are blocks of H'. Both half-steps are one function, 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf, log
 from time import perf_counter
 from typing import Any, NamedTuple
 
 from robustnmf.algorithm.checkpoint import Checkpoint, factor, number, positive
-from robustnmf.engines.protocol import Engine, recomputed
+from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.errors import OutOfRangeError
-from robustnmf.model.losses import Loss, Squared
+from robustnmf.model.losses import Loss
 from robustnmf.model.outliers import NoRejection, OutlierRule
-from robustnmf.model.penalties import NO_PENALTIES, NOTHING, ElasticNet, Penalties
+from robustnmf.model.penalties import NO_PENALTIES, ElasticNet, Penalties
 from robustnmf.model.scales import FixedScale, ScaleRule
-from robustnmf.model.weighting import Weighting, masked_out
-from robustnmf.solvers import LossSolver, Problem, SharedGram, Solver, one_pass
-from robustnmf.solvers.normal_equations import basis_by_sums
+from robustnmf.model.weighting import Weighting
+from robustnmf.solvers import Solver
 from robustnmf.utils.arrays import Array, Blocks, Namespace, size
 
 
@@ -30,7 +29,7 @@ class Method:
     loss: Loss
     scale: ScaleRule
     outliers: OutlierRule
-    solver: Solver | LossSolver
+    solver: Solver
     penalties: Penalties = NO_PENALTIES
     fixed: int = 0
     """Columns of W, the first ones, that are known and stay as they are."""
@@ -82,9 +81,6 @@ class Result(NamedTuple):
 Callback = Callable[[Iteration], Any]
 Algorithm = Callable[..., Result]
 """A function with the signature of `run`."""
-
-UNIFORM = Weighting(Squared(), 1.0)
-"""Leaves the weights M of the entries as they are."""
 
 
 def run(
@@ -173,71 +169,13 @@ def sweep(
     engine: Engine,
     hidden: Blocks | None = None,
 ) -> tuple[Array, Blocks]:
-    """Return W and the codes after one iteration of Algorithm 2, which does not see `hidden` positions (k, 2).
-
-    Lines 2 and 3 of the paper leave open which scale the weights use; it is the one of the current residuals.
-    Line 7 does not repeat the truncation; here weights are always truncated, as eq. (3-5) says.
-    """
-    parts: dict[str, Any] = {"solver": method.solver, "penalties": method.penalties, "engine": engine}
+    """Return W and the codes after one iteration of Algorithm 2, which does not see `hidden` positions (k, 2)."""
     kept = M
     if weighting.is_spatial:  # found once for both half-steps: it takes whole samples, and time
         kept = engine.map(_kept, V, M, Ht, W=W, weighting=weighting)
         weighting = weighting.without_rule()
-    if isinstance(method.solver, SharedGram):
-        return one_pass.sweep(V, kept, hidden, W, Ht, weighting=weighting, fixed=method.fixed, **parts)
-    if hidden is not None:
-        kept = engine.map(masked_out, V, kept, hidden)
-    net = {"net": method.penalties.codes, "scale": weighting.scale}
-    Ht = engine.map(half_step, V, kept, Ht, A=W, weighting=weighting, **net, **parts)  # lines 2 to 6
-    if method.fixed == W.shape[1]:
-        return W, Ht
-    if not engine.gathers_features:
-        return basis_by_sums(V, kept, W, Ht, weighting, method.solver, method.penalties, method.fixed, engine), Ht
-    parts |= {"net": method.penalties.basis, "scale": weighting.scale, "fixed": method.fixed}
-    if weighting.loss.group == "sample":  # the weights of features depend on whole samples
-        Q = engine.map(_sample_weights, V, kept, Ht, W=W, weighting=weighting)
-        return engine.map_features(half_step, V, Q, W, A=engine.join(Ht), weighting=UNIFORM, **parts), Ht
-    cut = None if weighting.cut is None else weighting.cut[:, None]
-    W = engine.map_features(half_step, V, kept, W, cut, A=engine.join(Ht), weighting=weighting, **parts)  # 7 to 9
-    return W, Ht
-
-
-def half_step(
-    Y: Array,
-    M: Array | None,
-    X: Array,
-    cut: Array | None = None,
-    *,
-    A: Array,
-    weighting: Weighting,
-    solver: Solver | LossSolver,
-    engine: Engine,
-    penalties: Penalties = NO_PENALTIES,
-    net: ElasticNet = NOTHING,
-    scale: float = 1.0,
-    fixed: int = 0,
-    xp: Namespace,
-) -> Array:
-    """Reweight by the current residuals and improve X in Y ~ X A', row by row; its first `fixed` columns stay.
-
-    H is updated with Y = V' (a block of samples), X = H', A = W; W with Y = V, X = W, A = H' and one cut per row.
-    """
-    if cut is not None:
-        weighting = replace(weighting, cut=cut)
-    if isinstance(solver, LossSolver):
-        if weighting.cut is not None:  # what is cut now stays cut, or the losses of two points could not be compared
-            M, weighting = weighting.kept(Y - X @ A.T, M, xp), weighting.without_rule()
-        return solver.improve(Y, M, X, A, weighting, engine)
-    penalty = penalties.of(net, A, scale, xp)
-    if isinstance(solver, SharedGram):
-        return one_pass.improve(Y, M, X, A, penalty, weighting=weighting, solver=solver, engine=engine)
-    Q = weighting.weights(Y - X @ A.T, M, xp)
-    if not fixed:
-        return solver.solve(Problem(A, Y, Q, xp, penalty), X, engine)
-    known, A = A[:, :fixed], A[:, fixed:]
-    penalty = penalty if penalty is None else penalty._replace(linear=penalty.linear[fixed:])
-    found = solver.solve(Problem(A, Y - X[:, :fixed] @ known.T, Q, xp, penalty), X[:, fixed:], engine)
-    return xp.concat([X[:, :fixed], found], axis=1)
+    parts: dict[str, Any] = {"weighting": weighting, "penalties": method.penalties, "fixed": method.fixed}
+    return method.solver.sweep(V, kept, W, Ht, **parts, engine=engine, hidden=hidden)
 
 
 def assess(
@@ -317,26 +255,19 @@ def comparable(losses: float, weight: float, loss: Loss, ratio: float) -> float:
     return float(0.5 * (ratio**loss.scale_power * losses + loss.log_scale_coef * weight * log(ratio)))
 
 
-@recomputed
+@block_function(recomputed=True)
 def _kept(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:
     """Return the weights M of a block of samples without outliers, (n, m)."""
     return weighting.kept(Vt - Ht @ W.T, M, xp)
 
 
-@recomputed
-def _sample_weights(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:
-    """Return the weights of a block of samples, (n, m)."""
-    Q = weighting.weights(Vt - Ht @ W.T, M, xp)
-    return xp.ones_like(Vt) if Q is None else Q
-
-
-@recomputed
+@block_function(recomputed=True)
 def _magnitudes(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:
     """Return the magnitudes of V - WH, samples in rows: of each entry, or of each sample."""
     return weighting.magnitudes(Vt - Ht @ W.T, M, xp)
 
 
-@recomputed
+@block_function(recomputed=True)
 def _counts(M: Array, *, weighting: Weighting, xp: Namespace) -> Array | None:
     """Return the weight with which each magnitude counts."""
     return weighting.counts(M, xp)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robustnmf.engines.protocol import Engine, light
+from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.model.losses import Cauchy, squared_ratio
 from robustnmf.model.mixture import Mixture, fit_mixture, median, mixture_of_width
 from robustnmf.model.weighting import masked_out
@@ -94,7 +94,7 @@ class HeldOut:
         hidden = sum(len(block) for block in positions) >= TOO_FEW
         if not hidden:
             positions = engine.map(_usable, _in_blocks(np.arange(n_entries), V, engine), M, varies=varies | ~varies)
-        stays = engine.kernel("statistics") is not None and V[0].dtype == engine.xp.float32
+        stays = engine.kernels.statistics is not None and V[0].dtype == engine.xp.float32
         values, weights = (
             engine.xp.astype(part, engine.xp.float64) if stays else to_host(part).astype(np.float64, copy=False)
             for part in map(engine.join, engine.map(_take, V, M, positions))
@@ -112,7 +112,7 @@ class HeldOut:
         if not is_foreign(self.values):
             return None
         look = partial(_look, self.values, self.weights, xp=self.xp)
-        return self.engine.kernel("statistics")(self.weights, self.telling, self.hidden, look)  # type: ignore[misc]
+        return self.engine.kernels.statistics(self.weights, self.telling, self.hidden, look)  # type: ignore[misc]
 
     @cached_property
     def M(self) -> Blocks | None:
@@ -309,10 +309,10 @@ def _take(Y: Array, M: Array | None, positions: Array, *, xp: Namespace) -> tupl
     return values, xp.ones_like(values) if M is None else M[rows, columns]
 
 
-@light
+@block_function(light=True)
 def _predict(X: Array, positions: Array, *, W: Array, engine: Engine, xp: Namespace) -> Array:
     """Return entries of X W'."""
-    kernel = engine.kernel("predict")
+    kernel = engine.kernels.predict
     if kernel is not None:
         return kernel(X, positions, W)
     return xp.sum(X[positions[:, 0]] * W[positions[:, 1]], axis=1)

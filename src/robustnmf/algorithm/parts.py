@@ -8,7 +8,8 @@ from robustnmf.model.losses import Loss
 from robustnmf.model.outliers import OutlierRule
 from robustnmf.model.penalties import NO_PENALTIES, Penalties
 from robustnmf.model.scales import ScaleRule
-from robustnmf.solvers import LossSolver, Solver
+from robustnmf.solvers import Solver
+from robustnmf.solvers.base import as_solver
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class Parts:
     init: Initializer
     scale: ScaleRule
     outliers: OutlierRule
-    solver: Solver | LossSolver
+    solver: Solver
     penalties: Penalties = NO_PENALTIES
     algorithm: Algorithm = run
     """The alternation of Algorithm 2, or what a model does instead."""
@@ -27,4 +28,4 @@ class Parts:
     @property
     def method(self) -> Method:
         """The parts that Algorithm 2 uses."""
-        return Method(self.loss, self.scale, self.outliers, self.solver, self.penalties)
+        return Method(self.loss, self.scale, self.outliers, as_solver(self.solver), self.penalties)

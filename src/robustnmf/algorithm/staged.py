@@ -28,7 +28,7 @@ from robustnmf.algorithm.encoding import Basis, order_statistics, typical_code
 from robustnmf.algorithm.feature_recovery import encode_all_features, encode_lost, lost_features
 from robustnmf.algorithm.halfquadratic import Callback, Iteration, Method, Result, State, assess, sweep
 from robustnmf.algorithm.holdout import HeldOut, Judge, Point
-from robustnmf.engines.protocol import Engine, light
+from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.kernels.schedule_policy import Course, Stand
 from robustnmf.model.losses import Absolute, Huber, Loss
 from robustnmf.model.mixture import Mixture
@@ -127,7 +127,7 @@ class Staged:
         given, whole = (V, M, Ht), _Whole.of(V, M, W.shape[1], engine)
         if whole is not None:
             V, M, Ht = whole.part(V), whole.part(M), whole.part(Ht)
-        prepare = engine.kernel("prepare")
+        prepare = engine.kernels.prepare
         if prepare is not None and isinstance(method.solver, SharedGram):
             early = [opening.loss for opening in self.openings]
             prepare(W, [(method.loss, *given), *((loss, V, M, Ht) for loss in [*early, method.loss])])
@@ -538,7 +538,7 @@ class _Walk:
         self, point: Point, last: Point, weighting: Weighting, stage: _Stage, left: int, width: float
     ) -> Point | None:
         """Return the point that one iteration leads to, if the engine makes iterations ahead."""
-        kernel = self.engine.kernel("foresee")
+        kernel = self.engine.kernels.iterate
         method, judge, course, see_all = stage
         if kernel is None or course is None or not isinstance(method.solver, SharedGram):
             return None
@@ -579,16 +579,16 @@ class _Walk:
         )
 
 
-@light
+@block_function(light=True)
 def _choose(rows: Array, chosen: Array, *, xp: Namespace) -> Array:
     """Return some of the rows."""
     return rows[chosen]
 
 
-@light
+@block_function(light=True)
 def _onward(new: Array, last: Array, *, momentum: float, engine: Engine, xp: Namespace) -> Array:
     """Return a factor moved on by a share of its last move, non-negative."""
-    kernel = engine.kernel("onward")
+    kernel = engine.kernels.extrapolate
     if kernel is not None:
         return kernel(new, last, momentum)
     moved = new + momentum * (new - last)

@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.data.units import in_range, power_of_two_below, precise
-from robustnmf.engines.protocol import Engine, recomputed
+from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.errors import SMALLEST_UNCERTAINTY, uncertainty_error
 from robustnmf.utils.arrays import Array, Blocks, Namespace, evenly
 
 Matrix = NDArray[Any]
 
-FOR_HOST = True
 # Entries from which the unit of the data is taken.
 UNIT_ENTRIES = 2**18
 
@@ -73,6 +72,7 @@ def _check(found: Matrix, lengths: list[int], n_features: int, name: str) -> Non
         raise ValueError("weights must be non-negative and finite. Use 0 for entries that should not count.")
 
 
+@block_function(on_host=True)
 def _look(Y: Array, weights: Array | None, *, xp: Namespace) -> tuple[Matrix, tuple[Matrix, int, int]]:
     """Return number, place and value of what is wrong in a block and the range of its weights; and what to add up."""
     missing = _missing(Y, weights)
@@ -112,6 +112,7 @@ def unit_of(raw: Blocks, weights: Blocks | None, engine: Engine) -> float:
     return power_of_two_below(median) if median > 0 else 1.0
 
 
+@block_function(on_host=True)
 def _every_so_many(Y: Array, weights: Array | None, first: Array, *, every: int, xp: Namespace) -> Array:
     """Return some entries, 0 where missing."""
     some = slice(int(first[0]), None, every)
@@ -120,7 +121,7 @@ def _every_so_many(Y: Array, weights: Array | None, first: Array, *, every: int,
     return np.where(missing, 0, values)
 
 
-@recomputed
+@block_function(recomputed=True, on_host=True)
 def _is_positive(Y: Array, weights: Array | None, *, xp: Namespace) -> Array:
     """Return 1 where an observed entry is positive, else 0."""
     return (~_missing(Y, weights) & (Y > 0)).astype(Y.dtype if Y.dtype.kind == "f" else np.float64)
@@ -146,6 +147,7 @@ def noise_of(raw: Blocks, weights: Blocks | None, given: Blocks, engine: Engine)
     return typical, engine.map(_precise, raw, weights, given, typical=typical, dtype=doubles)
 
 
+@block_function(on_host=True)
 def _look_at_uncertainties(Y: Array, weights: Array | None, given: Array, *, xp: Namespace) -> Matrix:
     """Return the number of uncertainties that cannot be used, and place and value of the first."""
     usable = (given > SMALLEST_UNCERTAINTY) & (given < 1 / SMALLEST_UNCERTAINTY)
@@ -154,25 +156,25 @@ def _look_at_uncertainties(Y: Array, weights: Array | None, given: Array, *, xp:
     return np.array([[float(np.count_nonzero(wrong)), first, float(given.flat[first]) if given.size else 0.0]])
 
 
-@recomputed
+@block_function(recomputed=True, on_host=True)
 def _as_observed(Y: Array, weights: Array | None, *, dtype: Any, xp: Namespace) -> Array:
     """Return 1 where an entry is observed, else 0."""
     return (~_missing(Y, weights)).astype(dtype)
 
 
-@recomputed
+@block_function(recomputed=True, on_host=True)
 def _times_as(Y: Array, *, factor: float, dtype: Any, xp: Namespace) -> Array:
     return factor * Y.astype(dtype, copy=False)
 
 
-@recomputed
+@block_function(recomputed=True, on_host=True)
 def _precise(Y: Array, weights: Array | None, given: Array, *, typical: Array, dtype: Any, xp: Namespace) -> Array:
     """Return weights of entries by their uncertainties and the weights that they have, 0 where missing."""
     observed = ~_missing(Y, weights)
     return precise(typical, np.where(observed, given, 1.0).astype(dtype), observed, weights)
 
 
-@recomputed
+@block_function(recomputed=True, on_host=True)
 def divided(Y: Array, *, by: Array, dtype: Any, xp: Namespace) -> Array:
     """Return entries divided by a number for each feature, in a floating type."""
     with np.errstate(over="ignore"):
@@ -186,6 +188,7 @@ def even_rows(blocks: Blocks, n_rows: int, engine: Engine) -> Matrix:
     return np.asarray(engine.join(engine.map(_rows, blocks, evenly(lengths, every))))
 
 
+@block_function(on_host=True)
 def _rows(Y: Array, chosen: Array, *, xp: Namespace) -> Array:
     return Y[chosen]
 
@@ -208,7 +211,7 @@ def prepared(
     return V, M
 
 
-@recomputed
+@block_function(recomputed=True, on_host=True)
 def _in_unit(Y: Array, *, unit: float, noise: Array | None, dtype: Any, limit: float, xp: Namespace) -> Array:
     """Return entries in their unit, and that of the noise, limited to a magnitude whose square does not overflow."""
     V = Y.astype(np.result_type(Y, dtype), copy=False)
@@ -217,7 +220,7 @@ def _in_unit(Y: Array, *, unit: float, noise: Array | None, dtype: Any, limit: f
     return np.minimum(V, limit).astype(dtype, copy=False)
 
 
-@recomputed(parts=2)
+@block_function(recomputed=True, parts=2, on_host=True)
 def _in_unit_with_weights(
     Y: Array, weights: Array | None, *, dtype: Any, largest: float, xp: Namespace, **unit: Any
 ) -> tuple[Array, Array]:

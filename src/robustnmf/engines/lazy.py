@@ -4,7 +4,7 @@ A block is one of
 
 - an array,
 - a `ReadBlock`: a source, which returns its array (or several, the block being one of them) when it is called,
-- a `ComputedBlock`: a function of other blocks, one that is marked `recomputed`,
+- a `ComputedBlock`: a function of other blocks, one whose `Traits` are recomputed,
 - a block of results that another engine keeps elsewhere.
 
 `resolve` turns any of them into an array. The data itself is so never in memory but for the blocks that are worked on.
@@ -17,10 +17,8 @@ from typing import Any, TypeAlias
 import array_api_compat.numpy as numpy_xp
 import numpy as np
 
-from robustnmf.engines.protocol import is_for_host
+from robustnmf.engines.protocol import block_function, traits_of
 from robustnmf.utils.arrays import Array, Blocks, moved, to_host, zip_blocks
-
-FOR_HOST = True  # `same`
 
 Source: TypeAlias = Callable[[], Any]
 """Returns the arrays of a block; can be pickled, and returns the same whenever and wherever it is called."""
@@ -82,7 +80,7 @@ class Call:
 
 @dataclass(frozen=True, eq=False)
 class ComputedBlock(LazyBlock):
-    """A block that a function marked `recomputed` makes of others."""
+    """A block that a recomputed function makes of others."""
 
     call: Call
     part: int | None
@@ -94,7 +92,7 @@ def computed_blocks(function: Callable[..., Any], blocks: Sequence[Blocks | None
     """Return blocks of what the function would return, a tuple of them if that is a tuple."""
     common = Shared(shared)
     lists: dict[int | None, list[ComputedBlock]] = {}
-    n_parts: int | None = function.n_parts  # type: ignore[attr-defined]
+    n_parts = traits_of(function).parts
     for arguments in zip_blocks(blocks):
         call, first = Call(function, arguments, common), next(a for a in arguments if a is not None)
         dtype = np.dtype(shared.get("dtype", first.dtype))
@@ -152,7 +150,7 @@ def call(function: Callable[..., Any], arguments: Sequence[Any], shared: dict[st
     """Call a function of blocks with arrays where the engine works, or on the host if it is written for NumPy."""
     if engine.xp is numpy_xp:
         return function(*arguments, **shared, xp=numpy_xp)
-    if is_for_host(function):
+    if traits_of(function).on_host:
         return function(*moved(arguments, to_host), **moved(shared, to_host), xp=numpy_xp)
     return function(*moved(arguments, engine.place), **moved(shared, engine.place), xp=engine.xp)
 
@@ -169,6 +167,7 @@ def read_blocks(sources: Sequence[Source], lengths: Sequence[int], n_columns: in
     ]
 
 
+@block_function(on_host=True)
 def same(block: Array, *, xp: Any) -> Array:
     """Return the block: mapped over blocks that are read, it keeps them."""
     return block

@@ -18,7 +18,9 @@ import array_api_compat.numpy as xp
 import numpy as np
 
 from robustnmf.engines.lazy import resolve
+from robustnmf.engines.protocol import traits_of
 from robustnmf.engines.slices import cuts_of
+from robustnmf.kernels.interface import Kernels
 from robustnmf.utils.arrays import Array, Blocks, Namespace, add, transposed, zip_blocks
 from robustnmf.utils.process_state import (
     blas_threads,
@@ -114,7 +116,7 @@ class NumPyEngine:
     def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
         """Apply the function to every block."""
         arguments = zip_blocks(blocks)
-        if getattr(function, "is_light", False):
+        if traits_of(function).light:
             return transposed([function(*block, **shared, xp=xp) for block in arguments])
         return transposed(self._each(lambda *block: function(*block, **shared, xp=xp), arguments))
 
@@ -181,13 +183,13 @@ class NumPyEngine:
         weights = np.concatenate([block[o] for block, o in zip(M, observed, strict=True)])
         return _quantile(values, weights, q)
 
-    def kernel(self, name: str) -> Callable[..., Any] | None:
-        """Return the Numba twin of a reference function."""
+    @property
+    def kernels(self) -> Kernels:
+        """The kernels of the CPU."""
         with no_fork:
-            from robustnmf.kernels.numba import functions, sweep  # imported late: Numba costs a third of a second
+            from robustnmf.kernels.numba.table import KERNELS  # imported late: Numba costs a third of a second
 
-        twin: Callable[..., Any] | None = getattr(sweep, name, None) or getattr(functions, name, None)
-        return twin
+        return KERNELS
 
     def _each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the results for every tuple of arguments; this thread works on them and the pool, if any, helps."""

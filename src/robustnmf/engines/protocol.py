@@ -6,37 +6,48 @@ is the special case. Functions given to an engine are plain functions of arrays 
 as keyword `xp`; they must not depend on how the data was cut.
 """
 
-import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from robustnmf.kernels.interface import Kernels
 from robustnmf.utils.arrays import Array, Blocks, Namespace
 
 
-def light(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a function as too quick to be worth handing over to a thread."""
-    function.is_light = True  # type: ignore[attr-defined]
-    return function
+@dataclass(frozen=True)
+class Traits:
+    """What an engine should know of a function of blocks."""
+
+    light: bool = False
+    """It is too quick to be worth handing over to a thread."""
+    recomputed: bool = False
+    """Its result is as large as the data and quick to compute from it. An engine whose data does not fit in memory
+    computes it anew wherever it is needed, instead of keeping it."""
+    parts: int | None = None
+    """How many arrays a recomputed function returns; None for one, which is no tuple. Each has the shape of the first
+    argument, or one column of it, and its dtype, unless a keyword `dtype` says otherwise."""
+    on_host: bool = False
+    """It is written for arrays of NumPy."""
 
 
-def recomputed(function: Callable[..., Any] | None = None, *, parts: int | None = None) -> Callable[..., Any]:
-    """Mark a function whose result is as large as the data and quick to compute from it.
-
-    An engine whose data does not fit in memory computes it anew wherever it is needed, instead of keeping it. Each of
-    the `parts` that it returns, or its one result, has the shape of the first argument, or one column of it, and its
-    dtype, unless a keyword `dtype` says otherwise.
-    """
-    if function is None:
-        return lambda function: recomputed(function, parts=parts)
-    function.is_recomputed = True  # type: ignore[attr-defined]
-    function.n_parts = parts  # type: ignore[attr-defined]
-    return function
+ORDINARY = Traits()
 
 
-def is_for_host(function: Callable[..., Any]) -> bool:
-    """Return whether a function is written for arrays of NumPy: those of modules that set ``FOR_HOST`` are."""
-    return bool(getattr(sys.modules[function.__module__], "FOR_HOST", False))
+def block_function(**traits: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Tell engines something of a function of blocks, see `Traits`; a decorator."""
+
+    def mark(function: Callable[..., Any]) -> Callable[..., Any]:
+        function.traits = Traits(**traits)  # type: ignore[attr-defined]
+        return function
+
+    return mark
+
+
+def traits_of(function: Callable[..., Any]) -> Traits:
+    """Return what is known of a function of blocks."""
+    traits: Traits = getattr(function, "traits", ORDINARY)
+    return traits
 
 
 class Engine(Protocol):
@@ -49,6 +60,11 @@ class Engine(Protocol):
     """Rows of a factor that a step is made for at a time; None for all."""
     few_rows: float
     """When no more than this share of the rows is still worked on, they are worth a copy of their data."""
+
+    @property
+    def kernels(self) -> Kernels:
+        """Faster copies of reference functions that it has."""
+        ...
 
     def place(self, values: Any, dtype: Any = None) -> Array:
         """Return a number, or an array of the host, as an array where the engine works."""
@@ -95,7 +111,7 @@ class Engine(Protocol):
     def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
         """Apply `function(*block, **shared, xp=xp)` to every block; None reaches every block as None.
 
-        A function that returns a tuple of arrays gives a tuple of blocks. One that is marked `light` is over before
+        A function that returns a tuple of arrays gives a tuple of blocks. One whose `Traits` are light is over before
         another thread could have begun.
         """
         ...
@@ -133,8 +149,4 @@ class Engine(Protocol):
         It is the smallest entry at which the cumulated weight reaches a share q of the total, so that an integer
         weight counts as that many copies of the entry, and entries of weight zero do not count.
         """
-        ...
-
-    def kernel(self, name: str) -> Callable[..., Any] | None:
-        """Return a faster twin of a reference function, or None."""
         ...

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from robustnmf.engines.protocol import block_function
 from robustnmf.utils.arrays import Array, Blocks, Namespace
 
-FOR_HOST = True
 # Bits that a pass decides about: 2**16 bins.
 BITS = 16
 # Bins of a pass that looks at every feature by itself, in all: 32 MiB.
@@ -142,6 +142,7 @@ def _observed(A: Array, M: Array | None) -> tuple[Array, Array | None]:
     return A[M > 0], M[M > 0]
 
 
+@block_function(on_host=True)
 def _range(M: Array, *, xp: Namespace) -> Array:
     """Return the smallest and the largest positive weight, (1, 2)."""
     positive = M[M > 0]
@@ -150,12 +151,14 @@ def _range(M: Array, *, xp: Namespace) -> Array:
     return np.array([[positive.min(), positive.max()]], dtype=M.dtype)
 
 
+@block_function(on_host=True)
 def _first_counts(A: Array, M: Array | None, *, shift: int, xp: Namespace) -> tuple[Array, tuple[Counts, Counts]]:
     """Return the range of the weights, and the histogram of all entries."""
     counts = _counts(A, M, low=0, shift=shift, bits=BITS, xp=xp)
     return np.zeros((1, 2)) if M is None else _range(M, xp=xp), counts
 
 
+@block_function(on_host=True)
 def _counts(A: Array, M: Array | None, *, low: int, shift: int, bits: int, xp: Namespace) -> tuple[Counts, Counts]:
     """Return the numbers of entries in bins from `low` on, each of 2**shift integers, and their weights."""
     values, weights = _observed(A, M)
@@ -170,6 +173,7 @@ def _counts(A: Array, M: Array | None, *, low: int, shift: int, bits: int, xp: N
     return counts, np.bincount(bins, weights=weights[inside], minlength=n_bins).astype(np.float64)
 
 
+@block_function(on_host=True)
 def _inside(A: Array, M: Array | None, *, low: int, high: int, xp: Namespace) -> tuple[Array, Array]:
     """Return the entries in an interval of integers, and their weights."""
     values, weights = _observed(A, M)
@@ -178,6 +182,7 @@ def _inside(A: Array, M: Array | None, *, low: int, high: int, xp: Namespace) ->
     return values, np.ones_like(values) if weights is None else weights[inside]
 
 
+@block_function(on_host=True)
 def _feature_weights(A: Array, M: Array | None, *, xp: Namespace) -> tuple[Counts, Counts]:
     """Return the number of observed entries of each feature, and their weight."""
     if M is None:
@@ -186,6 +191,7 @@ def _feature_weights(A: Array, M: Array | None, *, xp: Namespace) -> tuple[Count
     return np.count_nonzero(M > 0, axis=0).astype(np.float64), M.sum(axis=0, dtype=np.float64)
 
 
+@block_function(on_host=True)
 def _counts_by_feature(
     A: Array, M: Array | None, *, low: NDArray[np.uint64], shift: int, bits: int, counted: bool, xp: Namespace
 ) -> Counts:

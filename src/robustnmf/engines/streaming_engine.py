@@ -10,6 +10,7 @@ from typing import Any, Literal
 from robustnmf.engines import quantiles as counting
 from robustnmf.engines.lazy import computed_blocks, is_lazy, read_blocks, resolve
 from robustnmf.engines.numpy_engine import NumPyEngine
+from robustnmf.engines.protocol import traits_of
 from robustnmf.errors import IncompatibleError
 from robustnmf.formats.sources import BLOCK_BYTES, Rows, cuts_like, filled_cuts, sources
 from robustnmf.utils.arrays import Array, Blocks
@@ -55,7 +56,7 @@ class StreamingEngine(NumPyEngine):
         """Apply the function to every block, now or, if its result is as large as the data, where it is needed."""
         if not any(map(is_lazy, blocks)):
             return super().map(function, *blocks, **shared)
-        if getattr(function, "is_recomputed", False):
+        if traits_of(function).recomputed:
             return computed_blocks(function, blocks, shared)
         return super().map(self._reading(function), *blocks, **shared)
 

@@ -1,7 +1,7 @@
 """The engine for Torch tensors: one GPU (CUDA, or Apple's MPS), or the CPU.
 
 The functions of the core run as they are, with Torch as their array library: the portable path. On CUDA the steps that
-read the data have faster twins in Triton (`robustnmf.kernels.cuda.table`), where that is installed.
+read the data have kernels in Triton (`robustnmf.kernels.cuda`), where that is installed.
 
 Data that is too large for the memory of the device stays in that of the host and streams: while one block is worked on,
 the next is on its way.
@@ -21,7 +21,8 @@ import torch
 
 from robustnmf.engines.lazy import resolve
 from robustnmf.engines.slices import cuts_of
-from robustnmf.kernels.cuda.graphs import stream_of_ones_own
+from robustnmf.kernels.cuda.graphs import side_stream
+from robustnmf.kernels.interface import NO_KERNELS, Kernels
 from robustnmf.utils.arrays import Array, Blocks, Namespace, add, is_foreign, is_on_host, transposed, zip_blocks
 from robustnmf.utils.cached import cached_property
 from robustnmf.utils.process_state import SharedSetting, unwatched_arithmetic
@@ -68,8 +69,8 @@ class TorchEngine:
         self.block_entries = _block_entries(self.device) if block_entries is None else block_entries
         self.memory = memory
         self.rows_at_a_time: int | None = None
-        self._twins = _twins_for(self.device) if use_triton else None
-        self.few_rows = 0.5 if self._twins is None else 0.25  # there, other rows need other graphs
+        self.kernels = _kernels_for(self.device) if use_triton else NO_KERNELS
+        self.few_rows = 0.5 if self.kernels is NO_KERNELS else 0.25  # there, other rows need other graphs
         self._pinned: list[int] = []
 
     @cached_property
@@ -80,7 +81,7 @@ class TorchEngine:
     @property
     def path(self) -> str:
         """How steps that read the data are computed: "triton" or "torch"."""
-        return "torch" if self._twins is None else "triton"
+        return "torch" if self.kernels is NO_KERNELS else "triton"
 
     @contextmanager
     def running(self) -> Iterator["TorchEngine"]:
@@ -220,11 +221,6 @@ class TorchEngine:
         value = high.to(bits).view(A[0].dtype)
         return torch.where(weight > 0, value, torch.zeros_like(value))
 
-    def kernel(self, name: str) -> Callable[..., Any] | None:
-        """Return the Triton twin of a reference function, on CUDA."""
-        twin: Callable[..., Any] | None = getattr(self._twins, name, None)
-        return twin
-
     def _weight(self, A: Blocks, M: Blocks | None, limit: Any, over: dict[str, int]) -> Any:
         """Return the weight of entries whose bits are not above the limit, of all for None."""
 
@@ -314,7 +310,7 @@ def _stream_of_thread(device: torch.device) -> Iterator[None]:
         if current_thread() is main_thread():
             yield
             return
-        with stream_of_ones_own(device) as stream:
+        with side_stream(device) as stream:
             stream.wait_stream(torch.cuda.current_stream(device))  # what the data was made on
             with torch.cuda.stream(stream):
                 yield
@@ -359,15 +355,15 @@ def _available(device: Any) -> torch.device:
     return found
 
 
-def _twins_for(device: torch.device) -> Any:
-    """Return what Triton does in place of Torch if it runs on the device, else None."""
+def _kernels_for(device: torch.device) -> Kernels:
+    """Return the kernels that run on the device."""
     if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0):
-        return None
+        return NO_KERNELS
     try:
-        from robustnmf.kernels.cuda.table import Twins
-    except ImportError:
-        return None
-    return Twins(device)
+        from robustnmf.kernels.cuda.kernels import CudaKernels
+    except ImportError:  # Triton is not installed
+        return NO_KERNELS
+    return CudaKernels(device).table
 
 
 def _bits(values: Array) -> Array:

@@ -1,14 +1,18 @@
-"""Weightings in the form that kernels understand: a number for the loss, and arrays."""
+"""What the algorithm and its kernels agree on: how a kernel reads a weighting, and the table of an engine's kernels."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+
+from robustnmf.utils.arrays import Array, Blocks
 
 # How kernels compute the weight of a ratio; `robustnmf.model.losses` has the formulas.
 SQUARED, CAUCHY, HUBER, ROUNDED, CORRENTROPY = range(5)
 
 
 class Form(NamedTuple):
-    """What a rule says of the loss."""
+    """What kernels have to know of a loss."""
 
     form: int
     constant: float = 0.0
@@ -17,7 +21,7 @@ class Form(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """How residuals become weights."""
+    """How residuals become weights: a loss, a scale and thresholds, as kernels read them."""
 
     form: int
     constant: float
@@ -42,3 +46,53 @@ def form_of(loss: Any) -> Form | None:
     describe = vars(type(loss)).get("kernel_form")
     form: Form | None = None if describe is None else describe(loss)
     return form
+
+
+RowStatistic: TypeAlias = Callable[[Array], Array]
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """The kernels of an engine: faster copies of reference functions, None where it has none.
+
+    Shapes are those of the reference functions: Y, M (B, p) data and weights of entries, M may be None; X (B, r) codes;
+    A or W (p, r) the other factor; linear (r,) and ridge the penalty.
+    """
+
+    rule_of: Callable[[Any, Any, Any, Array, int], Rule | None] | None = None
+    """(loss, scale, cut, Y, rank) as a rule, or None if kernels cannot follow it: the following three then do not."""
+    half_step: Callable[[Array, Any, Array, Array, Array, float, Rule, int], Array] | None = None
+    """(Y, M, X, A, linear, ridge, rule, max_iter): `SharedGram.half_step`."""
+    sweep_block: Callable[..., tuple[Array, Array, Array, Array, Array]] | None = None
+    """(Y, M, hidden, X, checks, W, linear, ridge, rule, max_iter): `solvers.shared_gram` on a block of samples."""
+    sweep: Callable[..., tuple[Array, Blocks]] | None = None
+    """(V, M, hidden, W, Ht, penalties, fixed, rule, max_iter): `SharedGram.sweep` on all blocks."""
+    propose: Callable[[Array, Array, Array, Array, int], Array] | None = None
+    """(G, descent, curvature, X0, max_iter): `solvers.shared_gram.propose`."""
+    hals: Callable[..., None] | None = None
+    """(At, Y, Q, linear, ridge, X, max_iter, tol) overwrites X: `HALS.solve`."""
+    nesterov: Callable[[Array, Array, Array, Array, float, int], Array] | None = None
+    """(G, rhs, X0, step, tol, max_iter): `Nesterov.solve`."""
+    weighted_medians: Callable[[Array, Array, Array, Array, int], None] | None = None
+    """(At, Y, M, X, max_iter) overwrites X: `WeightedMedian`."""
+    cauchy_sum: Callable[[Array, Any, float], tuple[float, float]] | None = None
+    """(A, M, scale): the sums of Nagy's iteration, `model.scales`."""
+    row_medians: RowStatistic | None = None
+    """(A): the median of each row."""
+    order_statistics: Callable[[Array, Array], Array] | None = None
+    """(A, ranks): the entry of a given rank of each row."""
+    predict: Callable[[Array, Array, Array], Array] | None = None
+    """(X, positions, W): entries of X W' at positions (k, 2)."""
+    extrapolate: Callable[[Array, Array, float], Array] | None = None
+    """(new, last, momentum): a factor moved on by a share of its last move."""
+    converge: Callable[..., Array] | None = None
+    """(step, Y, M, X, max_iter, tol, few): rows of X improved until each is at rest, `algorithm.encoding`."""
+    statistics: Callable[..., Any] | None = None
+    """(weights, informative, hidden, compare): statistics of held-out residuals, `algorithm.holdout`."""
+    iterate: Callable[..., Any] | None = None
+    """Iterations that are made ahead, `algorithm.staged`."""
+    prepare: Callable[[Array, Sequence[tuple[Any, ...]]], None] | None = None
+    """(W, sweeps): compile what sweeps will need, all at a time."""
+
+
+NO_KERNELS = Kernels()

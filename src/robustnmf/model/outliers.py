@@ -7,7 +7,7 @@ it get weight zero. Entries are never cut for fitting too well.
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
-from robustnmf.engines.protocol import Engine, recomputed
+from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.model.mixture import Mixture, fit_mixture, sample
 from robustnmf.model.scales import GAUSSIAN_MAD
 from robustnmf.utils.arrays import Array, Blocks, Namespace
@@ -141,7 +141,7 @@ class MixtureRule:
         return self.factor * mixture.width / float(mixture.share**self.power)
 
 
-@recomputed
+@block_function(recomputed=True)
 def _distances(A: Array, *, centre: Array, xp: Namespace) -> Array:
     return xp.abs(A - centre)
 

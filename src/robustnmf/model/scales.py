@@ -165,9 +165,9 @@ def _central_magnitude(magnitudes: Blocks, M: Blocks | None, engine: Engine) -> 
 
 def _cauchy_kernel(A: Array, M: Array | None, *, scale: float, engine: Engine, xp: Namespace) -> tuple[float, float]:
     """Return the weighted sum of 1 / (1 + (A / scale)**2) and the sum of the weights."""
-    kernel = engine.kernel("cauchy_sum")
+    kernel = engine.kernels.cauchy_sum
     if kernel is not None:
-        return kernel(A, M, scale)  # type: ignore[no-any-return]
+        return kernel(A, M, scale)
     return _weighted_sum(Cauchy().weight(squared_ratio(A, scale, xp), xp), M, xp)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from robustnmf.engines.protocol import recomputed
+from robustnmf.engines.protocol import block_function
 from robustnmf.model.losses import Loss, squared_ratio
 from robustnmf.model.outliers import OutlierRule
 from robustnmf.utils.arrays import Array, Namespace
@@ -85,7 +85,7 @@ class Weighting:
         return A > self.cut
 
 
-@recomputed
+@block_function(recomputed=True)
 def masked_out(Y: Array, M: Array | None, positions: Array, *, xp: Namespace) -> Array:
     """Return the weights of a block with those at some positions (k, 2) set to zero."""
     weights = xp.ones_like(Y) if M is None else xp.asarray(M, copy=True)

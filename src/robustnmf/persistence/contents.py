@@ -137,7 +137,6 @@ KINDS: Mapping[Any, Mapping[str, type]] = {
     outliers.OutlierRule: _parts_of(outliers, spatial),
     initializers.Initializer: _parts_of(initializers, starts),
     solvers.Solver: _SOLVERS,
-    solvers.LossSolver: _SOLVERS,
     halfquadratic.Algorithm: _parts_of(staged),
     staged.Opening: {"robustnmf.schedules.Opening": staged.Opening},
     penalties.Penalties: {"robustnmf.penalties.Penalties": penalties.Penalties},

@@ -7,11 +7,12 @@ from typing import ClassVar
 from robustnmf.engines.protocol import Engine
 from robustnmf.model.losses import Absolute, Loss
 from robustnmf.model.weighting import Weighting
+from robustnmf.solvers.base import LossSolver
 from robustnmf.utils.arrays import Array, Namespace
 
 
 @dataclass(frozen=True, slots=True)
-class Smoothing:
+class Smoothing(LossSolver):
     """Nesterov's smoothing: |r| is rounded within mu of zero, and the smooth loss lowered by his optimal gradient.
 
     The rounded loss, r**2 / (2 mu) + mu / 2 within mu, differs from |r| by at most mu / 2 and has a gradient with
@@ -59,7 +60,7 @@ class Smoothing:
 
 
 @dataclass(frozen=True, slots=True)
-class WeightedMedian:
+class WeightedMedian(LossSolver):
     """Rank-one residual iteration: each coordinate in turn to its exact minimiser, a weighted median.
 
     sum_i m_i |e_i - a_ik (x - x_k)| is least where x is the median of x_k + e_i / a_ik with weights m_i a_ik, or at
@@ -89,7 +90,7 @@ class WeightedMedian:
         xp = engine.xp
         X = xp.asarray(X, copy=True)
         M = xp.ones_like(Y) if M is None else M
-        kernel = engine.kernel("weighted_medians")
+        kernel = engine.kernels.weighted_medians
         if kernel is not None:
             At, Y, M = (xp.asarray(a, order="C") for a in (A.T, Y, M))
             kernel(At, Y, M, X, self.max_iter)

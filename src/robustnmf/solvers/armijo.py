@@ -6,11 +6,12 @@ from typing import ClassVar
 from robustnmf.engines.protocol import Engine
 from robustnmf.model.losses import Loss
 from robustnmf.model.weighting import Weighting
+from robustnmf.solvers.base import LossSolver
 from robustnmf.utils.arrays import Array, Namespace
 
 
 @dataclass(frozen=True, slots=True)
-class Armijo:
+class Armijo(LossSolver):
     """x <- max(0, x - alpha * gradient), with alpha cut until the loss falls by enough.
 
     The line search is made for every row by itself. It starts at twice the minimiser of the quadratic majoriser along

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from robustnmf.engines.protocol import Engine
+from robustnmf.solvers.base import LeastSquaresSolver
 from robustnmf.solvers.problem import Problem
 from robustnmf.utils.arrays import Array, Namespace
 
 
 @dataclass(frozen=True, slots=True)
-class HALS:
+class HALS(LeastSquaresSolver):
     """Exact minimisation of one coordinate after the other, O(p r) per problem and sweep.
 
     A few sweeps between two changes of the weights are enough: solving exactly for weights that are about to
@@ -27,11 +28,12 @@ class HALS:
     tol: float = 0.0
 
     name: ClassVar[str] = "hals"
+    keeps_fixed: ClassVar[bool] = True
 
     def solve(self, problem: Problem, X0: Array, engine: Engine) -> Array:
         """Return the solutions after the sweeps, (B, r)."""
         xp = engine.xp
-        kernel = engine.kernel("hals")
+        kernel = engine.kernels.hals
         X = xp.asarray(X0, copy=True)
         if kernel is None or problem.Q is None:
             for rows in problem.chunks():

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from robustnmf.engines.protocol import Engine
+from robustnmf.solvers.base import LeastSquaresSolver
 from robustnmf.solvers.problem import Problem
 from robustnmf.utils.arrays import Array
 
 
 @dataclass(frozen=True, slots=True)
-class Multiplicative:
+class Multiplicative(LeastSquaresSolver):
     """x <- x * (A' D y) / (A' D A x): slow, but what most of the literature uses.
 
     For a diagonal K with K_kk = (A' D A x)_k / x_k, K - A' D A is positive semi-definite, so the quadratic with K

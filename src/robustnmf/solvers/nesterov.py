@@ -6,12 +6,13 @@ from typing import ClassVar
 
 from robustnmf.engines.protocol import Engine
 from robustnmf.errors import OutOfRangeError
+from robustnmf.solvers.base import LeastSquaresSolver
 from robustnmf.solvers.problem import Problem, smallest_curvature
 from robustnmf.utils.arrays import Array, Namespace
 
 
 @dataclass(frozen=True, slots=True)
-class Nesterov:
+class Nesterov(LeastSquaresSolver):
     """Optimal gradient method with the step 1 / L_j of each problem (Algorithm 1).
 
     Each problem stops by itself when its projected gradient has fallen to `tol` of what it was at the start,
@@ -30,6 +31,7 @@ class Nesterov:
     max_iter: int = 500
 
     name: ClassVar[str] = "nesterov"
+    keeps_fixed: ClassVar[bool] = True
 
     def solve(self, problem: Problem, X0: Array, engine: Engine) -> Array:
         """Return the solutions of all problems, (B, r)."""
@@ -44,7 +46,7 @@ class Nesterov:
         # Where all weights are zero, or so small that 1 / L overflows, there is nothing to solve.
         usable = L > smallest_curvature(L, xp)
         step = xp.where(usable, 1 / xp.where(usable, L, 1), 0)
-        kernel = engine.kernel("nesterov")
+        kernel = engine.kernels.nesterov
         if kernel is None:
             X = _descend(G, rhs, X0, step, self.tol, self.max_iter, xp)
         else:

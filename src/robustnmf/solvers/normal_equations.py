@@ -5,17 +5,15 @@ samples, so blocks of samples are visited where they are and only the sums trave
 numbers, for so many features at a time that they stay below a bound.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from robustnmf.engines.protocol import Engine
-from robustnmf.errors import IncompatibleError
 from robustnmf.model.penalties import Penalties
 from robustnmf.model.weighting import Weighting
 from robustnmf.solvers.problem import Problem, packed_square, unpacked
-from robustnmf.solvers.protocol import LossSolver, Solver
-from robustnmf.solvers.sparse_error import SparseError, shrunk_sums
 from robustnmf.utils.arrays import Array, Blocks, Namespace
 
 # Numbers in the sums of a block: 32 MiB in float64.
@@ -28,20 +26,12 @@ def basis_by_sums(
     W: Array,
     Ht: Blocks,
     weighting: Weighting,
-    solver: Solver | LossSolver,
+    solve: Callable[[Problem, Array, Engine], Array],
     penalties: Penalties,
     fixed: int,
     engine: Engine,
 ) -> Array:
-    """Return W (m, r) improved, its first `fixed` columns as they were."""
-    if isinstance(solver, SparseError):
-        numerator, denominator = engine.sum(shrunk_sums, V, M, Ht, W=W, weighting=weighting)
-        return solver.update(W, numerator, denominator, engine.xp)
-    if isinstance(solver, LossSolver):
-        raise IncompatibleError(
-            f"solver {solver} needs all samples of a feature at once, and this data is not in one memory. Solvers that "
-            "work with sums over samples are 'hals', 'nesterov', 'multiplicative' and 'shared-gram'."
-        )
+    """Return W (m, r) improved by a solver of problems, its first `fixed` columns as they were."""
     n_features, r = W.shape
     total = engine.sum(_code_sums, Ht) if penalties.product else None
     penalty = penalties.given_sum(penalties.basis, total, W, weighting.scale, engine.xp)
@@ -58,7 +48,7 @@ def basis_by_sums(
             rhs = rhs[:, fixed:] - (gram[:, fixed:, :fixed] @ X[:, :fixed, None])[:, :, 0]
             gram = gram[:, fixed:, fixed:]
         problem = Problem.normal(gram, rhs, engine.xp, penalty)
-        found = solver.solve(problem, X[:, fixed:], engine)
+        found = solve(problem, X[:, fixed:], engine)
         improved.append(engine.xp.concat([X[:, :fixed], found], axis=1) if fixed else found)
     return engine.xp.concat(improved, axis=0)
 

@@ -1,16 +1,27 @@
-"""Coordinate descent with one Gram matrix for all problems."""
+"""Coordinate descent with one Gram matrix for all problems, and both factors in one pass over the data.
+
+Gradient and curvature of the basis are sums over samples. So a block of samples is visited once in an iteration: its
+codes are improved, and what it then says of the basis is added up while its residuals and weights are at hand. They
+are never kept for more than a block.
+"""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from robustnmf.engines.protocol import Engine
-from robustnmf.kernels.line_search import judging_features
+from robustnmf.kernels.interface import Rule
+from robustnmf.kernels.line_search import checked_features, checked_rows
+from robustnmf.model.penalties import Penalties, Penalty
+from robustnmf.model.weighting import Weighting, masked_out
+from robustnmf.solvers.base import LeastSquaresSolver
 from robustnmf.solvers.problem import Problem, smallest_curvature
-from robustnmf.utils.arrays import Array, Namespace, device
+from robustnmf.utils.arrays import Array, Blocks, Namespace, device
 
 
 @dataclass(frozen=True, slots=True)
-class SharedGram:
+class SharedGram(LeastSquaresSolver):
     """Some sweeps of coordinate descent on a model of the objective.
 
     Every problem has a Gram matrix A' D A of its own, and forming them all costs r times as much as reading the data.
@@ -19,9 +30,6 @@ class SharedGram:
     on clean entries: sweep for sweep it is as good as `HALS`, whose sweeps read the data each time, while here they
     work on r numbers. A step that would raise the objective is shortened. For the basis, samples count in A' A as far
     as they are trusted, that is by their mean weight.
-
-    Gradient and curvature of the basis are sums over samples, so that one pass over the data serves both factors: see
-    `robustnmf.solvers.one_pass`.
 
     Parameters
     ----------
@@ -33,6 +41,7 @@ class SharedGram:
     max_iter: int = 8
 
     name: ClassVar[str] = "shared-gram"
+    keeps_fixed: ClassVar[bool] = True
 
     def solve(self, problem: Problem, X0: Array, engine: Engine) -> Array:
         """Return the solutions after the sweeps, (B, r)."""
@@ -47,18 +56,195 @@ class SharedGram:
         bend = _bend(A, Q, move, curvature, xp) + ridge * xp.sum(move * move, axis=1)
         return advance(X0, move, descent, bend, xp)
 
+    def half_step(
+        self,
+        Y: Array,
+        M: Array | None,
+        X: Array,
+        cut: Array | None = None,
+        *,
+        A: Array,
+        weighting: Weighting,
+        penalty: Penalty | None = None,
+        fixed: int = 0,
+        engine: Engine,
+        xp: Namespace,
+    ) -> Array:
+        """Reweight by the current residuals and improve X, by a kernel if there is one."""
+        kernel, rule = engine.kernels.half_step, rule_of(weighting, Y, X.shape[1], engine)
+        if kernel is None or rule is None or cut is not None or fixed:
+            parts: dict[str, Any] = {"A": A, "weighting": weighting, "penalty": penalty, "fixed": fixed}
+            return LeastSquaresSolver.half_step(self, Y, M, X, cut, **parts, engine=engine, xp=xp)
+        linear, ridge = penalty or _no_penalty(X, xp)
+        return kernel(Y, M, X, A, linear, ridge, rule, self.max_iter)
+
+    def sweep(
+        self,
+        V: Blocks,
+        M: Blocks | None,
+        W: Array,
+        Ht: Blocks,
+        *,
+        weighting: Weighting,
+        penalties: Penalties,
+        fixed: int,
+        engine: Engine,
+        hidden: Blocks | None = None,
+    ) -> tuple[Array, Blocks]:
+        """Return W and the codes after one iteration, in one pass over the data; see `Solver.sweep`."""
+        xp, scale = engine.xp, weighting.scale
+        penalty = penalties.of(penalties.codes, W, scale, xp)
+        kernel, rule = engine.kernels.sweep, rule_of(weighting, V[0], W.shape[1], engine)
+        if kernel is not None and rule is not None and not penalties.product:
+            on_both = (penalty, penalties.of(penalties.basis, W, scale, xp))
+            return kernel(V, M, hidden, W, Ht, on_both, fixed, rule, self.max_iter)
+        lengths = [len(block) for block in V]
+        checks = [engine.place(np.arange(n)[rows]) for n, rows in zip(lengths, checked_rows(lengths), strict=True)]
+        (Ht, weights, codes), sums = engine.map_and_sum(
+            _sweep_block,
+            V,
+            M,
+            hidden,
+            Ht,
+            checks,
+            W=W,
+            penalty=penalty,
+            weighting=weighting,
+            solver=self,
+            engine=engine,
+        )
+        if fixed == W.shape[1]:
+            return W, Ht
+        descent, curvature, gram, total = sums
+        some = engine.rows_at_a_time or len(W)
+        features = np.array_split(np.arange(len(W)), range(some, len(W), some))
+        parts = (engine.split(array, like=features) for array in (W, descent, curvature))
+        shared = {
+            "gram": gram,
+            "weights": engine.join(weights),
+            "codes": engine.join(codes),
+            "penalty": penalties.given_sum(penalties.basis, total, W, scale, xp),
+            "fixed": fixed,
+            "max_iter": self.max_iter,
+            "engine": engine,
+        }
+        return engine.join(engine.map(_improve_basis, features, *parts, **shared)), Ht
+
+
+def _sweep_block(
+    Y: Array,
+    M: Array | None,
+    hidden: Array | None,
+    X: Array,
+    checks: Array,
+    *,
+    W: Array,
+    penalty: Penalty | None,
+    weighting: Weighting,
+    solver: SharedGram,
+    engine: Engine,
+    xp: Namespace,
+) -> tuple[tuple[Array, Array, Array], tuple[Array, ...]]:
+    """Improve the codes of a block.
+
+    Returns
+    -------
+    Codes (B, r), and weights and codes of the samples that check the step, (k, m) and (k, r); what is to be summed
+    over the blocks: descent and curvature of the basis (m, r), X' T X (r, r) with T how far each sample is trusted, and
+    the sum of the codes (r,).
+    """
+    rule, kernel = rule_of(weighting, Y, X.shape[1], engine), engine.kernels.sweep_block
+    if rule is not None and kernel is not None:
+        linear, ridge = penalty or _no_penalty(X, xp)
+        X, trust, weights, descent, curvature = kernel(Y, M, hidden, X, checks, W, linear, ridge, rule, solver.max_iter)
+    else:
+        M = M if hidden is None else masked_out(Y, M, hidden, xp=xp)
+        residual = Y - X @ W.T
+        Q = weighting.weights(residual, M, xp)
+        trust = xp.ones_like(Y[:, 0]) if Q is None else _trust(Q, W, xp)
+        X = solver.solve(Problem(W, Y, Q, xp, penalty, residual), X, engine)
+        residual = Y - X @ W.T
+        Q = weighting.weights(residual, M, xp)
+        Q = xp.ones_like(Y) if Q is None else Q
+        weights, descent, curvature = Q[checks], (Q * residual).T @ X, Q.T @ (X * X)
+    return (X, weights, X[checks]), (descent, curvature, X.T @ (trust[:, None] * X), xp.sum(X, axis=0))
+
+
+def _trust(Q: Array, W: Array, xp: Namespace) -> Array:
+    """Return the mean weight of each sample, where a feature counts by the squares of its row in W, (B,).
+
+    A sample that is wrong as a whole, whatever its code, then has no part in the Gram matrix of the others.
+    """
+    squares = xp.sum(W * W, axis=1)
+    total = xp.sum(squares)
+    return Q @ squares / xp.where(total > 0, total, 1)
+
+
+def _improve_basis(
+    features: Array,
+    W: Array,
+    descent: Array,
+    curvature: Array,
+    *,
+    gram: Array,
+    weights: Array,
+    codes: Array,
+    penalty: Penalty | None,
+    fixed: int,
+    max_iter: int,
+    engine: Engine,
+    xp: Namespace,
+) -> Array:
+    """Return some rows of the basis after a step, whose length some samples check: their weights and codes."""
+    linear, ridge = penalty or _no_penalty(W, xp)
+    descent = descent - linear - ridge * W
+    steepness = curvature + ridge
+    if fixed:  # what has no curvature is not moved
+        steepness = xp.where(xp.arange(W.shape[1], device=device(W)) < fixed, 0, steepness)
+    move = propose(gram, descent, steepness, W, max_iter, engine)
+    first, last = int(features[0]), int(features[-1]) + 1
+    bend, seen = _basis_bend(weights[:, first:last], codes, move, xp)
+    unseen_too = xp.sum(curvature, axis=1) / xp.where(seen > 0, seen, 1)  # the checked samples stand for all
+    return advance(W, move, descent, bend * unseen_too + ridge * xp.sum(move * move, axis=1), xp)
+
+
+def _basis_bend(Q: Array, X: Array, move: Array, xp: Namespace) -> tuple[Array, Array]:
+    """Return the curvature along the move of some features, and that of all their coordinates together, (f,).
+
+    Parameters
+    ----------
+    Q : (k, f), weights; X : (k, r), codes; move : (f, r).
+    """
+    along = X @ move.T
+    along *= along
+    along *= Q
+    return xp.sum(along, axis=0), xp.sum(X * X, axis=1) @ Q
+
+
+def _no_penalty(X: Array, xp: Namespace) -> Penalty:
+    """Return a penalty of zero on the rows of X."""
+    return Penalty(xp.zeros_like(X[0]))
+
+
+def rule_of(weighting: Weighting, Y: Array, rank: int, engine: Engine) -> Rule | None:
+    """Return the weighting as kernels read it, or None if they cannot."""
+    make = engine.kernels.rule_of
+    if make is None or weighting.is_spatial or weighting.loss.group == "sample":
+        return None
+    return make(weighting.loss, weighting.scale, weighting.cut, Y, rank)
+
 
 def _bend(A: Array, Q: Array | None, move: Array, curvature: Array, xp: Namespace) -> Array:
     """Return the curvature of the objective along the move of every problem, (B,)."""
     p = A.shape[0]
-    run, skip, count = judging_features(p)
+    run, skip, count = checked_features(p)
     if count == p:
         along = move @ A.T
         return xp.sum(along * along if Q is None else Q * along * along, axis=1)
-    judges = xp.arange(count, device=device(A))
-    judges = judges // run * skip + judges % run
-    A = A[judges]
-    Q = xp.ones_like(move[:, :1] * A[None, :, 0]) if Q is None else Q[:, judges]
+    checks = xp.arange(count, device=device(A))
+    checks = checks // run * skip + checks % run
+    A = A[checks]
+    Q = xp.ones_like(move[:, :1] * A[None, :, 0]) if Q is None else Q[:, checks]
     seen = Q @ xp.sum(A * A, axis=1)
     along = move @ A.T
     return xp.sum(Q * along * along, axis=1) * xp.sum(curvature, axis=1) / xp.where(seen > 0, seen, 1)
@@ -72,7 +258,7 @@ def propose(G: Array, descent: Array, curvature: Array, X0: Array, max_iter: int
     G : (r, r), A' A.
     descent, curvature : (B, r), the negative gradient and the curvature of each coordinate at X0.
     """
-    xp, kernel = engine.xp, engine.kernel("propose")
+    xp, kernel = engine.xp, engine.kernels.propose
     if kernel is not None:
         return kernel(G, descent, curvature, X0, max_iter)
     diagonal = xp.linalg.diagonal(G)

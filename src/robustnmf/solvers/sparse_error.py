@@ -5,12 +5,14 @@ from typing import ClassVar
 
 from robustnmf.engines.protocol import Engine
 from robustnmf.model.losses import Huber, Loss
+from robustnmf.model.penalties import Penalties
 from robustnmf.model.weighting import Weighting
-from robustnmf.utils.arrays import Array, Namespace
+from robustnmf.solvers.base import LossSolver
+from robustnmf.utils.arrays import Array, Blocks, Namespace
 
 
 @dataclass(frozen=True, slots=True)
-class SparseError:
+class SparseError(LossSolver):
     """Alternates a sparse error S and multiplicative updates for V - S ~ WH.
 
     The model is min ||V - WH - S||**2 + lambda * ||S||_1; its minimum over S is the Huber loss with cutoff lambda / 2,
@@ -20,6 +22,7 @@ class SparseError:
     """
 
     name: ClassVar[str] = "sparse-error"
+    works_by_sums: ClassVar[bool] = True
 
     def accepts(self, loss: Loss) -> bool:
         """Return True for Huber's loss, which is this model's without S."""
@@ -29,6 +32,21 @@ class SparseError:
         """Return X after the update of S and one of X."""
         numerator, denominator = _terms(Y, M, X @ A.T, A, weighting, engine.xp)
         return self.update(X, numerator, denominator, engine.xp)
+
+    def basis_by_sums(
+        self,
+        V: Blocks,
+        M: Blocks | None,
+        W: Array,
+        Ht: Blocks,
+        weighting: Weighting,
+        penalties: Penalties,
+        fixed: int,
+        engine: Engine,
+    ) -> Array:
+        """Return the basis improved from both products of its update, which are sums over samples."""
+        numerator, denominator = engine.sum(_sums, V, M, Ht, W=W, weighting=weighting)
+        return self.update(W, numerator, denominator, engine.xp)
 
     def update(self, X: Array, numerator: Array, denominator: Array, xp: Namespace) -> Array:
         """Return X * max(0, A' t) / (A' A x), given both products, (B, r)."""
@@ -47,9 +65,7 @@ def _terms(
     return target @ A, product @ A
 
 
-def shrunk_sums(
-    Y: Array, M: Array | None, X: Array, *, W: Array, weighting: Weighting, xp: Namespace
-) -> tuple[Array, Array]:
+def _sums(Y: Array, M: Array | None, X: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> tuple[Array, Array]:
     """Return what a block of samples adds to both products of the update of W, (m, r)."""
     if weighting.cut is not None:
         M, weighting = weighting.kept(Y - X @ W.T, M, xp), weighting.without_rule()

@@ -42,8 +42,10 @@ from robustnmf.engines.lazy import (
     same,
 )
 from robustnmf.engines.numpy_engine import NumPyEngine
+from robustnmf.engines.protocol import traits_of
 from robustnmf.engines.streaming_engine import check_gathered
 from robustnmf.formats.sources import BLOCK_BYTES, FileRows, Rows, cuts_like, filled_cuts, optional, sources
+from robustnmf.kernels.interface import Kernels
 from robustnmf.utils.arrays import Array, Blocks, Namespace, zip_blocks
 from robustnmf.utils.files import make_folder, write_array
 
@@ -319,7 +321,7 @@ class DaskEngine:
         """Apply the function to every block, where it is."""
         if not any(map(is_lazy, blocks)):
             return self.local.map(function, *blocks, **self._with_local(shared))
-        if getattr(function, "is_recomputed", False) and not self._all_held(blocks):
+        if traits_of(function).recomputed and not self._all_held(blocks):
             return computed_blocks(function, blocks, self._with_here(shared))
         made = self._submit(_name(function), dask_tasks.map_over_blocks, blocks, shared, function)
         return self._kept(_name(function), made, blocks)[0]
@@ -354,9 +356,10 @@ class DaskEngine:
             return counting.quantile(self, A, M, q, axis)
         return self.local.quantile(A, M, q, axis=axis)
 
-    def kernel(self, name: str) -> Callable[..., Any] | None:
-        """Return the Numba twin of a reference function, for what is done on the client."""
-        return self.local.kernel(name)
+    @property
+    def kernels(self) -> Kernels:
+        """The kernels for what is done on the client."""
+        return self.local.kernels
 
     # --- Tasks --------------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """What runs on a CUDA GPU where the data is read: Triton kernels, launched by `robustnmf.kernels.cuda.steps`.
 
 One kernel passes over the data and sums up, for every row, descent and curvature; residuals and weights never leave the
-registers. Others make of them a step of coordinate descent, judge it by some entries, and shorten it where the
+registers. Others make of them a step of coordinate descent, check it by some entries, and shorten it where the
 objective would rise.
 
 Triton makes a kernel for what it is first called with, and another one where an integer is 1 or no multiple of 16, or
@@ -185,21 +185,21 @@ def descend(  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=[*_OF_RULES, "bends", "weights", "n_rows", "rank"])
-def judge(  # type: ignore[no-untyped-def]
+def check(  # type: ignore[no-untyped-def]
     Y, M, X_parts, A_parts, move, scale, cut, constants, bends, weights,
-    n_rows, n_columns, n_judges, judges_per_split, row_stride, column_stride, run, skip, rank, scale_stride, cut_stride,
-    RANK: tl.constexpr, ROWS: tl.constexpr, JUDGES: tl.constexpr, FORM: tl.constexpr, CAPPED: tl.constexpr,
+    n_rows, n_columns, n_checks, checks_per_split, row_stride, column_stride, run, skip, rank, scale_stride, cut_stride,
+    RANK: tl.constexpr, ROWS: tl.constexpr, CHECKS: tl.constexpr, FORM: tl.constexpr, CAPPED: tl.constexpr,
     WEIGHTED: tl.constexpr, CUTS_COLUMNS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """Sum up the curvature along the moves of some rows, `bends`, and that of all coordinates, `weights`, of judges.
+    """Sum up the curvature along the moves of some rows, `bends`, and that of all coordinates, `weights`, of checks.
 
-    Judges are some columns of the data: `run` consecutive ones of every `skip`, `n_judges` in all. The sums of each
+    Checks are some columns of the data: `run` consecutive ones of every `skip`, `n_checks` in all. The sums of each
     split are written, (splits, n_rows).
     """
     n_rows = _known_even(n_rows, EVEN)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    first = tl.program_id(1) * judges_per_split
-    last = tl.minimum(first + judges_per_split, n_judges)
+    first = tl.program_id(1) * checks_per_split
+    last = tl.minimum(first + checks_per_split, n_checks)
     k = tl.arange(0, RANK)
     here = rows < n_rows
     parts = rows[:, None] * RANK + k[None, :]
@@ -212,10 +212,10 @@ def judge(  # type: ignore[no-untyped-def]
     bend = tl.zeros((ROWS,), dtype=bends.dtype.element_ty)
     c = tl.zeros((ROWS, RANK), dtype=bends.dtype.element_ty)
     wide = rows.to(tl.int64)[:, None] * row_stride
-    for start in range(first, last, JUDGES):
-        judges = start + tl.arange(0, JUDGES)
-        columns = (judges // run) * skip + judges % run
-        there = (judges < n_judges) & (columns < n_columns)
+    for start in range(first, last, CHECKS):
+        checks = start + tl.arange(0, CHECKS)
+        columns = (checks // run) * skip + checks % run
+        there = (checks < n_checks) & (columns < n_columns)
         place = wide + columns.to(tl.int64)[None, :] * column_stride
         y = tl.load(Y + place, mask=here[:, None] & there[None, :], other=0.0)
         a, a_low, squares = _load_parts(A_parts, columns, n_columns, there, RANK)
@@ -237,7 +237,7 @@ def advance(  # type: ignore[no-untyped-def]
     X, move, gain, total, bends, weights, penalty, new, new_parts,
     n_rows, n_splits, rank, RANK: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Write X after its move, shortened where it would raise the objective, and its parts; see `descend`, `judge`."""
+    """Write X after its move, shortened where it would raise the objective, and its parts; see `descend`, `check`."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     k = tl.arange(0, RANK)
     here = rows < n_rows
@@ -250,7 +250,7 @@ def advance(  # type: ignore[no-untyped-def]
     for part in range(n_splits):
         bend += tl.load(bends + part * n_rows + rows, mask=here, other=0.0)
         weight += tl.load(weights + part * n_rows + rows, mask=here, other=0.0)
-    everything = tl.load(total + rows, mask=here, other=0.0)  # for which the judges stand
+    everything = tl.load(total + rows, mask=here, other=0.0)  # for which the checks stand
     ridge = tl.load(penalty + rank)
     bend = bend * everything / tl.where(weight > 0, weight, 1.0) + ridge * tl.sum(m * m, axis=1)
     fall = tl.load(gain + rows, mask=here, other=0.0)

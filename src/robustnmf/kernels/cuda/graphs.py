@@ -33,7 +33,7 @@ def record(work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
 def _record(work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
     here = torch.cuda.current_stream()
     graph = torch.cuda.CUDAGraph()
-    with stream_of_ones_own(here.device) as aside, _companion_for(aside):
+    with side_stream(here.device) as aside, _companion_for(aside):
         aside.wait_stream(here)
         with torch.cuda.stream(aside):
             graph.capture_begin(capture_error_mode="thread_local")
@@ -75,7 +75,7 @@ def beside(device: torch.device, work: Callable[[], None]) -> Iterator[None]:
         return
     here = torch.cuda.current_stream(device)
     companion = _companions.get(here.cuda_stream)
-    with stream_of_ones_own(device) if companion is None else nullcontext(companion) as aside:
+    with side_stream(device) if companion is None else nullcontext(companion) as aside:
         aside.wait_stream(here)
         try:
             with torch.cuda.stream(aside):
@@ -88,7 +88,7 @@ def beside(device: torch.device, work: Callable[[], None]) -> Iterator[None]:
 @contextmanager
 def _companion_for(stream: torch.cuda.Stream) -> Iterator[None]:
     """Reserve a stream for what is done beside one that is being recorded: it is recorded too, until all is done."""
-    with stream_of_ones_own(stream.device) as companion:
+    with side_stream(stream.device) as companion:
         _companions[stream.cuda_stream] = companion
         try:
             yield
@@ -97,7 +97,7 @@ def _companion_for(stream: torch.cuda.Stream) -> Iterator[None]:
 
 
 @contextmanager
-def stream_of_ones_own(device: torch.device) -> Iterator[torch.cuda.Stream]:
+def side_stream(device: torch.device) -> Iterator[torch.cuda.Stream]:
     """Lend a stream that nobody else uses meanwhile: Torch has 32, and gives the same one out again and again."""
     with _lock:
         stream = _free[device].pop() if _free[device] else torch.cuda.Stream(device)
@@ -113,12 +113,12 @@ _companions: dict[int, torch.cuda.Stream] = {}
 _free: defaultdict[torch.device, list[torch.cuda.Stream]] = defaultdict(list)
 
 
-def settle(improve: Callable[..., Any], Y: Any, M: Any, X: Any, *, max_iter: int, tol: float, few: float) -> Any:
-    """Improve X until no row moves by more than `tol` times its largest coordinate; twin of ``encoding``'s.
+def converge(step: Callable[..., Any], Y: Any, M: Any, X: Any, *, max_iter: int, tol: float, few: float) -> Any:
+    """Improve X until no row moves by more than `tol` times its largest coordinate; the kernel of `algorithm.encoding`.
 
     Parameters
     ----------
-    improve : function of Y, M and X, rows of the data, their weights and their codes, that makes a step and never waits
+    step : function of Y, M and X, rows of the data, their weights and their codes, that makes a step and never waits
         for the GPU.
     few : float
         When no more than this share of the rows still moves, the others are left behind.
@@ -126,10 +126,10 @@ def settle(improve: Callable[..., Any], Y: Any, M: Any, X: Any, *, max_iter: int
     rows, left = torch.arange(len(X), device=X.device), max_iter
     while left > 0:
         codes, moving = X[rows], torch.ones_like(rows, dtype=torch.bool)
-        step = _Step(improve, _some(Y, rows), _some(M, rows), codes, moving, tol)
+        recorded = _Step(step, _some(Y, rows), _some(M, rows), codes, moving, tol)
         while left > 0:
             steps = min(UNSEEN_STEPS, left)
-            step.repeat(steps)
+            recorded.repeat(steps)
             left -= steps
             n_moving = int(torch.count_nonzero(moving))
             if n_moving == 0 or (n_moving <= few * len(rows) and len(rows) > FEW_ENOUGH):
@@ -149,8 +149,8 @@ def _some(data: Any, rows: Any) -> Any:
 class _Step:
     """A step of some rows, recorded once it has been made."""
 
-    def __init__(self, improve: Callable[..., Any], Y: Any, M: Any, codes: Any, moving: Any, tol: float) -> None:
-        self.improve, self.Y, self.M, self.codes, self.moving, self.tol = improve, Y, M, codes, moving, tol
+    def __init__(self, step: Callable[..., Any], Y: Any, M: Any, codes: Any, moving: Any, tol: float) -> None:
+        self.step, self.Y, self.M, self.codes, self.moving, self.tol = step, Y, M, codes, moving, tol
         self.graph: Any = None
 
     def repeat(self, times: int) -> None:
@@ -165,6 +165,6 @@ class _Step:
 
     def make(self) -> None:
         """Make the step: rows that have come to rest stay."""
-        new = torch.where(self.moving[:, None], self.improve(self.Y, self.M, self.codes), self.codes)
+        new = torch.where(self.moving[:, None], self.step(self.Y, self.M, self.codes), self.codes)
         self.moving &= torch.amax(torch.abs(new - self.codes), dim=1) > self.tol * torch.amax(new, dim=1)
         self.codes.copy_(new)

@@ -1,4 +1,4 @@
-"""The statistics of held-out residuals on a CUDA GPU; twins of `robustnmf.model.mixture` and of `heldout`.
+"""The statistics of held-out residuals on a CUDA GPU: the kernels of `model.mixture` and `algorithm.holdout`.
 
 A fit asks for them after every iteration, and the host would take longer to answer than the GPU to iterate. Residuals
 are sorted once: then a histogram, whatever its reach, is a few searches.

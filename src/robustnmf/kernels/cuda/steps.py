@@ -21,10 +21,10 @@ import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from robustnmf.kernels.cuda.descent import MOST_PARTS, kernel_for
-from robustnmf.kernels.cuda.functions import FUSED, accumulate, advance, descend, judge, padded_rank, split
+from robustnmf.kernels.cuda.functions import FUSED, accumulate, advance, check, descend, padded_rank, split
 from robustnmf.kernels.cuda.graphs import beside, record
 from robustnmf.kernels.interface import Form, Rule
-from robustnmf.kernels.line_search import judging_features, judging_rows
+from robustnmf.kernels.line_search import checked_features, checked_rows
 
 # With no more samples, or features, products are of single-precision numbers: rounding errors would not average out.
 PRECISE = 1024
@@ -36,13 +36,13 @@ TILES = {
 }
 # Share of the memory of a multiprocessor that tiles on their way may take; the rest is for products.
 TILE_SHARE = 0.75
-# Rows and judges that a program works on at a time, and its warps: for more rows than so many, and for fewer, where
+# Rows and checks that a program works on at a time, and its warps: for more rows than so many, and for fewer, where
 # small tiles keep more multiprocessors busy.
-JUDGING_TILE, SMALL_JUDGING_TILE, FEW_ROWS = (64, 32, 4), (16, 128, 8), 4096
-# Rows that a program moves, once they are judged, and rows that it splits.
+CHECK_TILE, SMALL_CHECK_TILE, FEW_ROWS = (64, 32, 4), (16, 128, 8), 4096
+# Rows that a program moves, once they are checked, and rows that it splits.
 ADVANCING_ROWS, SPLIT_ROWS = 16, 64
-# Numbers of a factor that a program can hold for its judges, several times.
-MOST_JUDGED = {torch.float32: 2**13, torch.float64: 2**10}
+# Numbers of a factor that a program can hold for its checks, several times.
+MOST_CHECKED = {torch.float32: 2**13, torch.float64: 2**10}
 # Programs that a pass over the data should have at least, to keep all multiprocessors busy.
 ENOUGH_PROGRAMS = 1056
 # More parts of a sum take longer to add up than they save.
@@ -139,9 +139,9 @@ def half_step(
     of_X: Any,
     of_A: Sequence[Any],
     A: Sequence[tuple[Any, Any]],
-    judged: Data,
-    of_judges: Any,
-    judging: tuple[int, int, int],
+    checks_on: Data,
+    of_checks: Any,
+    checked: tuple[int, int, int],
     rule: Rule,
     penalty: Any,
     sweeps: int,
@@ -153,8 +153,8 @@ def half_step(
     ----------
     of_X, of_A : parts of the factors; of A those for each block.
     A : the factor itself, for each block, with how far its rows are trusted, see `_write_gram`.
-    judged, of_judges : data and parts of the factor for the columns by which a step is judged.
-    judging : which of these, (run, skip, count).
+    checks_on, of_checks : data and parts of the factor for the columns on which a step is checked.
+    checked : which of these, (run, skip, count).
     penalty : (r + 1,), see `as_array`.
     """
     n_rows, rank = X.shape
@@ -162,7 +162,7 @@ def half_step(
     with beside(X.device, lambda: _write_gram(gram, A)):
         sums = _sums(blocks, of_X, of_A, rule)
     moves = moves_of(X, gram, sums, penalty, sweeps, fixed)
-    verdicts = _verdicts(judged, of_X, of_judges, moves[0], judging, rule, rank)
+    verdicts = _verdicts(checks_on, of_X, of_checks, moves[0], checked, rule, rank)
     new, of_new, rows = torch.empty_like(X), torch.empty_like(of_X), ADVANCING_ROWS
     advance[(triton.cdiv(n_rows, rows),)](
         X, *moves, *verdicts, penalty, new, of_new, n_rows, verdicts.shape[1], rank, RANK=of_X.shape[2], ROWS=rows,
@@ -179,19 +179,19 @@ def _write_gram(gram: Any, factors: Sequence[tuple[Any, Any]]) -> None:
 
 
 def _verdicts(
-    data: Data, of_X: Any, of_judges: Any, move: Any, judging: tuple[int, int, int], rule: Rule, rank: int
+    data: Data, of_X: Any, of_checks: Any, move: Any, checked: tuple[int, int, int], rule: Rule, rank: int
 ) -> Any:
     """Return the curvature of the objective along the moves, and that of all coordinates, (2, splits, n_rows)."""
-    (_, n_rows, padded), (run, skip, count) = of_X.shape, judging
-    rows, judges, warps = JUDGING_TILE if n_rows > FEW_ROWS else SMALL_JUDGING_TILE
-    judges = min(judges, MOST_JUDGED[move.dtype] // padded)
-    n_splits, width = _splits(n_rows, count, rows, judges)
+    (_, n_rows, padded), (run, skip, count) = of_X.shape, checked
+    rows, checks, warps = CHECK_TILE if n_rows > FEW_ROWS else SMALL_CHECK_TILE
+    checks = min(checks, MOST_CHECKED[move.dtype] // padded)
+    n_splits, width = _splits(n_rows, count, rows, checks)
     row_stride, column_stride, *others = data.strides
     verdicts = torch.empty((2, n_splits, n_rows), dtype=move.dtype, device=of_X.device)
-    judge[(triton.cdiv(n_rows, rows), n_splits)](
-        *data.pointers, of_X, of_judges, move, data.scale, data.cut, constants_of(rule.loss, data.Y), *verdicts,
+    check[(triton.cdiv(n_rows, rows), n_splits)](
+        *data.pointers, of_X, of_checks, move, data.scale, data.cut, constants_of(rule.loss, data.Y), *verdicts,
         n_rows, data.Y.shape[1], count, width, row_stride, column_stride, run, skip, rank, *others,
-        RANK=padded, ROWS=rows, JUDGES=judges, FORM=rule.form,
+        RANK=padded, ROWS=rows, CHECKS=checks, FORM=rule.form,
         CAPPED=rule.reach < inf, WEIGHTED=data.M is not None, CUTS_COLUMNS=data.cuts_columns, EVEN=data.is_even,
         num_warps=warps, **FUSED,
     )  # fmt: skip
@@ -280,22 +280,22 @@ def sweep(
     samples = [Data(Y, m, rule.scale, rule.cut, gaps=gaps) for Y, m in zip(V, M, strict=True)]
     on_codes, on_basis = penalties
     precision = precision_of(W.dtype, len(W), sum(len(Y) for Y in V))
-    how, improved = judging_features(V[0].shape[1]), []
+    how, improved = checked_features(V[0].shape[1]), []
     for data, X in zip(samples, Ht, strict=True):
         of_W, of_X = split_factors(W, X, precision)
         improved.append(half_step([data], X, of_X, [of_W], [(W, None)], data, of_W, how, rule, on_codes, sweeps))
     codes, of_codes, curvature = (list(found) for found in zip(*improved, strict=True))
     if fixed == W.shape[1]:
         return W, codes
-    judges = judging_rows([len(Y) for Y in V])
-    judged = Data(_gather(V, judges), None if M[0] is None else _gather(M, judges), rule.scale, rule.cut, gaps=gaps)
-    of_judges = torch.cat([parts[:, rows] for parts, rows in zip(of_codes, judges, strict=True)], dim=1)
-    everyone = (of_judges.shape[1],) * 3
+    checks = checked_rows([len(Y) for Y in V])
+    checks_on = Data(_gather(V, checks), None if M[0] is None else _gather(M, checks), rule.scale, rule.cut, gaps=gaps)
+    of_checks = torch.cat([parts[:, rows] for parts, rows in zip(of_codes, checks, strict=True)], dim=1)
+    everyone = (of_checks.shape[1],) * 3
     features = [data.transposed for data in samples]
     # Samples are trusted by their mean weight, which is their curvature but for a factor that does not matter.
     trusted = list(zip(codes, curvature, strict=True))
     known = (rule, on_basis, sweeps, fixed)
-    new, *_ = half_step(features, W, of_W, of_codes, trusted, judged.transposed, of_judges, everyone, *known)
+    new, *_ = half_step(features, W, of_W, of_codes, trusted, checks_on.transposed, of_checks, everyone, *known)
     return new, codes
 
 

@@ -1,4 +1,4 @@
-"""Numba twins of solvers and of statistics, found by name through ``NumPyEngine.kernel``."""
+"""Kernels of solvers and of statistics, in Numba."""
 
 from math import sqrt
 from typing import Any
@@ -11,7 +11,7 @@ from robustnmf.kernels.numba.options import EXACT, FAST, contiguous
 
 @njit(**FAST)
 def hals(At: Any, Y: Any, Q: Any, linear: Any, ridge: float, X: Any, max_iter: int, tol: float) -> Any:
-    """Weighted coordinate descent in residual form; twin of ``robustnmf.solvers.hals``.
+    """Weighted coordinate descent in residual form; the kernel of `solvers.hals`.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def hals(At: Any, Y: Any, Q: Any, linear: Any, ridge: float, X: Any, max_iter: i
 @contiguous
 @njit(**FAST)
 def nesterov(G: Any, rhs: Any, X0: Any, step: Any, tol: float, max_iter: int) -> Any:
-    """Algorithm 1 for one problem after the other; twin of ``robustnmf.solvers.nesterov._descend``.
+    """Algorithm 1 for one problem after the other; the kernel of `solvers.nesterov._descend`.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def predict(X: Any, positions: Any, W: Any) -> Any:
 @contiguous
 @njit(**FAST)
 def cauchy_sum(A: Any, M: Any, scale: float) -> tuple[float, float]:
-    """Return the weighted sum of 1 / (1 + (A / scale)**2) and that of the weights; twin of ``scales._cauchy_kernel``.
+    """Return the weighted sum of 1 / (1 + (A / scale)**2) and that of the weights; for `model.scales`.
 
     Nagy's scale reads the residuals some thirty times an iteration, and arrays in between would take most of the time.
     """
@@ -203,7 +203,7 @@ def peak_and_plain(
 
 @njit(**EXACT)
 def weighted_medians(At: Any, Y: Any, M: Any, X: Any, max_iter: int) -> None:
-    """Coordinate descent for weighted L1 regression; twin of ``robustnmf.solvers.absolute.WeightedMedian``.
+    """Coordinate descent for weighted L1 regression; the kernel of `solvers.absolute.WeightedMedian`.
 
     Parameters
     ----------
@@ -249,6 +249,6 @@ def weighted_medians(At: Any, Y: Any, M: Any, X: Any, max_iter: int) -> None:
 
 
 def row_medians(A: Any) -> Any:
-    """Return the lower median of each row; twin of ``robustnmf.algorithm.encoding.row_medians``."""
+    """Return the lower median of each row; the kernel of `algorithm.encoding.row_medians`."""
     middle = (A.shape[1] - 1) // 2
     return np.partition(A, middle, axis=1)[:, middle]

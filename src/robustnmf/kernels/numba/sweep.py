@@ -1,4 +1,4 @@
-"""One pass over the data in Numba: half-steps by one Gram matrix, found by name through ``NumPyEngine.kernel``.
+"""One pass over the data in Numba: half-steps by one Gram matrix, the kernels of `robustnmf.solvers.SharedGram`.
 
 All that a pass calls is in this file, because Numba compiles a cached function again only if its own file has changed.
 """
@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from robustnmf.kernels.interface import CAUCHY, CORRENTROPY, HUBER, ROUNDED, Rule, form_of
-from robustnmf.kernels.line_search import judging_features
+from robustnmf.kernels.line_search import checked_features
 from robustnmf.kernels.numba.options import FAST, contiguous, read_only, reading
 
 # Rows are worked on by tiles whose residuals and weights stay in the cache.
@@ -24,7 +24,7 @@ SMALLEST_TILE, LARGEST_TILE_ENTRIES = 32, 2**20
 
 @njit(**FAST)
 def _propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int) -> Any:
-    """Coordinate descent with one Gram matrix for all rows; twin of ``robustnmf.solvers.shared_gram.propose``.
+    """Coordinate descent with one Gram matrix for all rows; the kernel of ``shared_gram.propose``.
 
     Every step waits for the one before. Four rows are worked on side by side, so that the processor need not.
     """
@@ -84,10 +84,10 @@ class Shared(NamedTuple):
     ridge: Any
     """The same, its curvature."""
     run: int
-    """Judges of a step are so many consecutive columns"""
+    """A step is checked on so many consecutive columns"""
     skip: int
     """of every so many,"""
-    n_judges: int
+    n_checks: int
     """and so many in all."""
 
 
@@ -201,11 +201,11 @@ def _step(
         bend = number(0)
         for k in range(r):
             bend += shared.ridge * move[b, k] * move[b, k]
-        if shared.n_judges == p:
+        if shared.n_checks == p:
             for i in range(p):
                 bend += Q[b, i] * S[b, i] * S[b, i]
         else:
-            bend += _judged(Q[b], S[b], shared, curvature[b])
+            bend += _checked_bend(Q[b], S[b], shared, curvature[b])
         length = number(1)
         if not (np.isfinite(slope) and np.isfinite(bend)):  # a move out of the range of numbers is not made
             length = number(0)
@@ -220,11 +220,11 @@ def _step(
 
 
 @njit(**FAST)
-def _judged(q: Any, along: Any, shared: Any, curvature: Any) -> Any:
+def _checked_bend(q: Any, along: Any, shared: Any, curvature: Any) -> Any:
     """Return the curvature along a move, by some entries that stand for all; q, along : (p,), curvature : (r,)."""
     bend, seen, total = q.dtype.type(0), q.dtype.type(0), q.dtype.type(0)
-    for judge in range(shared.n_judges):
-        i = judge // shared.run * shared.skip + judge % shared.run
+    for check in range(shared.n_checks):
+        i = check // shared.run * shared.skip + check % shared.run
         bend += q[i] * along[i] * along[i]
         for k in range(len(curvature)):
             seen += q[i] * shared.squares[i, k]
@@ -269,47 +269,50 @@ _THREAD = local()
 
 @contiguous
 @reading
-def improve(Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int) -> Any:
-    """Reweight and improve X in Y ~ X A'; twin of ``robustnmf.solvers.one_pass.improve``.
+def half_step(Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int) -> Any:
+    """Reweight and improve X in Y ~ X A'; the kernel of `SharedGram.half_step`.
 
     Parameters
     ----------
     Y, M : (B, p), M may be None; X : (B, r); A : (p, r); linear : (r,) and ridge, the penalty.
     """
-    ridge, work, how = Y.dtype.type(ridge), _work_space(Y), judging_features(Y.shape[1])
+    ridge, work, how = Y.dtype.type(ridge), _work_space(Y), checked_features(Y.shape[1])
     nothing = np.empty((0, Y.shape[1]), dtype=Y.dtype)  # not a part of Y, which is read-only
-    return _visit(Y, M, _NOTHING_HIDDEN, X, A, linear, ridge, rule, sweeps, how, _NO_JUDGES, nothing, False, *work)[0]
+    return _sweep_rows(
+        Y, M, _NOTHING_HIDDEN, X, A, linear, ridge, rule, sweeps, how, _NO_CHECKS, nothing, False, *work
+    )[0]
 
 
 @contiguous
 @reading
-def visit(
-    Y: Any, M: Any, hidden: Any, X: Any, judges: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int
+def sweep_block(
+    Y: Any, M: Any, hidden: Any, X: Any, checks: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int
 ) -> tuple[Any, Any, Any, Any, Any]:
-    """Improve the codes of a block and sum up what it says of the basis; twin of ``robustnmf.solvers.one_pass._visit``.
+    """Improve the codes of a block and sum up what it says of the basis; the kernel of ``shared_gram._sweep_block``.
 
     Parameters
     ----------
-    As in `improve`, and hidden : (k, 2), row and column of entries that do not count, in the order of rows, or None;
-    judges : (k,), the rows whose weights to return, in their order.
+    As in `half_step`, and hidden : (k, 2), row and column of entries that do not count, in the order of rows, or None;
+    checks : (k,), the rows whose weights to return, in their order.
 
     Returns
     -------
-    Codes (B, r); how far each row is trusted, (B,); weights of the judges; descent and curvature of the basis, (p, r).
+    Codes (B, r); how far each row is trusted, (B,); weights of the checked rows; descent and curvature of the
+    basis, (p, r).
     """
     hidden = _NOTHING_HIDDEN if hidden is None else hidden
-    kept = np.empty((judges.size, Y.shape[1]), dtype=Y.dtype)
-    ridge, work, how = Y.dtype.type(ridge), _work_space(Y), judging_features(Y.shape[1])
-    new, trust, *sums = _visit(Y, M, hidden, X, A, linear, ridge, rule, sweeps, how, judges, kept, True, *work)
+    kept = np.empty((checks.size, Y.shape[1]), dtype=Y.dtype)
+    ridge, work, how = Y.dtype.type(ridge), _work_space(Y), checked_features(Y.shape[1])
+    new, trust, *sums = _sweep_rows(Y, M, hidden, X, A, linear, ridge, rule, sweeps, how, checks, kept, True, *work)
     return new, trust, kept, *sums
 
 
 _NOTHING_HIDDEN = read_only(np.empty((0, 2), dtype=np.int64))
-_NO_JUDGES = read_only(np.empty(0, dtype=np.int64))
+_NO_CHECKS = read_only(np.empty(0, dtype=np.int64))
 
 
 @njit(**FAST)
-def _visit(
+def _sweep_rows(
     Y: Any,
     M: Any,
     hidden: Any,
@@ -319,8 +322,8 @@ def _visit(
     ridge: Any,
     rule: Any,
     sweeps: int,
-    judging: Any,
-    judges: Any,
+    checked: Any,
+    checks: Any,
     kept: Any,
     with_basis: bool,
     R: Any,
@@ -334,7 +337,7 @@ def _visit(
     G = np.dot(A.T, A)
     total = np.trace(G)
     total = total if total > 0 else A.dtype.type(1)
-    shared = Shared(A, np.ascontiguousarray(A.T), np.empty_like(A), G, total, linear, ridge, *judging)
+    shared = Shared(A, np.ascontiguousarray(A.T), np.empty_like(A), G, total, linear, ridge, *checked)
     _square(A, shared.squares)
     new, squares, trust = np.empty_like(X), np.empty_like(X), np.empty_like(X[:, 0])
     descent, curvature, part = np.zeros_like(A), np.zeros_like(A), np.empty_like(A)
@@ -357,8 +360,8 @@ def _visit(
             _add(part, descent)
             np.dot(Q[: end - start].T, squares[start:end], part)
             _add(part, curvature)
-        while n_kept < len(judges) and judges[n_kept] < end:
+        while n_kept < len(checks) and checks[n_kept] < end:
             for i in range(Q.shape[1]):
-                kept[n_kept, i] = Q[judges[n_kept] - start, i]
+                kept[n_kept, i] = Q[checks[n_kept] - start, i]
             n_kept += 1
     return new, trust, descent, curvature

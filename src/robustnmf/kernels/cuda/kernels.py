@@ -1,4 +1,4 @@
-"""What Triton does on a CUDA GPU in place of reference functions, found by name through ``TorchEngine.kernel``."""
+"""The kernels of a CUDA GPU, in Triton and CUDA, with what they keep between two calls."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ import torch
 import triton
 
 from robustnmf.kernels.cuda.functions import FUSED, select
-from robustnmf.kernels.cuda.graphs import MOST_RECORDED, settle, stream_of_ones_own
+from robustnmf.kernels.cuda.graphs import MOST_RECORDED, converge, side_stream
 from robustnmf.kernels.cuda.speculation import Ahead
 from robustnmf.kernels.cuda.statistics import Statistics, predict
 from robustnmf.kernels.cuda.steps import (
@@ -25,8 +25,8 @@ from robustnmf.kernels.cuda.steps import (
     split_factors,
     sweep,
 )
-from robustnmf.kernels.interface import Rule, form_of
-from robustnmf.kernels.line_search import judging_features
+from robustnmf.kernels.interface import Kernels, Rule, form_of
+from robustnmf.kernels.line_search import checked_features
 from robustnmf.kernels.schedule_policy import Course, Stand
 from robustnmf.utils.arrays import is_uniform
 
@@ -43,11 +43,11 @@ _compiled: set[tuple[Any, ...]] = set()
 
 
 @dataclass
-class Twins:
-    """The twins of one engine, and what it keeps between two calls of them."""
+class CudaKernels:
+    """The kernels of one engine, and what it keeps between two calls of them."""
 
     device: torch.device
-    veiled: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    masked: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     """Data in which hidden entries are NaN, by the identity of their positions."""
     graphs: dict[Any, Recorded] = field(default_factory=dict)
     """Sweeps that were recorded, by their kind."""
@@ -57,8 +57,25 @@ class Twins:
     """Iterations that are made ahead, by their kind."""
     last: tuple[Any, ...] = ()
     """The kind of what was done last, and its data."""
-    foretold: list[tuple[Any, ...]] = field(default_factory=list)
+    predicted: list[tuple[Any, ...]] = field(default_factory=list)
     """Codes of each block after the last sweep, positions, basis, and what they predict there."""
+
+    @property
+    def table(self) -> Kernels:
+        """The kernels as the engine has them."""
+        return Kernels(
+            rule_of=self.rule_of,
+            half_step=self.half_step,
+            sweep=self.sweep,
+            propose=self.propose,
+            order_statistics=self.order_statistics,
+            predict=self.predict,
+            extrapolate=self.extrapolate,
+            converge=self.converge,
+            statistics=self.statistics,
+            iterate=self.iterate,
+            prepare=self.prepare,
+        )
 
     def rule_of(self, loss: Any, scale: Any, cut: Any, Y: Any, rank: int) -> Rule | None:
         """Return the rule of a weighting for data Y (B, p), or None if kernels cannot follow it.
@@ -79,14 +96,14 @@ class Twins:
             cut = cut.reshape(-1)[:1]
         return Rule(form.form, form.constant, scale, cut, form.reach)
 
-    def improve(self, Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int) -> Any:
-        """Reweight and improve X in Y ~ X A'; twin of ``robustnmf.solvers.one_pass.improve``.
+    def half_step(self, Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int) -> Any:
+        """Reweight and improve X in Y ~ X A'; the kernel of `SharedGram.half_step`.
 
         Parameters
         ----------
         Y, M : (B, p), M may be None; X : (B, r); A : (p, r); linear : (r,) and ridge, the penalty.
         """
-        how = judging_features(Y.shape[1])
+        how = checked_features(Y.shape[1])
 
         def work(X: Any, penalty: Any, scale: Any, cut: Any) -> list[Any]:
             data = Data(Y, M, scale, cut)
@@ -94,7 +111,7 @@ class Twins:
             return [half_step([data], X, of_X, [of_A], [(A, None)], data, of_A, how, rule, penalty, sweeps)[0]]
 
         arrays = (X, as_array((linear, ridge), X), rule.scale, rule.cut)
-        key = ("improve", id(Y), id(M), id(A), *(a.shape for a in arrays), rule.loss, sweeps)
+        key = ("half_step", id(Y), id(M), id(A), *(a.shape for a in arrays), rule.loss, sweeps)
         if Y.nbytes > MOST_RECORDED:
             return work(*arrays)[0]
         if key not in self.steps:
@@ -113,7 +130,7 @@ class Twins:
         rule: Rule,
         sweeps: int,
     ) -> tuple[Any, list[Any]]:
-        """Improve the codes of all blocks and the basis; twin of ``robustnmf.solvers.one_pass.sweep``.
+        """Improve the codes of all blocks and the basis; the kernel of `SharedGram.sweep`.
 
         Parameters
         ----------
@@ -121,7 +138,7 @@ class Twins:
         """
         gaps = hidden is not None
         if hidden is not None:
-            V = [self._veil(Y, positions) for Y, positions in zip(V, hidden, strict=True)]
+            V = [self._masked_out(Y, positions) for Y, positions in zip(V, hidden, strict=True)]
         M = [None] * len(V) if M is None else M
 
         def work(W: Any, scale: Any, cut: Any, *Ht: Any) -> list[Any]:
@@ -134,10 +151,10 @@ class Twins:
         key = ("sweep", *map(id, (*V, *M)), *(a.shape for a in arrays), rule.loss, fixed, sweeps, *ridges)
         W, *others = self._do(work, arrays, key, (V, M), self.graphs)
         Ht, predictions = others[: len(V)], others[len(V) :]
-        self.foretold = list(zip(Ht, hidden or [], [W] * len(Ht), predictions, strict=False))
+        self.predicted = list(zip(Ht, hidden or [], [W] * len(Ht), predictions, strict=False))
         return W, Ht
 
-    def foresee(
+    def iterate(
         self,
         V: Sequence[Any],
         M: Sequence[Any] | None,
@@ -164,7 +181,7 @@ class Twins:
         can_judge = held.statistics is not None and len(held.values) and (cut is None or is_uniform(cut))
         if form is None or not is_simple or not can_judge or Y.nbytes > MOST_RECORDED:
             return None
-        seen = self._veil(Y, held.positions[0]) if hide else Y
+        seen = self._masked_out(Y, held.positions[0]) if hide else Y
         how = (hide, form, method.solver, method.penalties, method.fixed)
         key = (id(seen), M is None or id(M[0]), *how)
         if key not in self.ahead:
@@ -178,7 +195,7 @@ class Twins:
             iteration = partial(_swept, *data, method.solver.max_iter)
             self.ahead[key] = Ahead(iteration, rule, held.statistics, stand.factors, kind)
         W, Ht, predictions = self.ahead[key].next(stand, course, most)
-        self.foretold = [(Ht[0], held.positions[0], W, predictions)]
+        self.predicted = [(Ht[0], held.positions[0], W, predictions)]
         return W, Ht
 
     def prepare(self, W: Any, sweeps: Sequence[tuple[Any, ...]]) -> None:
@@ -204,7 +221,7 @@ class Twins:
 
     def _try(self, V: Any, M: Any, W: Any, Ht: Any, rule: Rule, after: Any) -> None:
         """Make a sweep for the sake of its kernels, with gaps in the data and without."""
-        with torch.no_grad(), torch.cuda.device(self.device), stream_of_ones_own(self.device) as stream:
+        with torch.no_grad(), torch.cuda.device(self.device), side_stream(self.device) as stream:
             stream.wait_stream(after)
             with torch.cuda.stream(stream):
                 for gaps in (True, False):
@@ -234,33 +251,33 @@ class Twins:
         again, self.last = self.last[:1] == (key,), (key, data)
         return again
 
-    def settle(self, improve: Any, Y: Any, M: Any, X: Any, *, max_iter: int, tol: float, few: float) -> Any:
-        """Improve rows of X until each is at rest; twin of ``robustnmf.algorithm.encoding``'s."""
-        return settle(improve, Y, M, X, max_iter=max_iter, tol=tol, few=few)
+    def converge(self, step: Any, Y: Any, M: Any, X: Any, *, max_iter: int, tol: float, few: float) -> Any:
+        """Improve rows of X until each is at rest; the kernel of `algorithm.encoding`."""
+        return converge(step, Y, M, X, max_iter=max_iter, tol=tol, few=few)
 
-    def onward(self, new: Any, last: Any, momentum: float) -> Any:
-        """Return a factor moved on by a share of its last move; twin of ``robustnmf.algorithm.staged``'s."""
+    def extrapolate(self, new: Any, last: Any, momentum: float) -> Any:
+        """Return a factor moved on by a share of its last move; the kernel of `algorithm.staged`."""
         return torch.lerp(last, new, 1 + momentum).clamp_(min=0)
 
     def statistics(self, weights: Any, telling: Any, hidden: bool, look: Any) -> Statistics:
-        """Return what computes the statistics of held-out residuals; twin of ``robustnmf.algorithm.holdout``'s."""
+        """Return what computes the statistics of held-out residuals; the kernel of `algorithm.holdout`."""
         return Statistics(weights, telling, hidden, look)
 
     def predict(self, X: Any, positions: Any, W: Any) -> Any:
-        """Return entries of X W' at positions (k, 2); twin of ``robustnmf.algorithm.holdout``'s."""
-        for *of, known in self.foretold:  # hidden entries were predicted by the sweep
+        """Return entries of X W' at positions (k, 2); the kernel of `algorithm.holdout`."""
+        for *of, known in self.predicted:  # hidden entries were predicted by the sweep
             if all(a is b for a, b in zip(of, (X, positions, W), strict=True)):
                 return known
         return predict(X, positions, W)
 
     def propose(self, G: Any, descent: Any, curvature: Any, X0: Any, max_iter: int) -> Any:
-        """Return the move of coordinate descent with one Gram matrix, in any precision; twin of ``shared_gram``'s."""
+        """Return the move of coordinate descent with one Gram matrix, in any precision: `shared_gram.propose`."""
         sums = torch.stack([descent, curvature])[:, None]
         move, *_ = moves_of(X0.contiguous(), G.contiguous(), sums, as_array(None, X0), max_iter, 0)
         return move[:, : X0.shape[1]]
 
     def order_statistics(self, A: Any, ranks: Any) -> Any:
-        """Return the entry of a given rank of each row of non-negative A, (B,); twin of ``encoding``'s."""
+        """Return the entry of a given rank of each row of non-negative A, (B,); the kernel of `algorithm.encoding`."""
         n_rows, n_columns = A.shape
         if n_columns * A.element_size() > LONGEST_ROW:
             return torch.take_along_dim(torch.sort(A, dim=1).values, ranks[:, None], dim=1)[:, 0]
@@ -271,13 +288,13 @@ class Twins:
         select[(n_rows,)](A, ranks, values, n_columns, A.stride(0), COLUMNS=columns, num_warps=warps, **FUSED)
         return values
 
-    def _veil(self, Y: Any, positions: Any) -> Any:
+    def _masked_out(self, Y: Any, positions: Any) -> Any:
         """Return a copy of Y in which entries at some positions (k, 2) are NaN, and so have no weight."""
-        if id(positions) not in self.veiled:
+        if id(positions) not in self.masked:
             copy = Y.clone()
             copy[positions[:, 0], positions[:, 1]] = torch.nan
-            self.veiled[id(positions)] = (positions, copy)  # who holds the positions keeps their identity
-        return self.veiled[id(positions)][1]
+            self.masked[id(positions)] = (positions, copy)  # who holds the positions keeps their identity
+        return self.masked[id(positions)][1]
 
 
 def _swept(

@@ -1,0 +1,17 @@
+"""The kernels of the CPU, as the table that an engine has."""
+
+from robustnmf.kernels.interface import Kernels
+from robustnmf.kernels.numba import functions, sweep
+
+KERNELS = Kernels(
+    rule_of=sweep.rule_of,
+    half_step=sweep.half_step,
+    sweep_block=sweep.sweep_block,
+    propose=sweep.propose,
+    hals=functions.hals,
+    nesterov=functions.nesterov,
+    weighted_medians=functions.weighted_medians,
+    cauchy_sum=functions.cauchy_sum,
+    row_medians=functions.row_medians,
+    predict=functions.predict,
+)

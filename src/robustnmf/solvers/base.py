@@ -1,0 +1,263 @@
+"""What every solver is: two half-steps make a sweep of Algorithm 2, unless it can do better."""
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from robustnmf.engines.protocol import Engine, block_function
+from robustnmf.errors import IncompatibleError
+from robustnmf.model.losses import Loss, Squared
+from robustnmf.model.penalties import Penalties, Penalty
+from robustnmf.model.weighting import Weighting, masked_out
+from robustnmf.solvers.normal_equations import basis_by_sums
+from robustnmf.solvers.problem import Problem
+from robustnmf.utils.arrays import Array, Blocks, Namespace
+
+UNIFORM = Weighting(Squared(), 1.0)
+"""Leaves the weights M of the entries as they are."""
+
+
+class Solver:
+    """Improves the factors of a weighted model; a subclass has at least the half-step.
+
+    Lines 2 and 3 of the paper leave open which scale the weights use; it is the one of the current residuals. Line 7
+    does not repeat the truncation; here weights are always truncated, as eq. (3-5) says.
+    """
+
+    __slots__ = ()
+
+    works_by_sums: ClassVar[bool] = False
+    """Whether it improves the basis from sums over samples, where features cannot be gathered."""
+    solves_least_squares: ClassVar[bool] = True
+    """Whether it lowers weighted squares, for any loss and with penalties."""
+    keeps_fixed: ClassVar[bool] = False
+    """Whether it can leave the first columns of the basis as they are."""
+
+    def accepts(self, loss: Loss) -> bool:
+        """Return True: what lowers weighted squares serves every loss."""
+        return True
+
+    def half_step(
+        self,
+        Y: Array,
+        M: Array | None,
+        X: Array,
+        cut: Array | None = None,
+        *,
+        A: Array,
+        weighting: Weighting,
+        penalty: Penalty | None = None,
+        fixed: int = 0,
+        engine: Engine,
+        xp: Namespace,
+    ) -> Array:
+        """Reweight by the current residuals and improve X in Y ~ X A', row by row; its first `fixed` columns stay.
+
+        H is updated with Y = V' (a block of samples), X = H', A = W; W with Y = V, X = W, A = H' and one `cut` per row.
+        No row's objective rises. Every row is improved by itself: neither the other rows nor their number may change
+        the result. A row whose weights are all zero keeps its start.
+        """
+        raise NotImplementedError
+
+    def sweep(
+        self,
+        V: Blocks,
+        M: Blocks | None,
+        W: Array,
+        Ht: Blocks,
+        *,
+        weighting: Weighting,
+        penalties: Penalties,
+        fixed: int,
+        engine: Engine,
+        hidden: Blocks | None = None,
+    ) -> tuple[Array, Blocks]:
+        """Return W (m, r) and the codes after one iteration: lines 2 to 6 improve the codes, 7 to 9 the basis.
+
+        Parameters
+        ----------
+        fixed : int
+            Columns of W, the first ones, that stay as they are.
+        hidden : blocks of positions, (k, 2) in all, or None
+            Sample (within its block) and feature of entries that do not count, in the order of samples.
+        """
+        if hidden is not None:
+            M = engine.map(masked_out, V, M, hidden)
+        penalty = penalties.of(penalties.codes, W, weighting.scale, engine.xp)
+        Ht = engine.map(self.half_step, V, M, Ht, A=W, weighting=weighting, penalty=penalty, engine=engine)
+        if fixed == W.shape[1]:
+            return W, Ht
+        if not engine.gathers_features:
+            return self.basis_by_sums(V, M, W, Ht, weighting, penalties, fixed, engine), Ht
+        return self._gathered_basis(V, M, W, Ht, weighting, penalties, fixed, engine), Ht
+
+    def _gathered_basis(
+        self,
+        V: Blocks,
+        M: Blocks | None,
+        W: Array,
+        Ht: Blocks,
+        weighting: Weighting,
+        penalties: Penalties,
+        fixed: int,
+        engine: Engine,
+    ) -> Array:
+        """Return the basis improved by a half-step with all samples of a feature in a row."""
+        A = engine.join(Ht)
+        penalty = penalties.of(penalties.basis, A, weighting.scale, engine.xp)
+        shared: dict[str, Any] = {"A": A, "penalty": penalty, "fixed": fixed, "engine": engine}
+        if weighting.loss.group == "sample":  # the weights of features depend on whole samples
+            Q = engine.map(sample_weights, V, M, Ht, W=W, weighting=weighting)
+            return engine.map_features(self.half_step, V, Q, W, weighting=UNIFORM, **shared)
+        cut = None if weighting.cut is None else weighting.cut[:, None]
+        return engine.map_features(self.half_step, V, M, W, cut, weighting=weighting, **shared)
+
+    def basis_by_sums(
+        self,
+        V: Blocks,
+        M: Blocks | None,
+        W: Array,
+        Ht: Blocks,
+        weighting: Weighting,
+        penalties: Penalties,
+        fixed: int,
+        engine: Engine,
+    ) -> Array:
+        """Return the basis improved from sums over samples, if the solver can work with them."""
+        raise IncompatibleError(
+            f"solver {self} needs all samples of a feature at once, and this data is not in one memory. Solvers that "
+            "work with sums over samples are 'hals', 'nesterov', 'multiplicative' and 'shared-gram'."
+        )
+
+
+class LeastSquaresSolver(Solver):
+    """Lowers the quadratic majoriser of a loss; a subclass has `solve`, and serves every loss."""
+
+    __slots__ = ()
+
+    works_by_sums: ClassVar[bool] = True
+
+    def solve(self, problem: Problem, X0: Array, engine: Engine) -> Array:
+        """Return better solutions than `X0`, shape (B, r), non-negative, a new array.
+
+        No objective rises. Every problem is solved by itself: neither the other problems of the batch nor their number
+        may change its solution. A problem whose weights are all zero keeps its start.
+        """
+        raise NotImplementedError
+
+    def half_step(
+        self,
+        Y: Array,
+        M: Array | None,
+        X: Array,
+        cut: Array | None = None,
+        *,
+        A: Array,
+        weighting: Weighting,
+        penalty: Penalty | None = None,
+        fixed: int = 0,
+        engine: Engine,
+        xp: Namespace,
+    ) -> Array:
+        """Reweight by the current residuals and solve the weighted least-squares problem of each row."""
+        if cut is not None:
+            weighting = replace(weighting, cut=cut)
+        residual = Y - X @ A.T
+        Q = weighting.weights(residual, M, xp)
+        if not fixed:
+            return self.solve(Problem(A, Y, Q, xp, penalty, residual), X, engine)
+        known, A = A[:, :fixed], A[:, fixed:]
+        penalty = penalty if penalty is None else penalty._replace(linear=penalty.linear[fixed:])
+        found = self.solve(Problem(A, Y - X[:, :fixed] @ known.T, Q, xp, penalty), X[:, fixed:], engine)
+        return xp.concat([X[:, :fixed], found], axis=1)
+
+    def basis_by_sums(
+        self,
+        V: Blocks,
+        M: Blocks | None,
+        W: Array,
+        Ht: Blocks,
+        weighting: Weighting,
+        penalties: Penalties,
+        fixed: int,
+        engine: Engine,
+    ) -> Array:
+        """Return the basis improved by its normal equations."""
+        return basis_by_sums(V, M, W, Ht, weighting, self.solve, penalties, fixed, engine)
+
+
+class LossSolver(Solver):
+    """Lowers a loss itself instead of its quadratic majoriser; the way of some published models."""
+
+    __slots__ = ()
+
+    solves_least_squares: ClassVar[bool] = False
+
+    def improve(self, Y: Array, M: Array | None, X: Array, A: Array, weighting: Weighting, engine: Engine) -> Array:
+        """Return X (B, r) with a lower loss of Y - X A' in every row, as a new array.
+
+        Outliers have been taken out of the weights M: `weighting` is that of the loss alone.
+        """
+        raise NotImplementedError
+
+    def half_step(
+        self,
+        Y: Array,
+        M: Array | None,
+        X: Array,
+        cut: Array | None = None,
+        *,
+        A: Array,
+        weighting: Weighting,
+        penalty: Penalty | None = None,
+        fixed: int = 0,
+        engine: Engine,
+        xp: Namespace,
+    ) -> Array:
+        """Lower the loss of each row; what is cut now stays cut, or the losses of two points could not be compared."""
+        if cut is not None:
+            weighting = replace(weighting, cut=cut)
+        if weighting.cut is not None:
+            M, weighting = weighting.kept(Y - X @ A.T, M, xp), weighting.without_rule()
+        return self.improve(Y, M, X, A, weighting, engine)
+
+
+def as_solver(part: Any) -> Any:
+    """Return a solver: an object that only has `solve`, or `accepts` and `improve`, becomes one."""
+    if isinstance(part, Solver | type):
+        return part
+    if hasattr(part, "solve"):
+        return BySolve(part)
+    return ByImprove(part) if hasattr(part, "accepts") and hasattr(part, "improve") else part
+
+
+@dataclass(frozen=True)
+class BySolve(LeastSquaresSolver):
+    """An object that has `solve`, as a solver."""
+
+    part: Any
+
+    def solve(self, problem: Problem, X0: Array, engine: Engine) -> Array:
+        """Return what the object returns."""
+        return self.part.solve(problem, X0, engine)
+
+
+@dataclass(frozen=True)
+class ByImprove(LossSolver):
+    """An object that has `accepts` and `improve`, as a solver."""
+
+    part: Any
+
+    def accepts(self, loss: Loss) -> bool:
+        """Return what the object returns."""
+        return bool(self.part.accepts(loss))
+
+    def improve(self, Y: Array, M: Array | None, X: Array, A: Array, weighting: Weighting, engine: Engine) -> Array:
+        """Return what the object returns."""
+        return self.part.improve(Y, M, X, A, weighting, engine)
+
+
+@block_function(recomputed=True)
+def sample_weights(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:
+    """Return the weights of a block of samples, (n, m)."""
+    Q = weighting.weights(Vt - Ht @ W.T, M, xp)
+    return xp.ones_like(Vt) if Q is None else Q
