@@ -37,7 +37,7 @@ from sklearn.decomposition import NMF
 from sklearn.exceptions import ConvergenceWarning
 
 from robustnmf import METHODS, RobustNMF, TruncatedCauchyNMF
-from robustnmf.algorithm.staged import TRUSTING, WARY, Staged
+from robustnmf.algorithm.staged import HUBER, TRUNCATED_L1, Staged
 from robustnmf.classifiers import SparseRepresentationClassifier
 from robustnmf.datasets import load_ar, load_baltimore, load_caltech101, load_orl, load_samson
 from robustnmf.datasets.corruptions import block_occlusion, laplace, salt_and_pepper
@@ -532,8 +532,8 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "no cut": {"outliers": "none"},
     "three-sigma cut": {"outliers": "three-sigma"},
     "plain schedule": {"schedule": "plain"},
-    "trusting opening only": {"schedule": Staged(openings=(TRUSTING,))},
-    "wary opening only": {"schedule": Staged(openings=(WARY,))},
+    "Huber stage only": {"schedule": Staged(initial_stages=(HUBER,))},
+    "truncated L1 stage only": {"schedule": Staged(initial_stages=(TRUNCATED_L1,))},
     "no momentum": {"schedule": Staged(momentum=0.0)},
     "published": {"preset": "published", "max_iter": 100},
 }

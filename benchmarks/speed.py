@@ -55,8 +55,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from robustnmf import RobustNMF, TruncatedCauchyNMF
-from robustnmf.algorithm import encoding, initializers
-from robustnmf.algorithm import staged as schedules
+from robustnmf.algorithm import encoding, initializers, staged
 from robustnmf.algorithm.initializers import RandomStart
 from robustnmf.datasets import load_orl
 from robustnmf.datasets.corruptions import salt_and_pepper
@@ -878,8 +877,7 @@ def add_difference(report: Report, ours: str, rival: str, *, limit: float) -> No
 STAGES = (
     ("start", initializers.MedianStart, "__call__"),
     ("start", initializers.RandomStart, "__call__"),
-    ("openings", schedules._Walk, "open"),
-    ("main stage and last iterations", schedules._Walk, "finish"),
+    ("stages", staged.Staged, "__call__"),
     ("encoding", encoding.Basis, "encode"),
     ("description", encoding.Basis, "describe"),
 )

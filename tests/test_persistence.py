@@ -22,7 +22,7 @@ from conftest import make_data
 from robustnmf import METHODS, RobustNMF, TruncatedCauchyNMF
 from robustnmf.algorithm.halfquadratic import run
 from robustnmf.algorithm.initializers import MedianStart
-from robustnmf.algorithm.staged import Opening, Staged
+from robustnmf.algorithm.staged import InitialStage, Staged
 from robustnmf.methods import INITIALIZERS, OUTLIERS, SCALES, SCHEDULES, SOLVERS
 from robustnmf.metrics import relative_error
 from robustnmf.model.losses import Cauchy, Huber, Truncated
@@ -186,7 +186,11 @@ def test_feature_names_come_back(names, tmp_path):
         {"init": MedianStart(spread=0.3), "scale": MAD(factor=2.0), "outliers": MADRule(axis="feature")},
         {"method": "l1", "scale": FirstScale(FixedScale(np.float32(0.1))), "solver": HALS(max_iter=3)},
         {"scale": 0.1, "outliers": 4.0, "schedule": "plain", "preset": "published"},
-        {"schedule": Staged(openings=(Opening(Truncated(Cauchy(), 9.0)), Opening(Huber(), cut=3.0)), patience=5)},
+        {
+            "schedule": Staged(
+                (InitialStage(Truncated(Cauchy(), 9.0)), InitialStage(Huber(), threshold=3.0)), patience=5
+            )
+        },
         {"schedule": run, "tol": np.float64(1e-3), "max_iter": np.int64(3), "n_components": np.int32(2)},
         {"outliers": "mrf", "image_shape": (3, 4)},
         {"outliers": "median-filter", "image_shape": [3, 4]},

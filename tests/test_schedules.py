@@ -1,4 +1,4 @@
-"""Held-out entries, their judge, and the staged schedule of the default."""
+"""Held-out entries, the validation monitor, and the staged schedule of the default."""
 
 import warnings
 from dataclasses import dataclass, replace
@@ -9,11 +9,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from conftest import make_data
 from robustnmf import RobustNMF
-from robustnmf.algorithm import staged as schedules
+from robustnmf.algorithm import staged as staged_module
 from robustnmf.algorithm.halfquadratic import run, sweep
-from robustnmf.algorithm.holdout import FEWEST, SHARE, SMOOTHED, TOO_FEW, HeldOut, Judge, Point
+from robustnmf.algorithm.holdout import FEWEST, SHARE, TOO_FEW, HeldOut, Point
 from robustnmf.algorithm.initializers import MedianStart
-from robustnmf.algorithm.staged import TRUSTING, WARY, Staged
+from robustnmf.algorithm.monitor import SMOOTHED, Monitor
+from robustnmf.algorithm.staged import HUBER, TRUNCATED_L1, Staged
 from robustnmf.datasets.corruptions import block_occlusion
 from robustnmf.engines import NumPyEngine, numpy_engine
 from robustnmf.errors import DataQualityWarning, IncompatibleError
@@ -21,7 +22,6 @@ from robustnmf.methods import resolve
 from robustnmf.model.losses import Cauchy
 from robustnmf.model.outliers import MADRule
 from robustnmf.model.scales import MAD, FirstScale
-from robustnmf.model.spatial import MRFRule
 from robustnmf.model.weighting import Weighting
 from robustnmf.solvers import HALS
 
@@ -203,24 +203,24 @@ def test_width_is_that_of_positive_entries_and_share_that_of_all():
     assert found.share == pytest.approx(0.75, rel=0.02)
 
 
-# The judge.
+# The validation monitor.
 
 
-def judge(residuals, scale=1.0, hidden=True, weights=None):
-    """Return a judge that has seen points of these residuals, and the points."""
+def monitored(residuals, scale=1.0, hidden=True, weights=None):
+    """Return a monitor that has seen points of these residuals, and the points."""
     values = np.zeros(len(residuals[0]))
     weights = np.ones_like(values) if weights is None else weights
     held = HeldOut([], None, [], values, weights, hidden, values.size, NumPyEngine())
     points = [Point(None, [], np.asarray(residual, dtype=float)) for residual in residuals]
-    judge = Judge(held, scale, points[0])
+    monitor = Monitor.begin(held, scale, points[0])
     for point in points[1:]:
-        judge.offer(point)
-    return judge, points
+        monitor, _ = monitor.see(point)
+    return monitor, points
 
 
 def kept(residuals, **options):
     """Return the number of the point that is kept."""
-    found, points = judge(residuals, **options)
+    found, points = monitored(residuals, **options)
     return next(i for i, point in enumerate(points) if point is found.kept)
 
 
@@ -233,62 +233,62 @@ def uneven(level, errors, n=400):
 
 def test_loss_is_that_of_cauchy_at_the_scale():
     residuals = np.random.default_rng(0).random((2, 50))
-    found, _ = judge(residuals, scale=0.3)
+    found, _ = monitored(residuals, scale=0.3)
     assert found.path == pytest.approx([np.mean(np.log1p((r / 0.3) ** 2)) for r in residuals])
 
 
 def test_loss_counts_weights_as_copies():
     residuals, copies = np.random.default_rng(0).random((2, 50)), np.arange(50) % 4
-    weighted, _ = judge(residuals, weights=copies / 3)
-    assert weighted.path == pytest.approx(judge([np.repeat(r, copies) for r in residuals])[0].path)
+    weighted, _ = monitored(residuals, weights=copies / 3)
+    assert weighted.path == pytest.approx(monitored([np.repeat(r, copies) for r in residuals])[0].path)
 
 
 @pytest.mark.parametrize("errors", [0.1, 0.9])
-def test_judge_keeps_the_latest_point_within_one_standard_error(errors):
+def test_monitor_keeps_the_latest_point_within_one_standard_error(errors):
     assert kept([np.ones(400), uneven(0.2, errors)]) == 1
 
 
 @pytest.mark.parametrize("errors", [1.1, 5.0])
-def test_judge_does_not_keep_a_point_worse_by_more_than_one_standard_error(errors):
+def test_monitor_does_not_keep_a_point_worse_by_more_than_one_standard_error(errors):
     assert kept([np.ones(400), uneven(0.2, errors)]) == 0
 
 
-def test_judge_compares_with_the_best_and_not_with_the_last():
+def test_monitor_compares_with_the_best_and_not_with_the_last():
     assert kept([np.ones(400), uneven(0.2, 0.6), uneven(0.2, 0.9), uneven(0.2, 1.2)]) == 2
 
 
-def test_judge_keeps_a_point_within_a_twentieth_of_the_gain():
+def test_monitor_keeps_a_point_within_a_twentieth_of_the_gain():
     start, best = np.log1p(25.0), np.log(2)
     slightly, clearly = (np.sqrt(np.expm1(best + share * (start - best))) for share in (0.049, 0.051))
     assert kept([[5.0] * 9, [1.0] * 9, [slightly] * 9]) == 2
     assert kept([[5.0] * 9, [1.0] * 9, [clearly] * 9]) == 1
 
 
-def test_judge_ignores_what_all_points_miss_alike():
+def test_monitor_ignores_what_all_points_miss_alike():
     errors = np.where(np.arange(400) % 4, 0.0, 1e3)
     assert kept([1 + errors, 1.05 + errors]) == 0
 
 
-def test_judge_keeps_the_latest_point_where_nothing_is_hidden():
+def test_monitor_keeps_the_latest_point_where_nothing_is_hidden():
     assert kept([np.ones(400), 3 * np.ones(400)], hidden=False) == 1
 
 
-def test_judge_counts_the_points_since_the_best():
-    found, _ = judge([[3.0], [1.0], [2.0], [1.001], [4.0]])
+def test_monitor_counts_the_points_since_the_best():
+    found, _ = monitored([[3.0], [1.0], [2.0], [1.001], [4.0]])
     assert found.unimproved == 3
-    assert judge([[3.0], [2.0], [1.0]])[0].unimproved == 0
+    assert monitored([[3.0], [2.0], [1.0]])[0].unimproved == 0
 
 
 def test_change_is_the_mean_fall_of_the_lowest_loss_as_a_share_of_it():
     losses = [*np.linspace(3.0, 1.0, 2 * SMOOTHED + 1), 1.5, 0.8]
-    found, _ = judge([[np.sqrt(np.expm1(loss))] for loss in losses])
+    found, _ = monitored([[np.sqrt(np.expm1(loss))] for loss in losses])
     assert found.change == pytest.approx((losses[-1 - SMOOTHED] - 0.8) / SMOOTHED / 0.8)
 
 
 def test_change_is_not_known_at_first_nor_while_the_loss_rises():
-    assert judge([[1 / (1 + i)] for i in range(SMOOTHED)])[0].change == np.inf
-    assert judge([[1 / (1 + i)] for i in range(SMOOTHED + 1)])[0].change < np.inf
-    assert judge([[1.0 + i] for i in range(SMOOTHED + 1)])[0].change == np.inf
+    assert monitored([[1 / (1 + i)] for i in range(SMOOTHED)])[0].change == np.inf
+    assert monitored([[1 / (1 + i)] for i in range(SMOOTHED + 1)])[0].change < np.inf
+    assert monitored([[1.0 + i] for i in range(SMOOTHED + 1)])[0].change == np.inf
 
 
 # The stages.
@@ -342,7 +342,7 @@ def test_max_iter_is_the_most_iterations_of_all_stages_together(max_iter):
 
 
 def test_history_lists_both_openings():
-    one, two = (staged(data.X, plan=Staged(openings=openings)) for openings in ((TRUSTING,), (WARY, TRUSTING)))
+    one, two = (staged(data.X, plan=Staged(initial_stages=openings)) for openings in ((HUBER,), (TRUNCATED_L1, HUBER)))
     assert len(two.history) - len(one.history) == 12 + 4
 
 
@@ -436,14 +436,14 @@ def occluded(size=7):
 
 @pytest.mark.parametrize(
     ("problem", "rank", "better", "worse"),
-    [(families, 5, TRUSTING, WARY), (occluded, 6, WARY, TRUSTING)],
+    [(families, 5, HUBER, TRUNCATED_L1), (occluded, 6, TRUNCATED_L1, HUBER)],
     ids=["families trusting", "blocks wary"],
 )
 def test_better_opening_is_followed(problem, rank, better, worse):
     X, clean, _ = problem()
     right, wrong, both = (
-        make(n_components=rank, schedule=Staged(openings=openings), max_iter=400)
-        for openings in ((better,), (worse,), (TRUSTING, WARY))
+        make(n_components=rank, schedule=Staged(initial_stages=openings), max_iter=400)
+        for openings in ((better,), (worse,), (HUBER, TRUNCATED_L1))
     )
     assert error(right, X, clean) < 0.9 * error(wrong, X, clean)
     both.fit(X)
@@ -469,10 +469,10 @@ def test_features_that_were_lost_are_found_again():
         W[:5] *= 0.01
         return W, H
 
-    model = make(n_components=4, init=start, schedule=Staged(openings=(WARY,)), max_iter=400)
+    model = make(n_components=4, init=start, schedule=Staged(initial_stages=(TRUNCATED_L1,)), max_iter=400)
     assert error(model, X, clean) < 0.03
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schedules._Walk, "_find_lost", lambda self, point, weighting: point)
+        patch.setattr(staged_module, "rejected_features", lambda *_: np.array([], dtype=np.intp))
         assert error(model, X, clean) > 0.1
 
 
@@ -541,9 +541,9 @@ def test_own_schedule_is_used():
 
 def test_staged_schedule_of_other_lengths_is_used():
     seen = []
-    plan = Staged(openings=(TRUSTING,), opening_iter=3, trial_iter=2, last_iter=0)
+    plan = Staged(initial_stages=(HUBER,), initial_iter=3, trial_iter=2, last_iter=0)
     make(schedule=plan, callback=lambda i: seen.append(i.relative_change)).fit(data.X)
-    # The main stage has a judge of its own, who cannot speak of a change before he has seen some points.
+    # The main stage has a monitor of its own, which knows no change before it has seen some points.
     assert np.flatnonzero(np.isfinite(seen))[0] == 3 + 2 + SMOOTHED - 1
 
 
@@ -665,8 +665,8 @@ def test_unit_of_the_data_changes_no_bit(factor):
 
 @pytest.fixture
 def few_are_enough(monkeypatch):
-    monkeypatch.setattr(schedules, "ENOUGH_ENTRIES", 100 * M_FEATURES)
-    monkeypatch.setattr(schedules, "ENOUGH_SAMPLES", 5)
+    monkeypatch.setattr(staged_module, "ENOUGH_ENTRIES", 100 * M_FEATURES)
+    monkeypatch.setattr(staged_module, "ENOUGH_SAMPLES", 5)
 
 
 LARGE = make_data(400, M_FEATURES, RANK, outliers=0.2, seed=3)
@@ -682,14 +682,14 @@ def error_of_large(**weights):
 def test_some_samples_are_enough_to_find_the_components(few_are_enough):
     part_and_all = error_of_large()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(schedules, "ENOUGH_ENTRIES", 10**9)
+        patch.setattr(staged_module, "ENOUGH_ENTRIES", 10**9)
         every_time_all = error_of_large()
     assert part_and_all < 1.1 * every_time_all
 
 
 def test_last_iterations_have_all_samples(few_are_enough, monkeypatch):
     seen = []
-    monkeypatch.setattr(schedules, "sweep", lambda V, *a: (seen.append(sum(map(len, V))), sweep(V, *a))[1])
+    monkeypatch.setattr(staged_module, "sweep", lambda V, *a: (seen.append(sum(map(len, V))), sweep(V, *a))[1])
     make().fit(LARGE.X)
     assert set(seen[:-10]) == {100}
     assert seen[-10:] == [400] * 10
@@ -717,39 +717,33 @@ def test_cut_of_large_data_into_blocks_does_not_matter(few_are_enough, monkeypat
     np.testing.assert_allclose(cut.components_, whole.components_, rtol=0, atol=1e-6)
 
 
-class Foreseeing(NumPyEngine):
-    """An engine that is asked to make iterations ahead, and cannot; it counts how often."""
+class Asked(NumPyEngine):
+    """An engine that is asked to make whole iterations, and cannot; it counts how often."""
 
     asked = 0
 
     @property
     def kernels(self):
-        return replace(super().kernels, iterate=self.foresee)
+        return replace(super().kernels, iterate=self.iterate)
 
-    def foresee(self, V, M, held, hide, method, stand, course, most):
+    def iterate(self, V, M, held, hide, method, now, before, momentum, weighting, monitor):
         self.asked += 1
-        assert most >= 1 and stand.scale > 0
+        assert 0 <= momentum < 1 and weighting.scale > 0
 
 
 @pytest.mark.parametrize(
     ("parts", "asked"),
     [
         ({}, "always"),
-        ({"scale": MAD(), "outliers": MADRule()}, "but for the main stage"),  # there all entries decide
-        ({"outliers": MRFRule((6, 10))}, "in the openings"),  # whole images decide
-        ({"solver": HALS(max_iter=2)}, "in the openings"),  # which have a solver of their own
+        ({"scale": MAD(), "outliers": MADRule()}, "always"),
+        ({"solver": HALS(max_iter=2)}, "in the initial stages"),  # which have a solver of their own
     ],
 )
-def test_engines_are_asked_to_look_ahead_where_they_could(parts, asked):
-    engine, method = Foreseeing(), replace(resolve("truncated-cauchy", "default").method, **parts)
+def test_engines_are_asked_for_whole_iterations_where_they_could(parts, asked):
+    engine, method = Asked(), replace(resolve("truncated-cauchy", "default").method, **parts)
     W, H = MedianStart()(data.X.T, None, RANK, np.random.default_rng(0))
     start = W, [np.ascontiguousarray(H.T)]
     options = {"max_iter": 60, "tol": 0.0, "scale_floor": 1e-15}
     result = Staged(patience=60)(engine.split(data.X), None, *start, method, engine, **options)
-    n_iter, in_openings, at_most_last = len(result.history) - 1, 2 * 7, 3 * 6
-    expected = {
-        "always": [n_iter],
-        "in the openings": [in_openings],
-        "but for the main stage": range(in_openings + 6, in_openings + at_most_last + 1),
-    }
-    assert engine.asked in expected[asked]
+    expected = {"always": len(result.history) - 1, "in the initial stages": 2 * 7}
+    assert engine.asked == expected[asked]

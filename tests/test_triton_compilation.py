@@ -20,7 +20,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
-from robustnmf.kernels.cuda import speculation as triton_ahead
+from robustnmf.kernels.cuda.iteration import Iteration
 from robustnmf.kernels.cuda import steps as triton_steps
 from robustnmf.kernels.cuda.kernels import CudaKernels
 from robustnmf.kernels.interface import CAUCHY, CORRENTROPY, HUBER, ROUNDED, Rule
@@ -83,7 +83,7 @@ look = lambda values, *_: (values, values, torch.ones(4))
 statistics = kernels.statistics(torch.ones(50), torch.ones(50) > 0, True, look)
 statistics.of(torch.rand(50))
 iteration, rule = lambda rule, W, Ht: (W, Ht, [torch.rand(50)]), Rule(CAUCHY, 0.0, None, None, inf)
-triton_ahead.Ahead(iteration, rule, statistics, [torch.rand(20, 3), torch.rand(10, 3)], "kind")._iterate()
+Iteration(iteration, rule, statistics, [torch.rand(20, 3), torch.rand(10, 3)], "kind")._iterate()
 kernels.predict(torch.rand(10, 3), torch.tensor([[1, 2]]), torch.rand(20, 3))
 print(*sorted(compiled))
 """

@@ -11,8 +11,9 @@ triton = pytest.importorskip("triton")
 
 from robustnmf import TruncatedCauchyNMF  # noqa: E402
 from robustnmf.algorithm.encoding import _settle, order_statistics  # noqa: E402
-from robustnmf.algorithm.holdout import HeldOut, Judge, Point  # noqa: E402
-from robustnmf.algorithm.staged import _onward  # noqa: E402
+from robustnmf.algorithm.holdout import HeldOut, Point  # noqa: E402
+from robustnmf.algorithm.monitor import Monitor  # noqa: E402
+from robustnmf.algorithm.staged import extrapolate  # noqa: E402
 from robustnmf.engines import NumPyEngine  # noqa: E402
 from robustnmf.engines.torch_engine import TorchEngine  # noqa: E402
 from robustnmf.kernels.cuda import graphs as cuda_graphs  # noqa: E402
@@ -281,7 +282,7 @@ def test_mixtures_of_residuals_are_those_of_the_host(kind):
         assert found.plain == pytest.approx(expected.plain, rel=0.02, abs=1e-6)
 
 
-def test_a_judge_of_residuals_on_a_device_is_that_of_the_host():
+def test_a_monitor_of_residuals_on_a_device_is_that_of_the_host():
     rng, k = np.random.default_rng(0), 300
     values, weights = rng.random(k), rng.integers(1, 4, k) / 4
     predictions = (values + rng.laplace(scale=scale, size=k) for scale in (0.3, 0.1, 0.2))
@@ -289,17 +290,19 @@ def test_a_judge_of_residuals_on_a_device_is_that_of_the_host():
     engine = triton_engine()
     held = HeldOut([], None, [], values, weights, True, k, NumPyEngine())
     there = replace(held, values=engine.place(values), weights=engine.place(weights), engine=engine)
-    judges, shares = [Judge(h, 0.3, points[0]) for h in (held, there)], []
+    (host, device), shares = (Monitor.begin(h, 0.3, points[0]) for h in (held, there)), []
     for i, point in enumerate(points[1:]):
         cut = 0.2 + 0.1 * i
-        shares.append([judges[0].offer(point, cut), judges[1].offer(point, engine.place(cut) if i % 2 else cut)])
+        host, share = host.see(point, cut)
+        device, there_share = device.see(point, engine.place(cut) if i % 2 else cut)
+        shares.append([share, there_share])
         median, mixture = there.median(point), there.mixture(point)  # are known by then
         assert median == pytest.approx(held.median(point), rel=1e-6)
         assert mixture.width == pytest.approx(held.mixture(point).width, rel=1e-3)
-    for theirs, ours in (zip(*shares, strict=True), (judge.path for judge in judges)):
+    for theirs, ours in (zip(*shares, strict=True), (host.path, device.path)):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
-    np.testing.assert_allclose(to_host(judges[1].best), judges[0].best, rtol=1e-6)
-    assert judges[0].kept is judges[1].kept is points[1]
+    np.testing.assert_allclose(to_host(device.best), host.best, rtol=1e-6)
+    assert host.kept is device.kept is points[1]
 
 
 @pytest.mark.parametrize("block_entries", [None, 400])
@@ -348,8 +351,8 @@ def test_momentum_is_that_of_the_reference():
     rng = np.random.default_rng(0)
     new, last = rng.random((2, 9, 4))
     engine, plain = triton_engine(), TorchlessEngine()
-    expected = _onward(new, last, momentum=0.8, engine=plain, xp=plain.xp)
-    found = _onward(engine.place(new), engine.place(last), momentum=0.8, engine=engine, xp=engine.xp)
+    expected = extrapolate(new, last, momentum=0.8, engine=plain, xp=plain.xp)
+    found = extrapolate(engine.place(new), engine.place(last), momentum=0.8, engine=engine, xp=engine.xp)
     np.testing.assert_allclose(to_host(found), expected, rtol=1e-12, atol=1e-12)
 
 

@@ -15,32 +15,32 @@ from robustnmf.engines.protocol import Engine
 from robustnmf.model.weighting import Weighting
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
 
-# A feature of which more is cut than this, and than twice as much as of the typical one, may be lost.
-LOST = 0.25
+# A feature of which more is cut than this, and than twice as much as of the typical one, may be rejected by mistake.
+REJECTED = 0.25
 # It is found again if the codes leave residuals below this part of its spread.
 EXPLAINED = 0.5
 
 
-def lost_features(
+def rejected_features(
     V: Blocks, M: Blocks | None, W: Array, Ht: Blocks, weighting: Weighting, engine: Engine
 ) -> NDArray[np.intp]:
     """Return the features that are cut far more than others, by their numbers."""
     cut, observed = (to_host(count) for count in engine.sum(_cut_and_all, V, M, Ht, W=W, weighting=weighting))
     share = cut / np.where(observed > 0, observed, 1)
-    return np.flatnonzero(share > max(LOST, 2 * np.median(share)))
+    return np.flatnonzero(share > max(REJECTED, 2 * np.median(share)))
 
 
-def encode_lost(
+def encode_rejected(
     V: Blocks,
     M: Blocks | None,
     W: Array,
     Ht: Blocks,
-    lost: NDArray[np.intp],
+    rejected: NDArray[np.intp],
     weighting: Weighting,
     engine: Engine,
 ) -> Array:
     """Return W with some features encoded anew, where the codes explain them, (m, r)."""
-    features = engine.place(lost)
+    features = engine.place(rejected)
     some = engine.map(_some_features, V, features=features)
     weights = None if M is None else engine.map(_some_features, M, features=features)
     new = engine.xp.asarray(W, copy=True)

@@ -14,9 +14,9 @@ from robustnmf.algorithm.checkpoint import Checkpoint, factor, number, positive
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.errors import OutOfRangeError
 from robustnmf.model.losses import Loss
-from robustnmf.model.outliers import NoRejection, OutlierRule
+from robustnmf.model.outliers import OutlierRule
 from robustnmf.model.penalties import NO_PENALTIES, ElasticNet, Penalties
-from robustnmf.model.scales import FixedScale, ScaleRule
+from robustnmf.model.scales import ScaleRule, reads
 from robustnmf.model.weighting import Weighting
 from robustnmf.solvers import Solver
 from robustnmf.utils.arrays import Array, Blocks, Namespace, size
@@ -189,14 +189,14 @@ def assess(
     scale_floor: float,
 ) -> State:
     """Measure the residuals of W and H: their scale (3-11), outliers (section 3.3) and objective (2-4)."""
-    if isinstance(method.scale, FixedScale) and isinstance(method.outliers, NoRejection):
-        weighting = Weighting(method.loss, max(method.scale.value, scale_floor), None, method.outliers)
+    if reads(method.scale) == reads(method.outliers) == "nothing":
+        weighting = apply_rules([], None, None, method, engine, scale_floor, V[0])
         sums = engine.sum(_measure, V, M, Ht, W=W, weighting=weighting)  # no rule has to see all residuals at once
     else:
-        unscaled = Weighting(method.loss, 1.0)
-        magnitudes = engine.map(_magnitudes, V, M, Ht, W=W, weighting=unscaled)
-        counts = None if M is None else engine.map(_counts, M, weighting=unscaled)
-        weighting = _apply_rules(magnitudes, counts, previous, method, engine, scale_floor)
+        magnitudes = magnitudes_of(V, M, W, Ht, method.loss, engine)
+        counts = None if M is None else engine.map(_counts, M, weighting=Weighting(method.loss, 1.0))
+        last = None if previous is None else previous.weighting.scale
+        weighting = apply_rules(magnitudes, counts, last, method, engine, scale_floor, V[0])
         sums = engine.sum(_summarise, magnitudes, counts, M, weighting=weighting)
     losses, n_outliers, n_observed, weight = sums
     scale = weighting.scale
@@ -207,16 +207,26 @@ def assess(
     return State(W, Ht, weighting, objective, first_scale, n_outliers / max(n_observed, 1))
 
 
-def _apply_rules(
+def magnitudes_of(V: Blocks, M: Blocks | None, W: Array, Ht: Blocks, loss: Loss, engine: Engine) -> Blocks:
+    """Return the magnitudes of the residuals in blocks: of each entry, or of each sample if the loss says so."""
+    blocks: Blocks = engine.map(_magnitudes, V, M, Ht, W=W, weighting=Weighting(loss, 1.0))
+    return blocks
+
+
+def apply_rules(
     magnitudes: Blocks,
     counts: Blocks | None,
-    previous: State | None,
+    last: float | None,
     method: Method,
     engine: Engine,
     scale_floor: float,
+    like: Array,
 ) -> Weighting:
-    """Return scale and cut that the rules of the method find for the magnitudes of the residuals."""
-    scale = method.scale(magnitudes, counts, None if previous is None else previous.weighting.scale, engine)
+    """Return the scale and the thresholds that the rules of the method find for the magnitudes of the residuals.
+
+    `last` is the scale before, and `like` a block of the data.
+    """
+    scale = method.scale(magnitudes, counts, last, engine)
     if not 0 <= scale < inf:
         _check_magnitudes(magnitudes, engine)
         raise ValueError(
@@ -224,20 +234,20 @@ def _apply_rules(
         )
     scale = max(float(scale), scale_floor)
     cut = method.outliers(magnitudes, counts, scale, engine)
-    if cut is not None:
-        n_magnitudes = 1 if method.loss.group == "sample" else magnitudes[0].shape[1]
-        cut = engine.xp.broadcast_to(engine.place(cut, magnitudes[0].dtype), (n_magnitudes,))
-        if not engine.xp.all(cut >= 0):
-            _check_magnitudes(magnitudes, engine)
-            raise ValueError(
-                f"An outlier rule must return non-negative thresholds; {method.outliers!r} returned {cut}."
-            )
+    if cut is None:
+        return Weighting(method.loss, scale, None, method.outliers)
+    # A number is checked before it is placed: to look at it on a device is to wait for that.
+    if not (cut >= 0 if isinstance(cut, float) else engine.xp.all(engine.place(cut) >= 0)):
+        _check_magnitudes(magnitudes, engine)
+        raise ValueError(f"An outlier rule must return non-negative thresholds; {method.outliers!r} returned {cut}.")
+    n_magnitudes = 1 if method.loss.group == "sample" else like.shape[1]
+    cut = engine.xp.broadcast_to(engine.place(cut, like.dtype), (n_magnitudes,))
     return Weighting(method.loss, scale, cut, method.outliers)
 
 
 def _check_magnitudes(magnitudes: Blocks, engine: Engine) -> None:
     """Raise OutOfRangeError if residuals are not finite: then a rule is not to blame for what it returns."""
-    if engine.sum(_count_not_finite, magnitudes):
+    if len(magnitudes) and engine.sum(_count_not_finite, magnitudes):
         raise OutOfRangeError("residuals", magnitudes[0].dtype)
 
 

@@ -1,8 +1,7 @@
-"""What tells a fit from its noise: entries that it does not see, and a judge of how well it predicts them."""
+"""Entries that a fit does not see: how well it predicts them tells it from its noise."""
 
 from dataclasses import dataclass
 from functools import partial
-from math import inf, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,13 +22,9 @@ SHARE, FEWEST, MOST, LARGEST_SHARE = 0.02, 4000, 50_000, 0.1
 # With fewer than this, nothing is held out and the residuals of the fit itself have to do.
 TOO_FEW = 300
 # With fewer than this, smaller entries have to tell of the noise as well.
-FEWEST_TELLING = 200
+FEWEST_INFORMATIVE = 200
 # Entries that set the width are at least this part of the typical positive one.
 SUBSTANTIAL = 0.5
-# Iterations over which the change of the loss is averaged.
-SMOOTHED = 10
-# A point is kept if it is worse than the best by less than this part of what has been gained, or one standard error.
-SLIGHT = 0.05
 
 
 class Point(NamedTuple):
@@ -112,7 +107,7 @@ class HeldOut:
         if not is_foreign(self.values):
             return None
         look = partial(_look, self.values, self.weights, xp=self.xp)
-        return self.engine.kernels.statistics(self.weights, self.telling, self.hidden, look)  # type: ignore[misc]
+        return self.engine.kernels.statistics(self.weights, self.informative, self.hidden, look)  # type: ignore[misc]
 
     @cached_property
     def M(self) -> Blocks | None:
@@ -146,32 +141,32 @@ class HeldOut:
         return median(values[values > 0], weights[values > 0])
 
     @cached_property
-    def telling(self) -> Array:
+    def informative(self) -> Array:
         """Which entries set the width of clean residuals: those not far below the typical positive entry.
 
         A zero that is predicted as zero says nothing of the noise, and a small entry little where noise grows with the
         value; where it does not, large entries have it as well.
         """
         positive, substantial = self.values > 0, self.values > SUBSTANTIAL * self.typical
-        enough = (part for part in (substantial, positive) if self.xp.count_nonzero(part) >= FEWEST_TELLING)
+        enough = (part for part in (substantial, positive) if self.xp.count_nonzero(part) >= FEWEST_INFORMATIVE)
         return next(enough, self.xp.full_like(positive, True))
 
     def median(self, point: Point) -> float:
-        """Return the median magnitude of the residuals of entries that tell."""
+        """Return the median magnitude of the residuals of informative entries."""
         if self.statistics is not None and len(self.values):
             return float(self.statistics.of(self.predictions(point)).median)
-        return median(to_host(self.magnitudes(point)[self.telling]), to_host(self.weights[self.telling]))
+        return median(to_host(self.magnitudes(point)[self.informative]), to_host(self.weights[self.informative]))
 
     def mixture(self, point: Point) -> Mixture:
-        """Return the width of clean residuals, of entries that tell, and the share of clean ones among all."""
+        """Return the width of clean residuals, of informative entries, and the share of clean ones among all."""
         if not len(self.values):
             return Mixture(0.0, 1.0)
         if self.statistics is not None:
             return Mixture(*self.statistics.of(self.predictions(point))[:3])
-        magnitudes, telling = self.magnitudes(point), self.telling
-        width = fit_mixture(magnitudes[telling], self.weights[telling]).width
+        magnitudes, informative = self.magnitudes(point), self.informative
+        width = fit_mixture(magnitudes[informative], self.weights[informative]).width
         if not self.hidden:  # a fit to few entries meets some of them exactly: the peak is not that of the noise
-            width = max(width, 0.5 * median(magnitudes[telling], self.weights[telling]))
+            width = max(width, 0.5 * median(magnitudes[informative], self.weights[informative]))
         return mixture_of_width(width, magnitudes, self.weights)
 
     def losses(self, point: Point, scale: float) -> Array:
@@ -192,59 +187,6 @@ class HeldOut:
             _, losses, found = _look(self.values, self.weights, predictions, best, scale, cut, xp=self.xp)
             numbers = found.tolist()
         return losses, Comparison(*numbers)
-
-
-class Judge:
-    """Tells by held-out entries which point to keep, and when to stop.
-
-    A point's loss is Cauchy's, at a fixed scale. Kept is the latest point that is no worse than the best by more than
-    one standard error or a twentieth of what has been gained. The error is that of the difference, entry by entry, so
-    that what both miss alike does not count.
-
-    Parameters
-    ----------
-    scale : float
-        Scale of the loss.
-    start : Point
-        The first to be judged.
-    """
-
-    def __init__(self, held: HeldOut, scale: float, start: Point) -> None:
-        self.held, self.scale = held, scale
-        self.best = held.losses(start, scale)
-        self.kept = start
-        self.lowest_loss = held.mean(self.best)
-        self.path = [self.lowest_loss]
-        """Mean loss of each point."""
-        self.lowest = list(self.path)
-        """Lowest mean loss up to each point."""
-        self.unimproved = 0
-        """Points since the best."""
-
-    def offer(self, point: Point, cut: Any = inf) -> float:
-        """Compare a point with the best so far, and return the share of its residuals that are beyond a cut."""
-        losses, found = self.held.compare(point, self.best, self.scale, cut)
-        error = found.deviation / sqrt(max(len(losses), 1))
-        self.path.append(found.loss)
-        self.unimproved += 1
-        if found.excess < 0:
-            self.best, self.lowest_loss, self.kept, self.unimproved = losses, found.loss, point, 0
-        elif not self.held.hidden or found.excess <= max(error, SLIGHT * (self.path[0] - self.lowest_loss)):
-            self.kept = point
-        self.lowest.append(min(self.lowest[-1], self.path[-1]))
-        return found.share
-
-    @property
-    def change(self) -> float:
-        """Fall of the lowest loss per iteration, as a share of itself, over a few iterations.
-
-        Momentum makes single changes uneven. Infinite while it is not known: at first, and where the loss has been
-        rising, which may be noise that is followed, or may pass.
-        """
-        if len(self.lowest) <= SMOOTHED or self.unimproved >= SMOOTHED:
-            return inf
-        fall = (self.lowest[-1 - SMOOTHED] - self.lowest[-1]) / SMOOTHED
-        return fall / self.lowest[-1] if fall > 0 and self.lowest[-1] > 0 else 0.0  # what is predicted exactly, stays
 
 
 def _look(

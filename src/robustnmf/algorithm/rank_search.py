@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from robustnmf.algorithm.clones import at_least, given, quietly, variant, where_data_is, works_on_device
-from robustnmf.algorithm.holdout import FEWEST_TELLING, LARGEST_SHARE, MOST, SUBSTANTIAL
+from robustnmf.algorithm.holdout import FEWEST_INFORMATIVE, LARGEST_SHARE, MOST, SUBSTANTIAL
 from robustnmf.data.validation import Observations, check_observations, check_rank, check_uncertainties
 from robustnmf.model.losses import Cauchy, squared_ratio
 from robustnmf.model.mixture import fit_mixture, median
@@ -33,7 +33,7 @@ RULES = ("one-standard-error", "best")
 SCORINGS = ("robust", "squared")
 # The loss of a hidden entry is Cauchy's at so many widths of the clean residuals, and grows no more beyond so many
 # scales. Capped squares or magnitudes, from one width to eight, find the same ranks; this is the loss of the fit.
-JUDGED_AT, CAPPED_AT = 2.0, 5.0
+MONITORED_AT, CAPPED_AT = 2.0, 5.0
 # A width is at least this part of the typical entry: smaller residuals are those of a fit that still converges.
 RESOLUTION = 1e-3
 # Rungs in a row that predict worse than the best before a search gives up. Far below the true rank the score need not
@@ -210,12 +210,12 @@ class _CrossValidation:
         values = np.concatenate([split.values / split.noise for split in self.splits])
         weights = np.concatenate([split.weights for split in self.splits])
         typical = median(values[values > 0], weights[values > 0])
-        telling = values > SUBSTANTIAL * typical
-        if np.count_nonzero(telling) < FEWEST_TELLING:
-            telling[:] = True
+        informative = values > SUBSTANTIAL * typical
+        if np.count_nonzero(informative) < FEWEST_INFORMATIVE:
+            informative[:] = True
         pooled = (np.concatenate(found) for found in self.magnitudes.values())
-        width = min(fit_mixture(magnitudes[telling], weights[telling]).width for magnitudes in pooled)
-        return JUDGED_AT * max(width, RESOLUTION * typical) or 1.0
+        width = min(fit_mixture(magnitudes[informative], weights[informative]).width for magnitudes in pooled)
+        return MONITORED_AT * max(width, RESOLUTION * typical) or 1.0
 
 
 def _search(trial: _CrossValidation, limit: int) -> RankSelection:

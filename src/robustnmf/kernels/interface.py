@@ -90,7 +90,7 @@ class Kernels:
     statistics: Callable[..., Any] | None = None
     """(weights, informative, hidden, compare): statistics of held-out residuals, `algorithm.holdout`."""
     iterate: Callable[..., Any] | None = None
-    """Iterations that are made ahead, `algorithm.staged`."""
+    """(V, M, held, hide, method, now, before, momentum, weighting, monitor): an iteration of `algorithm.staged`."""
     prepare: Callable[[Array, Sequence[tuple[Any, ...]]], None] | None = None
     """(W, sweeps): compile what sweeps will need, all at a time."""
 

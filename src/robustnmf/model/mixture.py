@@ -83,6 +83,12 @@ def mixture_of_width(width: float, magnitudes: Vector, weights: Vector | None = 
     return _maximise(magnitudes, weights, reach, width, fixed=True) if reach > 0 else Mixture(width, 1.0)
 
 
+def mixture_of(magnitudes: Blocks, M: Blocks | None, engine: Engine) -> Mixture:
+    """Return the mixture of residuals: the one that they are known to have, else an estimate from a sample of them."""
+    known: Mixture | None = getattr(magnitudes, "mixture", None)
+    return fit_mixture(*sample(magnitudes, M, engine)) if known is None else known
+
+
 def sample(magnitudes: Blocks, M: Blocks | None, engine: Engine) -> tuple[Vector, Vector]:
     """Return magnitudes of observed entries and their weights, at most `SAMPLE` of them, evenly spread."""
     counts = to_host(engine.join(engine.map(_count, magnitudes, M))).tolist()

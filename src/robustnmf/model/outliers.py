@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from robustnmf.engines.protocol import Engine, block_function
-from robustnmf.model.mixture import Mixture, fit_mixture, sample
-from robustnmf.model.scales import GAUSSIAN_MAD
+from robustnmf.model.mixture import Mixture, mixture_of
+from robustnmf.model.scales import GAUSSIAN_MAD, Reads
 from robustnmf.utils.arrays import Array, Blocks, Namespace
 
 
@@ -29,6 +29,7 @@ class NoRejection:
     """Cut nothing: the loss alone limits the influence of outliers."""
 
     name: ClassVar[str] = "none"
+    reads: ClassVar[Reads] = "nothing"
 
     def __call__(self, magnitudes: Blocks, M: Blocks | None, scale: float, engine: Engine) -> Array | None:
         """Return None."""
@@ -131,10 +132,11 @@ class MixtureRule:
     power: float = 1.5
 
     name: ClassVar[str] = "mixture"
+    reads: ClassVar[Reads] = "mixture"
 
     def __call__(self, magnitudes: Blocks, M: Blocks | None, scale: float, engine: Engine) -> Array | None:
         """Return the cut for the observed entries, from a sample of them if there are many."""
-        return engine.place(self.of(fit_mixture(*sample(magnitudes, M, engine))))
+        return self.of(mixture_of(magnitudes, M, engine))
 
     def of(self, mixture: Mixture) -> float:
         """Return the cut for residuals of a known mixture."""

@@ -7,12 +7,22 @@ every residual that counts is zero, and the caller puts a floor under it.
 
 from dataclasses import dataclass
 from math import sqrt
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from robustnmf.engines.protocol import Engine
 from robustnmf.model.losses import Cauchy, squared_ratio
-from robustnmf.model.mixture import Mixture, fit_mixture, sample
+from robustnmf.model.mixture import Mixture, mixture_of
 from robustnmf.utils.arrays import Array, Blocks, Namespace, size
+
+Reads = Literal["nothing", "mixture", "residuals"]
+"""What a rule reads: nothing, the mixture that residuals have, or the residuals themselves."""
+
+
+def reads(rule: Any) -> Reads:
+    """Return what a rule of scales or outliers reads: its attribute ``reads``, or all residuals if it has none."""
+    read: Reads = getattr(rule, "reads", "residuals")
+    return read
+
 
 # 1 / Phi^-1(3/4): the median magnitude of a Gaussian becomes its standard deviation.
 GAUSSIAN_MAD = 1.4826
@@ -36,6 +46,7 @@ class FixedScale:
     value: float
 
     name: ClassVar[str] = "fixed"
+    reads: ClassVar[Reads] = "nothing"
 
     def __post_init__(self) -> None:
         if not 0 < self.value < float("inf"):
@@ -131,10 +142,11 @@ class MixtureScale:
     power: float = 2.0
 
     name: ClassVar[str] = "mixture"
+    reads: ClassVar[Reads] = "mixture"
 
     def __call__(self, magnitudes: Blocks, M: Blocks | None, previous: float | None, engine: Engine) -> float:
         """Return gamma of the observed entries, of a sample of them if there are many."""
-        return self.of(fit_mixture(*sample(magnitudes, M, engine)))
+        return self.of(mixture_of(magnitudes, M, engine))
 
     def of(self, mixture: Mixture) -> float:
         """Return gamma for residuals of a known mixture."""

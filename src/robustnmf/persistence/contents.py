@@ -138,7 +138,7 @@ KINDS: Mapping[Any, Mapping[str, type]] = {
     initializers.Initializer: _parts_of(initializers, starts),
     solvers.Solver: _SOLVERS,
     halfquadratic.Algorithm: _parts_of(staged),
-    staged.Opening: {"robustnmf.schedules.Opening": staged.Opening},
+    staged.InitialStage: {"robustnmf.schedules.Opening": staged.InitialStage},
     penalties.Penalties: {"robustnmf.penalties.Penalties": penalties.Penalties},
     penalties.ElasticNet: {"robustnmf.penalties.ElasticNet": penalties.ElasticNet},
     methods.Parts: {"robustnmf.methods.Parts": methods.Parts},
@@ -149,6 +149,18 @@ FUNCTIONS: Mapping[str, Any] = {
     f"robustnmf.halfquadratic.{function.__name__}": function
     for function in (halfquadratic.run, halfquadratic.take_start)
 }
+
+FIELDS: Mapping[type, Mapping[str, str]] = {
+    staged.Staged: {"initial_stages": "openings", "initial_iter": "opening_iter"},
+    staged.InitialStage: {"threshold": "cut"},
+}
+"""Fields that have another name in files, that of format 1."""
+
+
+def field_in_file(part: Any, field: str) -> str:
+    """Return the name that a field of a part has in files."""
+    return FIELDS.get(part, {}).get(field, field)
+
 
 ESTIMATORS: dict[str, type] = {}
 """Estimators that can be stored, by name."""

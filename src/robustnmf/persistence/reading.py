@@ -31,6 +31,7 @@ from robustnmf.persistence.contents import (
     ModelFileError,
     bytes_of,
     checksum,
+    field_in_file,
     field_names,
     fits,
 )
@@ -237,11 +238,11 @@ def _decoded(value: Any) -> Any:
 
 def _part(part: type, of_part: Mapping[str, Any]) -> Any:
     """Return a part with these fields; those that are not given have their default."""
-    names, hints = field_names(part), get_type_hints(part)
+    names, hints = {field_in_file(part, field): field for field in field_names(part)}, get_type_hints(part)
     for field, value in of_part.items():
-        if field not in names or not fits(value, hints[field]):
+        if field not in names or not fits(value, hints[names[field]]):
             raise ModelFileError(f"{part.__name__} does not take {field[:80]!r} = {repr(value)[:80]}.")
-    return part(**of_part)
+    return part(**{names[field]: value for field, value in of_part.items()})
 
 
 def _entry(mapping: Mapping[str, Any], name: str, hint: Any) -> Any:

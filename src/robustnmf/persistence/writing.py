@@ -29,6 +29,7 @@ from robustnmf.persistence.contents import (
     ModelFileError,
     bytes_of,
     checksum,
+    field_in_file,
     field_names,
     type_name,
 )
@@ -221,7 +222,10 @@ def _encoded(value: Any, what: str) -> Any:
         return items if isinstance(value, list) else {"tuple": items}
     for name, part in PARTS.items():
         if type(value) is part:
-            of_part = {field: _encoded(getattr(value, field), f"{what}.{field}") for field in field_names(part)}
+            of_part = {
+                field_in_file(part, field): _encoded(getattr(value, field), f"{what}.{field}")
+                for field in field_names(part)
+            }
             return {"part": name, "fields": of_part}
     for name, function in FUNCTIONS.items():
         if value is function:

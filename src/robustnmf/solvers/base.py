@@ -31,6 +31,8 @@ class Solver:
     """Whether it lowers weighted squares, for any loss and with penalties."""
     keeps_fixed: ClassVar[bool] = False
     """Whether it can leave the first columns of the basis as they are."""
+    sweeps_by_kernel: ClassVar[bool] = False
+    """Whether `Kernels.sweep` and what is built on it does what its sweep does."""
 
     def accepts(self, loss: Loss) -> bool:
         """Return True: what lowers weighted squares serves every loss."""

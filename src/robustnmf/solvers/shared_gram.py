@@ -42,6 +42,7 @@ class SharedGram(LeastSquaresSolver):
 
     name: ClassVar[str] = "shared-gram"
     keeps_fixed: ClassVar[bool] = True
+    sweeps_by_kernel: ClassVar[bool] = True
 
     def solve(self, problem: Problem, X0: Array, engine: Engine) -> Array:
         """Return the solutions after the sweeps, (B, r)."""

@@ -13,7 +13,7 @@ import triton
 
 from robustnmf.kernels.cuda.functions import FUSED, select
 from robustnmf.kernels.cuda.graphs import MOST_RECORDED, converge, side_stream
-from robustnmf.kernels.cuda.speculation import Ahead
+from robustnmf.kernels.cuda.iteration import Iteration
 from robustnmf.kernels.cuda.statistics import Statistics, predict
 from robustnmf.kernels.cuda.steps import (
     Data,
@@ -27,7 +27,6 @@ from robustnmf.kernels.cuda.steps import (
 )
 from robustnmf.kernels.interface import Kernels, Rule, form_of
 from robustnmf.kernels.line_search import checked_features
-from robustnmf.kernels.schedule_policy import Course, Stand
 from robustnmf.utils.arrays import is_uniform
 
 # Beyond this rank there are too few registers. Earlier versions cannot multiply matrices of doubles.
@@ -53,8 +52,8 @@ class CudaKernels:
     """Sweeps that were recorded, by their kind."""
     steps: dict[Any, Recorded] = field(default_factory=dict)
     """The step of codes that was recorded last."""
-    ahead: dict[Any, Ahead] = field(default_factory=dict)
-    """Iterations that are made ahead, by their kind."""
+    iterations: dict[Any, Iteration] = field(default_factory=dict)
+    """Whole iterations, by their kind."""
     last: tuple[Any, ...] = ()
     """The kind of what was done last, and its data."""
     predicted: list[tuple[Any, ...]] = field(default_factory=list)
@@ -161,40 +160,44 @@ class CudaKernels:
         held: Any,
         hide: bool,
         method: Any,
-        stand: Stand,
-        course: Course,
-        most: int,
+        now: list[Any],
+        before: list[Any],
+        momentum: float,
+        weighting: Any,
+        monitor: Any,
     ) -> tuple[Any, list[Any]] | None:
-        """Return the factors after an iteration, those after it being made ahead; None if that cannot be.
+        """Return the factors after an iteration of `algorithm.staged`, made as a whole; None if that cannot be.
 
         Parameters
         ----------
         held : HeldOut
-            Entries by which it is judged; they may be hidden from it.
-        method : Method
-            Its solver must be `SharedGram`.
-        stand, course : where the fit stands, and how it goes on.
-        most : iterations that may follow, this one included.
+            Entries that are predicted; the iteration does not see them if they are to be hidden.
+        now, before : W and blocks of codes, and what they were before the last iteration.
+        monitor : Monitor
+            What the predictions are compared with.
         """
-        (Y, *others), form, cut = V, form_of(method.loss), stand.cut
-        is_simple = not (others or method.penalties.product)
-        can_judge = held.statistics is not None and len(held.values) and (cut is None or is_uniform(cut))
-        if form is None or not is_simple or not can_judge or Y.nbytes > MOST_RECORDED:
+        (Y, *others), form, cut = V, form_of(method.loss), weighting.cut
+        is_simple = not (others or method.penalties.product or weighting.is_spatial)
+        can_compare = held.statistics is not None and len(held.values) and (cut is None or is_uniform(cut))
+        if form is None or not is_simple or not can_compare or Y.nbytes > MOST_RECORDED:
             return None
         seen = self._masked_out(Y, held.positions[0]) if hide else Y
         how = (hide, form, method.solver, method.penalties, method.fixed)
         key = (id(seen), M is None or id(M[0]), *how)
-        if key not in self.ahead:
-            rule = self.rule_of(method.loss, stand.scale, cut, Y, stand.factors[0].shape[1])
+        if key not in self.iterations:
+            W = now[0]
+            rule = self.rule_of(method.loss, weighting.scale, cut, Y, W.shape[1])
             if rule is None:
                 return None
-            (W, *_), nets = stand.factors, (method.penalties.codes, method.penalties.basis)
+            nets = (method.penalties.codes, method.penalties.basis)
             on_both = tuple(method.penalties.of(net, W, 1.0, torch) for net in nets)
             data = ([seen], [None] if M is None else M, held.positions, hide, on_both, method.fixed)
             kind = (self.device, _layout(seen), M is None or _layout(M[0]), W.shape, len(held.values), *how)
-            iteration = partial(_swept, *data, method.solver.max_iter)
-            self.ahead[key] = Ahead(iteration, rule, held.statistics, stand.factors, kind)
-        W, Ht, predictions = self.ahead[key].next(stand, course, most)
+            sweeping = partial(_swept, *data, method.solver.max_iter)
+            self.iterations[key] = Iteration(sweeping, rule, held.statistics, now, kind)
+        compared = (monitor.best, monitor.scale)
+        made = self.iterations[key].make(now, before, momentum, float(weighting.scale), cut, *compared)
+        W, Ht, predictions = made
         self.predicted = [(Ht[0], held.positions[0], W, predictions)]
         return W, Ht
 
@@ -259,9 +262,9 @@ class CudaKernels:
         """Return a factor moved on by a share of its last move; the kernel of `algorithm.staged`."""
         return torch.lerp(last, new, 1 + momentum).clamp_(min=0)
 
-    def statistics(self, weights: Any, telling: Any, hidden: bool, look: Any) -> Statistics:
+    def statistics(self, weights: Any, informative: Any, hidden: bool, look: Any) -> Statistics:
         """Return what computes the statistics of held-out residuals; the kernel of `algorithm.holdout`."""
-        return Statistics(weights, telling, hidden, look)
+        return Statistics(weights, informative, hidden, look)
 
     def predict(self, X: Any, positions: Any, W: Any) -> Any:
         """Return entries of X W' at positions (k, 2); the kernel of `algorithm.holdout`."""

@@ -217,7 +217,7 @@ class Statistics:
     Parameters
     ----------
     weights : (k,), at most 1
-    telling : (k,), boolean
+    informative : (k,), boolean
         Which of the entries set the width.
     hidden : bool
         Whether the fit does not see the entries; else the width is at least half of the median.
@@ -226,8 +226,8 @@ class Statistics:
         (k,), and four numbers that compare them with the best.
     """
 
-    def __init__(self, weights: Any, telling: Any, hidden: bool, look: Callable[..., tuple[Any, Any, Any]]) -> None:
-        self.ticks = torch.round(torch.stack([weights, weights * telling]) / TICK).to(torch.int64)
+    def __init__(self, weights: Any, informative: Any, hidden: bool, look: Callable[..., tuple[Any, Any, Any]]) -> None:
+        self.ticks = torch.round(torch.stack([weights, weights * informative]) / TICK).to(torch.int64)
         self.hidden, self.look = hidden, look
         self.cumulated = torch.zeros((2, len(weights) + 1), dtype=torch.int64, device=weights.device)
         self.nothing = torch.zeros_like(weights)
