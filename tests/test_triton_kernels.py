@@ -237,7 +237,7 @@ def test_a_step_of_codes_is_the_same_when_it_is_recorded():
         for bases in ([A] * 9, [A, *[A.clone()] * 3, *[2 * A] * 5]):
             for recorded, alone in zip(path(bases, lambda: engine), path(bases, triton_engine), strict=True):
                 torch.testing.assert_close(recorded, alone, rtol=1e-5, atol=1e-6)
-        parts = {"A": A, "solver": SharedGram(), "engine": engine, "xp": engine.xp}
+        parts = {"A": A, "engine": engine, "xp": engine.xp}
         weighting = Weighting(Cauchy(), 0.3)
         first, second = (_settle(Y, None, codes.clone(), weighting, parts, 30, 1e-3) for _ in range(2))
         torch.testing.assert_close(first, second, rtol=0, atol=0)
