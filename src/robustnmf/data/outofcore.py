@@ -24,13 +24,13 @@ from robustnmf.formats.sources import (
     filled_cuts,
     is_dask,
     number_type,
-    optional,
     rows_of,
     sources,
 )
 from robustnmf.model.losses import squared_ratio
 from robustnmf.model.weighting import Weighting
 from robustnmf.utils.arrays import Array, Blocks, Namespace
+from robustnmf.utils.extras import optional
 
 Matrix = NDArray[Any]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from robustnmf.formats.errors import DataFileError, OversizedError, extra
+from robustnmf.formats.errors import DataFileError, OversizedError
 from robustnmf.formats.limits import (
     check_chunks,
     check_count,
@@ -18,6 +18,7 @@ from robustnmf.formats.limits import (
 )
 from robustnmf.formats.packed import Inflated, unpacked_size
 from robustnmf.formats.table import Found, Options, Table, as_table, check_array, choose
+from robustnmf.utils.extras import optional
 
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
@@ -55,7 +56,7 @@ _MAX_DEPTH = 100
 
 def read_hdf5(path: Path, options: Options, matlab: bool = False) -> Table:
     """Read a dataset of HDF5."""
-    h5py = extra("h5py", "h5py")
+    h5py = optional("h5py", "io")
     with h5py.File(path, "r") as file:
         found = {name: _found(node, matlab) for name, node in _datasets(h5py, file)}
         # MATLAB keeps the contents of cells in #refs#.

@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robustnmf.formats.errors import DataFileError, OversizedError, broken_is_data_file_error, extra, times
+from robustnmf.formats.errors import DataFileError, OversizedError, broken_is_data_file_error, times
 from robustnmf.formats.folders import check_entry
 from robustnmf.formats.limits import check_expansion
 from robustnmf.formats.table import Options, Table, check_size, float_type, refuse_key
+from robustnmf.utils.extras import optional
 
 IMAGE_SUFFIXES = frozenset(
     {".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp"}
@@ -129,7 +130,7 @@ def _n_tiff_pages(image: Any) -> int:
 
 def _open_image(path: Path) -> Any:
     """Open an image."""
-    pillow = extra("PIL.Image", "pillow")
+    pillow = optional("PIL.Image", "io", "pillow")
     # An image that unpacks to an extreme size is an error. The filter ends with the one of `read_table`.
     warnings.simplefilter("error", pillow.DecompressionBombWarning)
     with broken_is_data_file_error(path, *IMAGE_WORDS):

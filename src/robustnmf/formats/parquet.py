@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from robustnmf.formats.errors import DataFileError, OversizedError, extra, shortened
+from robustnmf.formats.errors import DataFileError, OversizedError, shortened
 from robustnmf.formats.limits import SMALL, check_expansion, room_for_chunk
 from robustnmf.formats.parquet_pages import page_sizes
 from robustnmf.formats.table import Found, Options, Table, check_array, check_size, refuse_key
+from robustnmf.utils.extras import optional
 
 _MAX_NAMES = 2**28
 """How long the names of the samples may be together, in characters: 256 Mi."""
@@ -20,7 +21,7 @@ _MAX_NAMES = 2**28
 def read_parquet(path: Path, options: Options) -> Table:
     """Read the numeric columns of a Parquet file, one group of rows after the other."""
     refuse_key(path, options.key)
-    pyarrow, parquet = extra("pyarrow", "pyarrow"), extra("pyarrow.parquet", "pyarrow")
+    pyarrow, parquet = optional("pyarrow", "io"), optional("pyarrow.parquet", "io")
     with parquet.ParquetFile(path) as file:
         schema = file.schema_arrow
         labels, columns = _parquet_columns(path, pyarrow, schema)

@@ -9,7 +9,6 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import pairwise
 from os import PathLike, fspath
 from pathlib import Path
@@ -18,10 +17,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from robustnmf.errors import MissingExtraError
 from robustnmf.formats.errors import times
 from robustnmf.formats.limits import n_chunks, room_for_chunk, slabs
 from robustnmf.utils.cached import cached_property
+from robustnmf.utils.extras import optional
 
 # Bytes of a block that is read at a time: large enough for a disk, small beside any memory.
 BLOCK_BYTES = 2**24
@@ -294,14 +293,6 @@ class ParquetRows:
 
 def _parquet(path: str) -> Any:
     return optional("pyarrow.parquet", "io").ParquetFile(path)
-
-
-def optional(module: str, extra: str) -> Any:
-    """Return a module that an extra installs."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise MissingExtraError(module.split(".")[0], extra) from error
 
 
 def _is_number(kind: Any) -> bool:

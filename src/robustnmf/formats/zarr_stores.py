@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 import re
@@ -14,7 +13,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from robustnmf.formats.errors import DataFileError, OversizedError, extra
+from robustnmf.formats.errors import DataFileError, OversizedError
 from robustnmf.formats.folders import check_tree
 from robustnmf.formats.limits import (
     check_chunks,
@@ -26,6 +25,7 @@ from robustnmf.formats.limits import (
 )
 from robustnmf.formats.packed import DEFLATE_RATIO, HEADERS, PACKERS, check_members, unpacked_size
 from robustnmf.formats.table import Found, Options, Table, as_table, check_array, choose, refuse_key
+from robustnmf.utils.extras import optional
 
 _SHARDS = frozenset({"sharding_indexed"})
 _INDEX_CODECS = frozenset({"bytes", "crc32c"})
@@ -61,7 +61,7 @@ class _Stored(NamedTuple):
 
 def read_zarr(path: Path, options: Options) -> Table:
     """Read an array of zarr, from a folder or a zip file."""
-    zarr = extra("zarr", "zarr")
+    zarr = optional("zarr", "io")
     if path.is_dir():
         check_tree(path)
         files = _files(path)
@@ -71,7 +71,7 @@ def read_zarr(path: Path, options: Options) -> Table:
         check_members(archive)
         files = _members(archive)
         _check_metadata(files)
-        store = importlib.import_module("zarr.storage").ZipStore(path, mode="r")
+        store = optional("zarr.storage", "io").ZipStore(path, mode="r")
         try:
             return _read_store(path, zarr, store, files, options)
         finally:

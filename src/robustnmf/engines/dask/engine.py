@@ -43,8 +43,9 @@ from robustnmf.engines.lazy import (
 )
 from robustnmf.engines.numpy_engine import NumPyEngine
 from robustnmf.engines.streaming_engine import check_gathered
-from robustnmf.formats.sources import BLOCK_BYTES, FileRows, Rows, cuts_like, filled_cuts, optional, sources
+from robustnmf.formats.sources import BLOCK_BYTES, FileRows, Rows, cuts_like, filled_cuts, sources
 from robustnmf.utils.arrays import Array, Blocks, Namespace, zip_blocks
+from robustnmf.utils.extras import optional
 from robustnmf.utils.files import make_folder, write_array
 
 # Tasks for each thread of the cluster, if there are blocks enough, so that a slow one does not keep the others waiting;
