@@ -18,15 +18,8 @@ from robustnmf.data import blockwise
 from robustnmf.engines import DaskEngine, StreamingEngine
 from robustnmf.engines.lazy import read_blocks
 from robustnmf.errors import IncompatibleError
-from robustnmf.formats.sources import (
-    BLOCK_BYTES,
-    FloatRows,
-    filled_cuts,
-    is_dask,
-    number_type,
-    rows_of,
-    sources,
-)
+from robustnmf.formats.registry import rows_of
+from robustnmf.formats.rows import BLOCK_BYTES, FloatRows, filled_cuts, is_dask, number_type, sources
 from robustnmf.model.losses import squared_ratio
 from robustnmf.model.weighting import Weighting
 from robustnmf.utils.arrays import Array, Blocks, Namespace

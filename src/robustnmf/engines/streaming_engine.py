@@ -11,7 +11,7 @@ from robustnmf.engines import quantiles as counting
 from robustnmf.engines.lazy import computed_blocks, is_lazy, read_blocks, resolve
 from robustnmf.engines.numpy_engine import NumPyEngine
 from robustnmf.errors import IncompatibleError
-from robustnmf.formats.sources import BLOCK_BYTES, Rows, cuts_like, filled_cuts, sources
+from robustnmf.formats.rows import BLOCK_BYTES, Rows, cuts_like, filled_cuts, sources
 from robustnmf.utils.arrays import Array, Blocks
 
 # Data of so few entries is gathered where features are asked for: fewer than 16 MiB.

@@ -43,7 +43,8 @@ from robustnmf.engines.lazy import (
 )
 from robustnmf.engines.numpy_engine import NumPyEngine
 from robustnmf.engines.streaming_engine import check_gathered
-from robustnmf.formats.sources import BLOCK_BYTES, FileRows, Rows, cuts_like, filled_cuts, sources
+from robustnmf.formats.numpy_files import FileRows
+from robustnmf.formats.rows import BLOCK_BYTES, Rows, cuts_like, filled_cuts, sources
 from robustnmf.utils.arrays import Array, Blocks, Namespace, zip_blocks
 from robustnmf.utils.extras import optional
 from robustnmf.utils.files import make_folder, write_array
@@ -228,9 +229,7 @@ class DaskEngine:
         if files.are_shared:
             path, keeper = files.new("array")
             write_array(path, np.ascontiguousarray(X))
-            flat = X.reshape(len(X), -1)
-            mapped = np.load(path, mmap_mode="r")
-            rows = FileRows(str(path), flat.shape, X.dtype, mapped.offset, (flat.shape[1] * X.itemsize, X.itemsize))
+            rows = FileRows.of(np.load(path, mmap_mode="r").reshape(len(X), -1))
             return [
                 ReadBlock(Shaped(source, shape[1:], keeper), None, (b - a, *shape[1:]), X.dtype)
                 for source, (a, b) in zip(sources(rows, cuts), cuts, strict=True)
