@@ -148,17 +148,22 @@ class ParquetRows:
 
     def sample_names(self, largest: int) -> list[str] | None:
         """Return the names of the samples, None if they have none; no page of them is larger than so many bytes."""
-        labels, names = self._stored[0].labels, _Names()
+        labels, names, length = self._stored[0].labels, list[str](), 0
         if not labels:
             return None
         # A word may go on from the one before it, and all of them be as long as a page.
         at_a_time = max(1, min(1024, SMALL // max(1, largest)))
         for file, group in self._opened_groups(0, self.shape[0]):
             for batch in file.iter_batches(at_a_time, row_groups=[group.number], columns=labels):
-                names.add([_words(column) for column in _picked(batch, labels)])
-        if len(names.all) != self.shape[0]:
-            raise ValueError(f"{self.shape[0]} rows are declared, {len(names.all)} have a name")
-        return names.all
+                words = [_words(column) for column in _picked(batch, labels)]
+                length += sum(len(word) for column in words for word in column)
+                if length > _MAX_NAMES:
+                    most = f"{_MAX_NAMES} characters together, the most that is read"
+                    raise OversizedError(f"its names have more than {most}")
+                names += [" / ".join(row) for row in zip(*words, strict=True)]
+        if len(names) != self.shape[0]:
+            raise ValueError(f"{self.shape[0]} rows are declared, {len(names)} have a name")
+        return names
 
     def _opened_groups(self, start: int, stop: int) -> Iterator[tuple[Any, _Group]]:
         """Yield the row groups that have some rows, each with its file, which is opened once for all of them."""
@@ -194,21 +199,6 @@ def _picked(table: Any, names: Sequence[str]) -> list[Any]:
 def _opened(path: str, words: Sequence[str] = ()) -> Any:
     """Open a file. Words are kept once: the same long one in each row needs gigabytes when it is written out."""
     return optional("pyarrow.parquet", "io").ParquetFile(path, read_dictionary=list(words))
-
-
-class _Names:
-    """Names of samples, as long as they are not too long together."""
-
-    def __init__(self) -> None:
-        self.all: list[str] = []
-        self.length = 0
-
-    def add(self, columns: Sequence[Sequence[str]]) -> None:
-        """Add one name for each row, from one or more columns."""
-        self.length += sum(len(word) for column in columns for word in column)
-        if self.length > _MAX_NAMES:
-            raise OversizedError(f"its names have more than {_MAX_NAMES} characters together, the most that is read")
-        self.all += [" / ".join(row) for row in zip(*columns, strict=True)]
 
 
 def _words(column: Any) -> list[str]:
