@@ -7,10 +7,10 @@ read. `robustnmf.formats.rows_of` finds the rows of whatever it is given.
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -57,6 +57,21 @@ class RowBlock:
     def __call__(self) -> NDArray[Any]:
         """Return the rows."""
         return self.rows.read(self.start, self.stop)
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+def row_blocks(rows: Rows, block_bytes: int, like: Sequence[Any] | None = None) -> list[RowBlock]:
+    """Return blocks of about so many bytes, none of them empty, or of the lengths of other blocks if there are any."""
+    if like is not None:
+        return [RowBlock(rows, start, stop) for start, stop in cuts_like(like)]
+    return [RowBlock(rows, start, stop) for start, stop in rows.cuts(block_bytes) if start < stop]
+
+
+def cuts_like(blocks: Sequence[Any]) -> list[tuple[int, int]]:
+    """Return first and last row of each block."""
+    return list(pairwise(accumulate(map(len, blocks), initial=0)))
 
 
 def row_cuts(n_rows: int, row_bytes: int, block_bytes: int, together: int = 1) -> list[tuple[int, int]]:
@@ -183,11 +198,6 @@ class FloatRows:
         return self.rows.cuts(block_bytes)
 
 
-def filled_cuts(rows: Rows, block_bytes: int) -> list[tuple[int, int]]:
-    """Return first and last row of the blocks that have any."""
-    return [(start, stop) for start, stop in rows.cuts(block_bytes) if start < stop]
-
-
 def package_of(X: Any) -> str:
     """Return the name of the package that X is an object of; it need not be installed."""
     return type(X).__module__.split(".")[0]
@@ -196,14 +206,3 @@ def package_of(X: Any) -> str:
 def is_dask(X: Any) -> bool:
     """Return whether X is an array or data frame of Dask."""
     return package_of(X) in {"dask", "dask_expr"} and hasattr(X, "__dask_graph__")
-
-
-def sources(rows: Rows, cuts: Sequence[tuple[int, int]]) -> Iterator[RowBlock]:
-    """Return what reads each block."""
-    return (RowBlock(rows, start, stop) for start, stop in cuts)
-
-
-def cuts_like(blocks: Sequence[Any]) -> list[tuple[int, int]]:
-    """Return first and last row of each block."""
-    ends = [int(end) for end in np.cumsum([len(block) for block in blocks])]
-    return list(pairwise([0, *ends]))
