@@ -21,7 +21,7 @@ import psutil
 
 from robustnmf import RobustNMF
 from robustnmf.engines import DaskEngine, StreamingEngine
-from robustnmf.formats.sources import FileRows
+from robustnmf.formats.numpy_files import FileRows
 from robustnmf.metrics import spectral_angle
 
 N_FEATURES, RANK, NOISE, OUTLIERS = 2000, 10, 0.02, 0.05

@@ -26,7 +26,7 @@ from robustnmf.engines.dask.workers import device_of
 from robustnmf.engines.lazy import LazyBlock
 from robustnmf.engines.protocol import block_function
 from robustnmf.errors import IncompatibleError
-from robustnmf.formats.sources import rows_of
+from robustnmf.formats import rows_of
 from robustnmf.methods import resolve
 
 distributed = pytest.importorskip("distributed")

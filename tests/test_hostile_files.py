@@ -27,7 +27,6 @@ from robustnmf.formats import (
     parquet,
     parquet_pages,
     read_table,
-    sources,
     text,
     zarr_stores,
 )
@@ -946,5 +945,5 @@ def test_limits_are_what_the_guide_says():
     assert (limits.SMALL, limits.EXPANSION, limits.PER_STORED, limits._ROOM) == (2**26, 16_384, 16, 4)
     assert (hdf5._FEW_CHUNKS, zarr_stores._FEW_CHUNKS, zarr_stores._MAX_NODES) == (2**20, 16_384, 4096)
     assert (images._MAX_PAGES, images._MAX_SCANS, matlab._SPARSE_EXPANSION) == (65_536, 100, 16)
-    assert (sources.FEW_CHUNKS, sources.SMALLEST_CHUNK) == (16_384, 256)
+    assert (limits.FEW_CHUNKS, limits.SMALLEST_CHUNK) == (16_384, 256)
     assert matlab._MAX_NAME == 1024 and ".eps" not in images.IMAGE_SUFFIXES

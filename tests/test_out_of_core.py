@@ -19,8 +19,9 @@ from robustnmf.data.outofcore import LazyMatrix, even_rows
 from robustnmf.data.validation import Observations, check_uncertainties
 from robustnmf.engines import DaskEngine, NumPyEngine, StreamingEngine
 from robustnmf.errors import IncompatibleError
-from robustnmf.formats import limits
-from robustnmf.formats.sources import FileRows, ParquetRows, RowBlock, Rows, row_cuts, rows_of
+from robustnmf.formats import DataFileError, ParquetRows, limits, read_table, rows_of
+from robustnmf.formats.numpy_files import FileRows
+from robustnmf.formats.rows import RowBlock, Rows, row_cuts
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -117,6 +118,67 @@ def test_columns_of_text_are_refused_by_name(tmp_path):
     pyarrow.parquet.write_table(pyarrow.table({"a": [1.0], "b": ["text"]}), tmp_path / "x.parquet")
     with pytest.raises(ValueError, match="Column 'b'"):
         _ = ParquetRows.of(tmp_path).dtype
+
+
+def write_parquet(path, **columns):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table(columns), path)
+
+
+@pytest.mark.parametrize("make", SOURCES)
+def test_a_file_holds_the_same_table_for_streams_and_for_the_command_line(make, tmp_path):
+    """Memory maps that are parts of a file, and folders of files, are none to the command line."""
+    stored, expected = make(tmp_path)
+    files = [path for path in tmp_path.iterdir() if make is not part_of_a_map]
+    if len(files) != 1:
+        pytest.skip("not one file")
+    np.testing.assert_array_equal(read_table(files[0]).values, expected)
+    np.testing.assert_array_equal(rows_of(stored).read(0, len(expected)), expected)
+
+
+def test_names_of_samples_in_parquet_are_no_numbers(tmp_path):
+    write_parquet(tmp_path / "x.parquet", id=["a", "b"], x=[1.0, 2.0], is_large=[False, True])
+    rows = ParquetRows.of(tmp_path)
+    assert rows.columns == ["x", "is_large"]
+    np.testing.assert_array_equal(rows.read(0, 2), read_table(tmp_path / "x.parquet").values)
+
+
+def test_parquet_files_of_a_folder_are_read_by_the_names_of_their_columns(tmp_path):
+    write_parquet(tmp_path / "1.parquet", a=np.float32([1]), b=np.float32([2]))
+    write_parquet(tmp_path / "2.parquet", c=[5.0], b=[4.0], a=[3.0])
+    rows = ParquetRows.of(tmp_path)
+    assert rows.dtype == np.float64
+    np.testing.assert_array_equal(rows.read(0, 2), [[1, 2], [3, 4]])
+    write_parquet(tmp_path / "3.parquet", a=[1.0])
+    with pytest.raises(DataFileError, match=r"3\.parquet must be a table with the columns of .*no numbers in 'b'"):
+        _ = ParquetRows.of(tmp_path).shape
+
+
+def test_streams_refuse_pages_of_parquet_that_unpack_to_extreme_sizes(tmp_path, monkeypatch):
+    write_parquet(tmp_path / "x.parquet", a=np.random.default_rng(0).random(1000))
+    monkeypatch.setattr(limits, "SMALL", 1000)
+    monkeypatch.setattr(limits, "_ROOM", 0.1)
+    with pytest.raises(DataFileError, match=r"x\.parquet must be a Parquet file without parts of extreme size"):
+        ParquetRows.of(tmp_path).cuts(2**20)
+
+
+def test_streams_refuse_datasets_that_are_declared_and_not_stored(tmp_path):
+    file = pytest.importorskip("h5py").File(tmp_path / "x.h5", "w")
+    with pytest.raises(DataFileError, match="must be a file that holds its values"):
+        rows_of(file.create_dataset("X", (30_000, 30_000), float, chunks=(1000, 1000))).cuts(2**24)
+
+
+def test_datasets_whose_values_are_in_other_files_are_streamed(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["X"] = X
+    layout = h5py.VirtualLayout(shape=X.shape, dtype=X.dtype)
+    layout[...] = h5py.VirtualSource(tmp_path / "a.h5", "X", shape=X.shape)
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        file.create_virtual_dataset("X", layout)
+    with h5py.File(tmp_path / "b.h5") as file:
+        rows = rows_of(file["X"])
+    np.testing.assert_array_equal(np.concatenate([rows.read(*cut) for cut in rows.cuts(3000)]), X)
 
 
 # --- Checks and starts ------------------------------------------------------------------------------------------------
@@ -369,7 +431,7 @@ import resource, sys
 import numpy as np
 from robustnmf import RobustNMF
 from robustnmf.engines import StreamingEngine
-from robustnmf.formats.sources import rows_of
+from robustnmf.formats import rows_of
 rows = rows_of(np.load(sys.argv[1], mmap_mode="r"))
 most = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 engine = StreamingEngine(block_bytes=2**22, n_threads=1)

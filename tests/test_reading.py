@@ -523,6 +523,19 @@ def test_parquet_column_of_text_is_named(tmp_path):
     refused(tmp_path / "a.parquet", "column 'kind' is of type string")
 
 
+@pytest.mark.parametrize("names", [["a", "b", "a"], ["a", "b", "a.1", "b.1"], ["a.b", "a"], ["id", "id.1", "x"]])
+def test_parquet_columns_keep_their_places_whatever_their_names(tmp_path, names):
+    """Where "a" is asked for, Arrow reads "a.1" as well, the name that pandas gives to a second "a"."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = [pa.array(["x"]) if name == "id" else pa.array([float(i)]) for i, name in enumerate(names)]
+    pq.write_table(pa.Table.from_arrays(columns, names=names), tmp_path / "a.parquet")
+    table = read_table(tmp_path / "a.parquet")
+    numeric = [i for i, name in enumerate(names) if name != "id"]
+    assert table.feature_names == [names[i] for i in numeric]
+    assert table.sample_names == (["x"] if "id" in names else None)
+    np.testing.assert_array_equal(table.values, [numeric])
+
+
 # --- Images -----------------------------------------------------------------------------------------------------------
 
 

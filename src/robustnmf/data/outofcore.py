@@ -18,19 +18,12 @@ from robustnmf.data import blockwise
 from robustnmf.engines import DaskEngine, StreamingEngine
 from robustnmf.engines.lazy import read_blocks
 from robustnmf.errors import IncompatibleError
-from robustnmf.formats.sources import (
-    BLOCK_BYTES,
-    FloatRows,
-    filled_cuts,
-    is_dask,
-    number_type,
-    optional,
-    rows_of,
-    sources,
-)
+from robustnmf.formats.registry import rows_of
+from robustnmf.formats.rows import BLOCK_BYTES, FloatRows, is_dask, number_type, row_blocks
 from robustnmf.model.losses import squared_ratio
 from robustnmf.model.weighting import Weighting
 from robustnmf.utils.arrays import Array, Blocks, Namespace
+from robustnmf.utils.extras import optional
 
 Matrix = NDArray[Any]
 
@@ -132,10 +125,9 @@ def as_dask(X: Any) -> Any:
     if rows is None:
         X = np.asarray(X)
         return da.from_array(X, chunks=(max(1, BLOCK_BYTES // max(1, X[:1].nbytes)), -1))
-    cuts = filled_cuts(rows, BLOCK_BYTES)
     blocks = [
-        da.from_delayed(dask.delayed(source)(), (stop - start, rows.shape[1]), rows.dtype)
-        for source, (start, stop) in zip(sources(rows, cuts), cuts, strict=True)
+        da.from_delayed(dask.delayed(block)(), (len(block), rows.shape[1]), rows.dtype)
+        for block in row_blocks(rows, BLOCK_BYTES)
     ]
     return da.concatenate(blocks)
 

@@ -12,7 +12,7 @@ from robustnmf.engines.lazy import computed_blocks, is_lazy, read_blocks, resolv
 from robustnmf.engines.numpy_engine import NumPyEngine
 from robustnmf.engines.protocol import traits_of
 from robustnmf.errors import IncompatibleError
-from robustnmf.formats.sources import BLOCK_BYTES, Rows, cuts_like, filled_cuts, sources
+from robustnmf.formats.rows import BLOCK_BYTES, Rows, row_blocks
 from robustnmf.utils.arrays import Array, Blocks
 
 # Data of so few entries is gathered where features are asked for: fewer than 16 MiB.
@@ -42,10 +42,8 @@ class StreamingEngine(NumPyEngine):
 
     def read(self, rows: Rows, like: Blocks | None = None) -> Blocks:
         """Return the blocks of data on disk, cut as the blocks `like` if there are any."""
-        cuts = filled_cuts(rows, self.block_bytes) if like is None else cuts_like(like)
-        blocks: Blocks = read_blocks(
-            list(sources(rows, cuts)), [b - a for a, b in cuts], rows.shape[1], rows.dtype, None
-        )
+        found = row_blocks(rows, self.block_bytes, like)
+        blocks: Blocks = read_blocks(found, [len(block) for block in found], rows.shape[1], rows.dtype, None)
         return blocks
 
     def join(self, blocks: Blocks) -> Array:

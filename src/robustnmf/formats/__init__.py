@@ -6,10 +6,12 @@ whatever is wrong with a file is a `DataFileError`. `docs/guide/files.md` lists 
 """
 
 from robustnmf.formats.errors import DataFileError
-from robustnmf.formats.formats import read_like, read_table
 from robustnmf.formats.images import IMAGE_SUFFIXES as IMAGE_SUFFIXES
+from robustnmf.formats.parquet import ParquetRows
+from robustnmf.formats.reading import read_like, read_table
+from robustnmf.formats.registry import rows_of
 from robustnmf.formats.table import MAX_BYTES as MAX_BYTES
 from robustnmf.formats.table import Table
 from robustnmf.formats.text import MISSING_WORDS as MISSING_WORDS
 
-__all__ = ["DataFileError", "Table", "read_like", "read_table"]
+__all__ = ["DataFileError", "ParquetRows", "Table", "read_like", "read_table", "rows_of"]

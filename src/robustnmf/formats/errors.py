@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from robustnmf.errors import MissingExtraError
 
@@ -51,14 +49,6 @@ def broken_is_data_file_error(path: Path, expected: str, advice: str) -> Iterato
     except Exception as error:
         words = " ".join(f"{type(error).__name__}: {error}".split())
         raise DataFileError(path, expected, f"reading it failed ({shortened(words, 200)})", advice) from error
-
-
-def extra(module: str, package: str) -> Any:
-    """Import a module of the extra ``io``."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise MissingExtraError(package, "io") from error
 
 
 def shortened(text: str, length: int = 40) -> str:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import io
 import math
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from robustnmf.formats.errors import DataFileError, OversizedError, extra
-from robustnmf.formats.limits import (
-    check_chunks,
-    check_count,
-    check_expansion,
-    n_chunks,
-    read_by_chunks,
-)
+from robustnmf.formats.errors import DataFileError, OversizedError
+from robustnmf.formats.format import Format
+from robustnmf.formats.limits import check_count, check_expansion, n_chunks
 from robustnmf.formats.packed import Inflated, unpacked_size
+from robustnmf.formats.rows import ArrayRows, package_of
 from robustnmf.formats.table import Found, Options, Table, as_table, check_array, choose
+from robustnmf.utils.extras import optional
 
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
@@ -53,9 +53,48 @@ _MAX_DEPTH = 100
 """How deep groups may be inside each other; HDF5 itself crashes over some thousands."""
 
 
+@dataclass(frozen=True)
+class HDF5Rows(ArrayRows):
+    """A dataset of an HDF5 file."""
+
+    name: str
+
+    @classmethod
+    def of(cls, dataset: Any) -> HDF5Rows:
+        """Return the rows of an open dataset."""
+        return cls(dataset.file.filename, dataset.shape, dataset.dtype, dataset.chunks or (), dataset.name)
+
+    @contextmanager
+    def opened(self) -> Iterator[Any]:
+        """Open the dataset."""
+        with optional("h5py", "io").File(self.path, "r") as file:
+            yield file[self.name]
+
+    def check(self, max_bytes: int = sys.maxsize) -> None:
+        """Raise if the dataset declares more than it holds, or its chunks cost more than they are worth."""
+        super().check(max_bytes)
+        count = n_chunks(self.sizes, self.chunks) if self.chunks else 1
+        with self.opened() as dataset:
+            if not _is_elsewhere(dataset):
+                check_expansion(self.path, self.sizes, self.dtype.itemsize, Path(self.path).stat().st_size)
+            if count > _FEW_CHUNKS:
+                check_count(self.path, self.sizes, self.chunks, count, dataset.id.get_num_chunks(), _FEW_CHUNKS)
+
+
+def _rows_of(X: Any) -> HDF5Rows | None:
+    """Return the rows of an open dataset; None if it is anything else."""
+    is_dataset = package_of(X) == "h5py" and type(X).__name__ == "Dataset"
+    return HDF5Rows.of(X) if is_dataset and X.ndim == 2 else None
+
+
+def _is_elsewhere(dataset: Any) -> bool:
+    """Return whether the values of a dataset are in other files."""
+    return bool(dataset.external) or dataset.is_virtual
+
+
 def read_hdf5(path: Path, options: Options, matlab: bool = False) -> Table:
     """Read a dataset of HDF5."""
-    h5py = extra("h5py", "h5py")
+    h5py = optional("h5py", "io")
     with h5py.File(path, "r") as file:
         found = {name: _found(node, matlab) for name, node in _datasets(h5py, file)}
         # MATLAB keeps the contents of cells in #refs#.
@@ -63,13 +102,17 @@ def read_hdf5(path: Path, options: Options, matlab: bool = False) -> Table:
         name = choose(path, found, None if options.key is None else options.key.strip("/"))
         check_array(path, name, found[name], options.max_bytes)
         dataset = file[name]
-        if dataset.external or dataset.is_virtual:
+        if _is_elsewhere(dataset):
             raise DataFileError(
                 path, "a file that holds its values", f"those of {name!r} are in other files", "Read those instead."
             )
-        _check_layout(path, dataset, options.max_bytes)
-        stored = Found(dataset.shape, dataset.dtype)
-        values = read_by_chunks(dataset, stored, dataset.chunks) if dataset.chunks else dataset[...]
+        rows = HDF5Rows.of(dataset)
+        rows.check(options.max_bytes)
+        if rows.chunks:
+            # Not where rows are streamed: it takes as long as to read them, and people stream what they have stored
+            # themselves, with plugins of their own.
+            _check_stored(path, dataset, _pipeline(path, dataset))
+        values = rows.floats()
     # MATLAB stores columns first, and so its axes come in reverse.
     return as_table(path, values.T if matlab else values, options.max_bytes)
 
@@ -121,19 +164,6 @@ def _matlab_class(node: Any) -> bytes:
     attribute = node.attrs.get_id("MATLAB_class")
     is_short = attribute.shape == () and attribute.dtype.kind == "S" and attribute.dtype.itemsize <= 64
     return bytes(node.attrs["MATLAB_class"]) if is_short else b""
-
-
-def _check_layout(path: Path, dataset: Any, max_bytes: int) -> None:
-    """Raise if a dataset declares more than it holds, or its chunks cost more than they are worth."""
-    shape, chunks, itemsize = dataset.shape, dataset.chunks, dataset.dtype.itemsize
-    check_expansion(path, shape, itemsize, path.stat().st_size)
-    if chunks is None:
-        return
-    check_chunks(path, shape, chunks, itemsize, max_bytes)
-    count = n_chunks(shape, chunks)
-    if count > _FEW_CHUNKS:
-        check_count(path, shape, chunks, count, dataset.id.get_num_chunks(), _FEW_CHUNKS)
-    _check_stored(path, dataset, _pipeline(path, dataset))
 
 
 class _Filter(NamedTuple):
@@ -249,3 +279,8 @@ def _least(shrinker: _Filter, head: bytes, layout: _Layout) -> int:
         bits = 8 * layout.itemsize if shrinker.settings[1] else shrinker.settings[6]
         return -(-layout.n_values * bits // 8)
     return 21 + -(-layout.n_values * int.from_bytes(head, "little") // 8) if head else 0
+
+
+FORMATS = (
+    Format("an HDF5 file", "Write it with h5py.", read_hdf5, (".h5", ".hdf5"), (HDF5_SIGNATURE,), rows_of=_rows_of),
+)

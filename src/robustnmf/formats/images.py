@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robustnmf.formats.errors import DataFileError, OversizedError, broken_is_data_file_error, extra, times
+from robustnmf.formats.errors import DataFileError, OversizedError, broken_is_data_file_error, times
 from robustnmf.formats.folders import check_entry
+from robustnmf.formats.format import Format
 from robustnmf.formats.limits import check_expansion
 from robustnmf.formats.table import Options, Table, check_size, float_type, refuse_key
+from robustnmf.utils.extras import optional
 
 IMAGE_SUFFIXES = frozenset(
     {".bmp", ".gif", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp"}
@@ -29,7 +31,7 @@ _MAX_PAGES = 2**16
 _SCAN, _MAX_SCANS = b"\xff\xda", 100
 """What each scan of a JPEG file begins with, and nothing else holds; programs write about ten."""
 
-IMAGE_WORDS = ("an image", "Save it as PNG, or as grey TIFF with 8, 16 or 32 bits per pixel.")
+_WORDS = ("an image", "Save it as PNG, or as grey TIFF with 8, 16 or 32 bits per pixel.")
 
 
 def read_image_folder(path: Path, options: Options) -> Table:
@@ -129,10 +131,10 @@ def _n_tiff_pages(image: Any) -> int:
 
 def _open_image(path: Path) -> Any:
     """Open an image."""
-    pillow = extra("PIL.Image", "pillow")
+    pillow = optional("PIL.Image", "io", "pillow")
     # An image that unpacks to an extreme size is an error. The filter ends with the one of `read_table`.
     warnings.simplefilter("error", pillow.DecompressionBombWarning)
-    with broken_is_data_file_error(path, *IMAGE_WORDS):
+    with broken_is_data_file_error(path, *_WORDS):
         pillow.init()
         # Builds of Pillow differ in what they can read.
         image = pillow.open(path, formats=[name for name in _PILLOW_FORMATS if name in pillow.OPEN])
@@ -179,7 +181,7 @@ def _stack(
 def _grey(page: _Page, max_bytes: int) -> NDArray[Any]:
     """Return the grey values of an image in the depth that it is stored in."""
     image = page.image
-    with broken_is_data_file_error(page.file, *IMAGE_WORDS):
+    with broken_is_data_file_error(page.file, *_WORDS):
         tags = getattr(image, "tag_v2", {})
         # A tile is unpacked in full even where the image covers only a corner of it: 322 and 323 are its sides.
         check_size(page.file, (_side(tags, 322), _side(tags, 323)), 8, max_bytes)
@@ -199,3 +201,11 @@ def _side(tags: Any, tag: int) -> int:
     """Return a side of the tiles of a TIFF file; nothing if it has none."""
     value = tags.get(tag, 0)
     return int(value[0] if isinstance(value, tuple) else value)
+
+
+_SIGNATURES = b"\x89PNG", b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"GIF8"
+FORMATS = (
+    Format(*_WORDS, read_image_file, tuple(IMAGE_SUFFIXES), _SIGNATURES),
+    # Last: any folder that is nothing else.
+    Format("a folder of images", "Save them as PNG or TIFF.", read_image_folder, owns_folder=Path.is_dir),
+)

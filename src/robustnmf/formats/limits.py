@@ -10,13 +10,9 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from robustnmf.formats.errors import DataFileError, times
-from robustnmf.formats.table import Found, check_size, float_type
+from robustnmf.formats.table import check_size
 
 SMALL = 2**26
 """Bytes that are never worth an error: 64 MiB."""
@@ -26,6 +22,9 @@ EXPANSION = 2**14
 
 PER_STORED = 16
 """Chunks that an array may have for each that is stored, beyond a number that depends on the format."""
+
+FEW_CHUNKS, SMALLEST_CHUNK = 2**14, 256
+"""Of so few chunks none is too small to be streamed; of more, each must have some bytes, as it takes 0.2 ms in zarr."""
 
 _AT_A_TIME = 1024
 """Chunks that are read at a time: libraries take kilobytes for each."""
@@ -37,10 +36,10 @@ _VOLUME = 8
 Chunks that are no longer than the array on any side never are: each side is less than doubled, and there are three.
 """
 
-_AGAIN = "Store it anew, in chunks that are no larger than the array, of about 1 MiB."
+_AGAIN = "Store it anew, in chunks of about 1 MiB, none larger than the array."
 
 
-def check_expansion(path: Path, shape: Sequence[int], itemsize: int, stored: int) -> None:
+def check_expansion(path: str | Path, shape: Sequence[int], itemsize: int, stored: int) -> None:
     """Raise if a file declares much more than it holds: what is not stored is made up when it is read."""
     needed = math.prod(shape) * itemsize
     if needed > max(SMALL, EXPANSION * stored):
@@ -57,18 +56,19 @@ def room_for_chunk(shape: Sequence[int], itemsize: int, max_bytes: int) -> int:
     return min(max_bytes, max(SMALL, _ROOM * itemsize * math.prod(shape)))
 
 
-def check_chunks(path: Path, shape: Sequence[int], chunks: Sequence[int], itemsize: int, max_bytes: int) -> None:
+def check_chunks(path: str | Path, shape: Sequence[int], chunks: Sequence[int], itemsize: int, max_bytes: int) -> None:
     """Raise if chunks, which are unpacked in full, are much larger than the array that they are parts of."""
     check_size(path, chunks, itemsize, max_bytes)
     size, room = math.prod(chunks) * itemsize, room_for_chunk(shape, itemsize, max_bytes)
+    count = n_chunks(shape, chunks)
     if size > room:
         raise DataFileError(
             path,
             f"cut into chunks of no more than {room / 2**20:.0f} MiB, as the array is {times(shape)}",
-            f"a chunk has {times(chunks)} values, {size / 2**20:.0f} MiB",
+            f"it has {count} chunks of {times(chunks)} values, {size / 2**20:.0f} MiB",
             _AGAIN,
         )
-    volume = math.prod(_counts(shape, chunks)) * size
+    volume = count * size
     most = max(max_bytes, _VOLUME * itemsize * math.prod(shape))
     if volume > most:
         raise DataFileError(
@@ -79,7 +79,21 @@ def check_chunks(path: Path, shape: Sequence[int], chunks: Sequence[int], itemsi
         )
 
 
-def check_count(path: Path, shape: Sequence[int], chunks: Sequence[int], count: int, stored: int, few: int) -> None:
+def check_small_chunks(path: str | Path, shape: Sequence[int], chunks: Sequence[int], itemsize: int) -> None:
+    """Raise if there are many small chunks, each of which costs time whenever the array is read."""
+    count, size = n_chunks(shape, chunks), math.prod(chunks) * itemsize
+    if count > FEW_CHUNKS and size < SMALLEST_CHUNK:
+        raise DataFileError(
+            path,
+            f"cut into chunks of at least {SMALLEST_CHUNK} bytes where there are more than {FEW_CHUNKS}",
+            f"it has {count} chunks of {times(chunks)} values, {size} bytes",
+            _AGAIN,
+        )
+
+
+def check_count(
+    path: str | Path, shape: Sequence[int], chunks: Sequence[int], count: int, stored: int, few: int
+) -> None:
     """Raise if there are very many chunks: each costs time, whatever is in it, and if it is stored or not."""
     most = few + PER_STORED * stored
     if count > most:
@@ -93,21 +107,7 @@ def check_count(path: Path, shape: Sequence[int], chunks: Sequence[int], count: 
 
 def n_chunks(shape: Sequence[int], chunks: Sequence[int]) -> int:
     """Return how many chunks an array is cut into."""
-    return math.prod(_counts(shape, chunks))
-
-
-def _counts(shape: Sequence[int], chunks: Sequence[int]) -> list[int]:
-    """Return the number of chunks along each side."""
-    return [-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True)]
-
-
-def read_by_chunks(array: Any, found: Found, chunks: Sequence[int]) -> NDArray[Any]:
-    """Return a chunked array as floats, read a few chunks at a time: for each that is read, libraries take memory."""
-    assert found.dtype is not None
-    values = np.empty(found.shape, float_type(found.dtype))
-    for place in slabs(found.shape, chunks, found.dtype.itemsize):
-        values[place] = array[place]
-    return values
+    return math.prod(-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True))
 
 
 def slabs(shape: Sequence[int], chunks: Sequence[int], itemsize: int) -> Iterator[tuple[slice, ...]]:

@@ -11,6 +11,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from robustnmf.formats.errors import OversizedError, times
+from robustnmf.formats.format import Format
 from robustnmf.formats.hdf5 import HDF5_SIGNATURE, read_hdf5
 from robustnmf.formats.limits import check_expansion
 from robustnmf.formats.packed import Inflated
@@ -208,3 +209,6 @@ def _dense(path: Path, values: Any, max_bytes: int) -> Any:
     dense = np.zeros(values.shape, values.dtype)
     dense[values.indices[: len(columns)], columns] = values.data[: len(columns)]
     return dense
+
+
+FORMATS = (Format("a MAT-file", "Save it from MATLAB with save -v7, as numbers.", read_mat, (".mat",), (b"MATLAB ",)),)

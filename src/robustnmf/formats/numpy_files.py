@@ -1,21 +1,72 @@
-"""Arrays and archives of NumPy: .npy, .npz."""
+"""Arrays and archives of NumPy: .npy, .npz, and memory maps."""
 
 from __future__ import annotations
 
 import math
 import zipfile
+from dataclasses import dataclass
+from os import fspath
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from robustnmf.formats.errors import DataFileError, OversizedError
+from robustnmf.formats.format import Format
 from robustnmf.formats.limits import check_expansion
 from robustnmf.formats.packed import check_members
+from robustnmf.formats.rows import row_cuts
 from robustnmf.formats.table import Found, Options, Table, as_table, check_array, choose, refuse_key
 
 _MAX_HEADER = 10_000
 """Longest header of an array, in bytes: the limit of NumPy, which looks at it too late."""
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """A matrix in a file of numbers and nothing else, such as a memory map or the data of an npy file.
+
+    Rows that lie together are read, not mapped: pages of a map would count as memory of the process.
+    """
+
+    path: str
+    shape: tuple[int, int]
+    dtype: Any
+    offset: int
+    strides: tuple[int, int]
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return some rows."""
+        itemsize = self.dtype.itemsize
+        if self.strides == (self.shape[1] * itemsize, itemsize):
+            first = self.offset + start * self.strides[0]
+            count = (stop - start) * self.shape[1]
+            values = np.fromfile(self.path, self.dtype, count, offset=first)
+            if values.size != count:
+                raise OSError(f"{self.path} is shorter than the data it held: rows {start} to {stop} are not in it.")
+            return values.reshape(-1, self.shape[1])
+        mapped = np.memmap(self.path, np.uint8, "r")
+        view: NDArray[Any] = np.ndarray(self.shape, self.dtype, mapped, self.offset, self.strides)
+        return np.array(view[start:stop])
+
+    def cuts(self, block_bytes: int) -> list[tuple[int, int]]:
+        """Return blocks of nearly equal length."""
+        return row_cuts(self.shape[0], self.shape[1] * self.dtype.itemsize, block_bytes)
+
+    @classmethod
+    def of(cls, X: np.memmap[Any, Any]) -> FileRows:
+        """Return the rows of a memory map, or of a view of one."""
+        root = X
+        while isinstance(root.base, np.memmap):
+            root = root.base
+        offset = root.offset + X.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+        return cls(fspath(X.filename), X.shape, X.dtype, offset, X.strides)  # type: ignore[arg-type]
+
+
+def _rows_of(X: Any) -> FileRows | None:
+    """Return the rows of a memory map; None if it is anything else."""
+    return FileRows.of(X) if isinstance(X, np.memmap) and X.filename is not None and X.ndim == 2 else None
 
 
 def read_npy(path: Path, options: Options) -> Table:
@@ -25,8 +76,12 @@ def read_npy(path: Path, options: Options) -> Table:
         found = _npy_header(file)
         check_array(path, "", found, options.max_bytes)
         _check_stored(path, found, path.stat().st_size - file.tell())
-        file.seek(0)
-        return as_table(path, np.lib.format.read_array(file, allow_pickle=False), options.max_bytes)
+    mapped = np.load(path, mmap_mode="r")
+    # The axes in the order in which the values lie.
+    stored = mapped if mapped.flags.c_contiguous else mapped.T
+    rows = FileRows.of(stored.reshape(len(stored), -1))
+    values = rows.read(0, len(stored)).reshape(stored.shape)
+    return as_table(path, values if mapped.flags.c_contiguous else values.T, options.max_bytes)
 
 
 def read_npz(path: Path, options: Options) -> Table:
@@ -89,3 +144,11 @@ def _check_stored(path: Path, found: Found, stored: int) -> None:
             f"it has {stored}",
             "It was cut short: copy or write it again.",
         )
+
+
+_NPY = "an array of NumPy", "Write it with numpy.save, as numbers."
+_NPZ = "an archive of NumPy", "Write it with numpy.savez_compressed, as numbers."
+FORMATS = (
+    Format(*_NPY, read_npy, (".npy",), (b"\x93NUMPY",), rows_of=_rows_of),
+    Format(*_NPZ, read_npz, (".npz",), members=(".npy",)),
+)

@@ -1,113 +1,221 @@
-"""Tables of Parquet."""
+"""Tables of Parquet: numeric columns, beside which others may hold the names of the samples."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby, pairwise, takewhile
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from robustnmf.formats.errors import DataFileError, OversizedError, extra, shortened
+from robustnmf.formats.errors import DataFileError, OversizedError, broken_is_data_file_error, shortened
+from robustnmf.formats.format import Format
 from robustnmf.formats.limits import SMALL, check_expansion, room_for_chunk
 from robustnmf.formats.parquet_pages import page_sizes
 from robustnmf.formats.table import Found, Options, Table, check_array, check_size, refuse_key
+from robustnmf.utils.cached import cached_property
+from robustnmf.utils.extras import optional
+
+_WORDS = "a Parquet file", "Write it with pandas or pyarrow."
 
 _MAX_NAMES = 2**28
 """How long the names of the samples may be together, in characters: 256 Mi."""
 
 
 def read_parquet(path: Path, options: Options) -> Table:
-    """Read the numeric columns of a Parquet file, one group of rows after the other."""
+    """Read a Parquet file, one group of rows after the other."""
     refuse_key(path, options.key)
-    pyarrow, parquet = extra("pyarrow", "pyarrow"), extra("pyarrow.parquet", "pyarrow")
-    with parquet.ParquetFile(path) as file:
-        schema = file.schema_arrow
-        labels, columns = _parquet_columns(path, pyarrow, schema)
-    named = [schema.names[i] for i in labels]
-    numeric = list(dict.fromkeys(schema.names[i] for i in columns))
-    # Words are kept once: the same long one in each row needs a few bytes in the file, and gigabytes when written out.
-    with parquet.ParquetFile(path, read_dictionary=named) as file:
-        rows = _checked_rows(file.metadata)
-        dtype = np.float32 if all(str(schema.types[i]) in ("float", "halffloat") for i in columns) else np.float64
-        found = Found((rows, len(columns)), np.dtype(dtype))
-        check_array(path, "", found, options.max_bytes)
-        check_expansion(path, found.shape, np.dtype(dtype).itemsize, path.stat().st_size)
-        largest = _largest_name_page(path, file.metadata, labels, found, options.max_bytes)
-        values = np.empty(found.shape, dtype)
-        names = _Names()
-        start = 0
-        for number in range(file.num_row_groups):
-            group = file.read_row_group(number, columns=numeric)
-            block = values[start : start + len(group)]
-            for place in range(len(columns)):
+    rows = ParquetRows((str(path),), options.max_bytes)
+    check_array(path, "", Found(rows.shape, rows.dtype), options.max_bytes)
+    largest = rows.check()
+    return Table(rows.read(0, rows.shape[0]), rows.sample_names(largest), rows.columns)
+
+
+class _Group(NamedTuple):
+    """A group of rows in a file: the first of them, and the one behind the last."""
+
+    path: str
+    number: int
+    start: int
+    stop: int
+
+
+class _Columns(NamedTuple):
+    """Names of the columns that name the samples, those of the numeric ones, and the type that has room for these."""
+
+    labels: list[str]
+    numeric: list[str]
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """The numeric columns of Parquet files as one matrix, with NaN for nulls; no fit has to hold all of it in memory.
+
+    Parameters
+    ----------
+    paths : tuple of str
+        Files with the same columns. `of` finds those of a folder.
+    max_bytes : int
+        Most bytes that a group of rows may take when it is unpacked.
+    """
+
+    paths: tuple[str, ...]
+    max_bytes: int = sys.maxsize
+
+    @classmethod
+    def of(cls, path: str | PathLike[str]) -> ParquetRows:
+        """Return the rows of a file, or of all files in a folder by the order of their names."""
+        place = Path(path)
+        paths = sorted(place.glob("*.parquet")) if place.is_dir() else [place]
+        if not paths:
+            raise FileNotFoundError(f"{place} has no files that end in .parquet.")
+        return cls(tuple(str(path) for path in paths))
+
+    @cached_property
+    def _stored(self) -> tuple[_Columns, list[_Group]]:
+        """Columns and groups of rows of all files."""
+        columns, groups = [], list[_Group]()
+        for path in self.paths:
+            with _opened(path) as file:
+                columns.append(_columns_of(path, file.schema_arrow))
+                counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+                if sum(counts) != file.metadata.num_rows:
+                    raise ValueError(f"{file.metadata.num_rows} rows are declared, and another number in groups")
+            if absent := Counter(columns[0].numeric) - Counter(columns[-1].numeric):
+                found = f"it has no numbers in {shortened(next(iter(absent)))!r}"
+                raise DataFileError(path, f"a table with the columns of {self.paths[0]}", found, "Add the column.")
+            starts = pairwise(accumulate(counts, initial=groups[-1].stop if groups else 0))
+            groups += [_Group(path, i, *ends) for i, ends in enumerate(starts)]
+        return columns[0]._replace(dtype=np.result_type(*(each.dtype for each in columns))), groups
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the numeric columns."""
+        return self._stored[0].numeric
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows of all files, and numeric columns."""
+        columns, groups = self._stored
+        return groups[-1].stop if groups else 0, len(columns.numeric)
+
+    @property
+    def dtype(self) -> Any:
+        """float32 if all columns fit into it, else float64."""
+        return self._stored[0].dtype
+
+    def check(self) -> int:
+        """Raise if files hold less, or unpack to more, than they may; return the size of the largest page of names."""
+        stored = sum(Path(path).stat().st_size for path in self.paths)
+        check_expansion(self.paths[0], self.shape, self.dtype.itemsize, stored)
+        labels, room = self._stored[0].labels, room_for_chunk(self.shape, self.dtype.itemsize, self.max_bytes)
+        largest = 0
+        for file, group in self._opened_groups(0, self.shape[0]):
+            metadata, total = file.metadata.row_group(group.number), 0
+            with open(group.path, "rb") as content:
+                for column in map(metadata.column, range(metadata.num_columns)):
+                    is_label = column.path_in_schema in labels
+                    most = min(self.max_bytes, room + _MAX_NAMES) if is_label else room
+                    for size in page_sizes(content, column):
+                        if size > most:
+                            raise OversizedError(f"it has a page that unpacks to {size} bytes, and the limit is {most}")
+                        total += size
+                        largest = max(largest, size) if is_label else largest
+            check_size(group.path, (total,), 1, self.max_bytes)
+        return largest
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return some rows, from the row groups that have them."""
+        number = optional("pyarrow", "io").float64()
+        values = np.empty((stop - start, self.shape[1]), dtype=self.dtype)
+        for file, group in self._opened_groups(start, stop):
+            table = file.read_row_group(group.number, columns=list(dict.fromkeys(self.columns)))
+            if len(table) != group.stop - group.start:
+                raise ValueError(f"{group.stop - group.start} rows are declared, {len(table)} are there")
+            first, last = max(start, group.start), min(stop, group.stop)
+            for k, column in enumerate(_picked(table.slice(first - group.start, last - first), self.columns)):
                 # Not `safe`: integers beyond 2**53 are rounded, as everywhere else.
-                block[:, place] = group.column(place).cast(pyarrow.float64(), safe=False).to_numpy()
-            if named:
-                # A word may go on from the one before it, and all of them be as long as a page.
-                at_a_time = max(1, min(1024, SMALL // max(1, largest)))
-                for batch in file.iter_batches(at_a_time, row_groups=[number], columns=named):
-                    names.add([_words(pyarrow, column) for column in batch.columns])
-            start += len(group)
-    if start != rows or (named and len(names.all) != rows):
-        raise ValueError(f"{rows} rows are declared, {start} are there")
-    return Table(values, names.all if labels else None, [schema.names[i] for i in columns])
+                values[first - start : last - start, k] = column.cast(number, safe=False).to_numpy()
+        return values
+
+    def sample_names(self, largest: int) -> list[str] | None:
+        """Return the names of the samples, None if they have none; no page of them is larger than so many bytes."""
+        labels, names, length = self._stored[0].labels, list[str](), 0
+        if not labels:
+            return None
+        # A word may go on from the one before it, and all of them be as long as a page.
+        at_a_time = max(1, min(1024, SMALL // max(1, largest)))
+        for file, group in self._opened_groups(0, self.shape[0]):
+            for batch in file.iter_batches(at_a_time, row_groups=[group.number], columns=labels):
+                words = [_words(column) for column in _picked(batch, labels)]
+                length += sum(len(word) for column in words for word in column)
+                if length > _MAX_NAMES:
+                    most = f"{_MAX_NAMES} characters together, the most that is read"
+                    raise OversizedError(f"its names have more than {most}")
+                names += [" / ".join(row) for row in zip(*words, strict=True)]
+        if len(names) != self.shape[0]:
+            raise ValueError(f"{self.shape[0]} rows are declared, {len(names)} have a name")
+        return names
+
+    def _opened_groups(self, start: int, stop: int) -> Iterator[tuple[Any, _Group]]:
+        """Yield the row groups that have some rows, each with its file, which is opened once for all of them."""
+        columns, groups = self._stored
+        first = bisect_right(groups, start, key=lambda group: group.stop)
+        wanted = takewhile(lambda group: group.start < stop, groups[first:])
+        for path, of_file in groupby(wanted, key=lambda group: group.path):
+            with _opened(path, columns.labels) as file:
+                yield from ((file, group) for group in of_file)
+
+    def cuts(self, block_bytes: int) -> list[tuple[int, int]]:
+        """Return blocks that end where row groups do; a group larger than a block is one."""
+        with broken_is_data_file_error(Path(self.paths[0]), *_WORDS):
+            self.check()
+        ends, row_bytes = [group.stop for group in self._stored[1]], self.shape[1] * self.dtype.itemsize
+        cuts, first = [], 0
+        for end, after in pairwise([*ends, self.shape[0]]):
+            if (after - first) * row_bytes > block_bytes or after == end:
+                cuts.append((first, end))
+                first = end
+        return [(a, b) for a, b in cuts if a < b] or [(first, self.shape[0])]
 
 
-def _checked_rows(metadata: Any) -> int:
-    """Return the number of rows, after a check of what is declared of the groups of rows."""
-    rows = int(metadata.num_rows)
-    if sum(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)) != rows:
-        raise ValueError(f"{rows} rows are declared, and another number in groups")
-    return rows
+def _picked(table: Any, names: Sequence[str]) -> list[Any]:
+    """Return the columns of these names, which may repeat; where "a" is asked for, Arrow reads "a.1" as well."""
+    found = defaultdict(list)
+    for place, name in enumerate(table.schema.names):
+        found[name].append(place)
+    places = {name: iter(found[name]) for name in names}
+    return [table.column(next(places[name])) for name in names]
 
 
-def _largest_name_page(path: Path, metadata: Any, labels: Sequence[int], found: Found, max_bytes: int) -> int:
-    """Return the size of the largest page of names when unpacked, after a check of all pages."""
-    assert found.dtype is not None
-    room, largest = room_for_chunk(found.shape, found.dtype.itemsize, max_bytes), 0
-    with path.open("rb") as content:
-        for number in range(metadata.num_row_groups):
-            group, total = metadata.row_group(number), 0
-            for place in range(group.num_columns):
-                for size in page_sizes(content, group.column(place)):
-                    most = min(max_bytes, room + _MAX_NAMES) if place in labels else room
-                    if size > most:
-                        raise OversizedError(f"it has a page that unpacks to {size} bytes, and the limit is {most}")
-                    total += size
-                    largest = max(largest, size) if place in labels else largest
-            check_size(path, (total,), 1, max_bytes)
-    return largest
+def _opened(path: str, words: Sequence[str] = ()) -> Any:
+    """Open a file. Words are kept once: the same long one in each row needs gigabytes when it is written out."""
+    return optional("pyarrow.parquet", "io").ParquetFile(path, read_dictionary=list(words))
 
 
-class _Names:
-    """Names of samples, as long as they are not too long together."""
-
-    def __init__(self) -> None:
-        self.all: list[str] = []
-        self.length = 0
-
-    def add(self, columns: Sequence[Sequence[str]]) -> None:
-        """Add one name for each row, from one or more columns."""
-        self.length += sum(len(word) for column in columns for word in column)
-        if self.length > _MAX_NAMES:
-            raise OversizedError(f"its names have more than {_MAX_NAMES} characters together, the most that is read")
-        self.all += [" / ".join(row) for row in zip(*columns, strict=True)]
-
-
-def _words(pyarrow: Any, column: Any) -> list[str]:
+def _words(column: Any) -> list[str]:
     """Return the entries of a column as words, each kept once."""
-    coded = column if pyarrow.types.is_dictionary(column.type) else column.dictionary_encode()
+    types = optional("pyarrow.types", "io")
+    coded = column if types.is_dictionary(column.type) else column.dictionary_encode()
     used = coded.indices.unique().drop_null()
     known = {code: str(coded.dictionary[code]) for code in used.to_pylist() if coded.dictionary[code].is_valid}
     return [known.get(code, "") for code in coded.indices.to_pylist()]
 
 
-def _parquet_columns(path: Path, pyarrow: Any, schema: Any) -> tuple[list[int], list[int]]:
-    """Return the places of the columns with names of samples, and those of the numeric ones."""
+def _columns_of(path: str, schema: Any) -> _Columns:
+    """Return the columns of a file: names of samples are in the index of pandas, or else in a first column of words."""
+    types = optional("pyarrow.types", "io")
     index = [name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)]
     labels = [i for i, name in enumerate(schema.names) if name in index]
-    numeric = [_is_number(pyarrow.types, kind) for kind in schema.types]
+    numeric = [_is_number(types, kind) for kind in schema.types]
     if not labels and numeric and not numeric[0]:
         labels = [0]
     columns = [i for i in range(len(numeric)) if i not in labels]
@@ -115,18 +223,23 @@ def _parquet_columns(path: Path, pyarrow: Any, schema: Any) -> tuple[list[int], 
         found = f"two columns are named {shortened(schema.names[labels[0]])!r}"
         raise DataFileError(path, "a table whose names have a column of their own", found, "Rename one of them.")
     for i in range(len(numeric)):
-        is_word = i in labels and not pyarrow.types.is_nested(schema.types[i])
+        is_word = i in labels and not types.is_nested(schema.types[i])
         if not numeric[i] and not is_word:
             raise DataFileError(
                 path,
                 "a table of numbers, but for names in the first column",
                 f"column {shortened(schema.names[i])!r} is of type {shortened(str(schema.types[i]))}",
-                "Remove the column or make it numeric.",
+                f"Column {shortened(schema.names[i])!r} must be removed, or become numeric.",
             )
-    return labels, columns
+    is_single = all(str(schema.types[i]) in ("float", "halffloat") for i in columns)
+    dtype = np.dtype(np.float32 if is_single else np.float64)
+    return _Columns([schema.names[i] for i in labels], [schema.names[i] for i in columns], dtype)
 
 
 def _is_number(types: Any, kind: Any) -> bool:
     """Return whether a column of this type becomes floats."""
     tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
     return any(test(kind) for test in tests)
+
+
+FORMATS = (Format(*_WORDS, read_parquet, (".parquet",), (b"PAR1",)),)

@@ -54,7 +54,7 @@ def float_type(dtype: np.dtype[Any] | None) -> type[np.float64] | type[np.float3
     return np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64
 
 
-def check_size(path: Path, shape: Sequence[int], itemsize: int, max_bytes: int) -> None:
+def check_size(path: str | Path, shape: Sequence[int], itemsize: int, max_bytes: int) -> None:
     """Raise if values of a declared shape would not fit; to be called before memory is taken."""
     needed = math.prod(shape) * itemsize
     if needed > max_bytes:

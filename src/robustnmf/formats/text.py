@@ -14,6 +14,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from robustnmf.formats.errors import DataFileError, OversizedError, shortened
+from robustnmf.formats.format import Format
 from robustnmf.formats.table import Options, Table, check_size, refuse_key
 
 MISSING_WORDS = frozenset({"", "na", "nan", "null"})
@@ -313,3 +314,7 @@ def _not_a_number(path: Path, row: _Row, place: int, layout: _Layout, is_first: 
         f"the cell in line {row.line}, column {place + 1}{heading} is {cell!r}",
         advice,
     )
+
+
+_WORDS = "a table of text in UTF-8", "Save it as comma-separated text in UTF-8."
+FORMATS = (Format(*_WORDS, read_text, (".csv", ".tsv", ".txt"), has_words=True),)

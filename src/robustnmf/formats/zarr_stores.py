@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 import re
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from robustnmf.formats.errors import DataFileError, OversizedError, extra
+from robustnmf.formats.errors import DataFileError, OversizedError
 from robustnmf.formats.folders import check_tree
-from robustnmf.formats.limits import (
-    check_chunks,
-    check_count,
-    check_expansion,
-    n_chunks,
-    read_by_chunks,
-    room_for_chunk,
-)
+from robustnmf.formats.format import Format
+from robustnmf.formats.limits import check_count, check_expansion, n_chunks, room_for_chunk
 from robustnmf.formats.packed import DEFLATE_RATIO, HEADERS, PACKERS, check_members, unpacked_size
+from robustnmf.formats.rows import ArrayRows, package_of
 from robustnmf.formats.table import Found, Options, Table, as_table, check_array, choose, refuse_key
+from robustnmf.utils.extras import optional
 
 _SHARDS = frozenset({"sharding_indexed"})
 _INDEX_CODECS = frozenset({"bytes", "crc32c"})
@@ -52,6 +49,33 @@ _FEW_CHUNKS = 2**14
 _BLOCK = re.compile(r"(c|(c[./])?[0-9]+([./][0-9]+)*)")
 
 
+@dataclass(frozen=True)
+class ZarrRows(ArrayRows):
+    """An array of zarr, in a store that other processes can open; what is read at least is a shard, or else a chunk."""
+
+    array: Any
+
+    @classmethod
+    def of(cls, array: Any, path: Path | None = None) -> ZarrRows:
+        """Return the rows of an open array."""
+        outer = array.shards or array.chunks
+        return cls(str(path or array.store), tuple(array.shape), np.dtype(array.dtype), tuple(outer), array)
+
+    def opened(self) -> AbstractContextManager[Any]:
+        """Return the array: zarr opens files only when it reads them."""
+        return nullcontext(self.array)
+
+    @property
+    def smallest(self) -> tuple[int, ...]:
+        """Shape of the chunks, also of those in shards."""
+        return tuple(self.array.chunks)
+
+
+def _rows_of(X: Any) -> ZarrRows | None:
+    """Return the rows of an open array; None if it is anything else."""
+    return ZarrRows.of(X) if package_of(X) == "zarr" and hasattr(X, "chunks") and X.ndim == 2 else None
+
+
 class _Stored(NamedTuple):
     """A file of a store."""
 
@@ -61,7 +85,7 @@ class _Stored(NamedTuple):
 
 def read_zarr(path: Path, options: Options) -> Table:
     """Read an array of zarr, from a folder or a zip file."""
-    zarr = extra("zarr", "zarr")
+    zarr = optional("zarr", "io")
     if path.is_dir():
         check_tree(path)
         files = _files(path)
@@ -71,7 +95,7 @@ def read_zarr(path: Path, options: Options) -> Table:
         check_members(archive)
         files = _members(archive)
         _check_metadata(files)
-        store = importlib.import_module("zarr.storage").ZipStore(path, mode="r")
+        store = optional("zarr.storage", "io").ZipStore(path, mode="r")
         try:
             return _read_store(path, zarr, store, files, options)
         finally:
@@ -126,16 +150,17 @@ def _read_store(path: Path, zarr: Any, store: Any, files: Mapping[str, _Stored],
     else:
         refuse_key(path, options.key)
         name = ""
-    found_one = Found(node.shape, np.dtype(node.dtype))
-    check_array(path, name, found_one, options.max_bytes)
+    rows = ZarrRows.of(node, path)
+    check_array(path, name, Found(rows.sizes, rows.dtype), options.max_bytes)
     metadata = node.metadata.to_dict()
     _check_block_names(metadata)
     chain = _chain(metadata)
     _check_codecs(path, chain)
     blocks = _blocks(node, files)
-    _check_layout(path, node, blocks, options.max_bytes)
-    _check_blocks(node, chain, blocks, room_for_chunk(node.shape, node.dtype.itemsize, options.max_bytes))
-    return as_table(path, read_by_chunks(node, found_one, node.shards or node.chunks), options.max_bytes)
+    rows.check(options.max_bytes)
+    _check_stored(path, rows, blocks)
+    _check_blocks(node, chain, blocks, room_for_chunk(rows.sizes, rows.dtype.itemsize, options.max_bytes))
+    return as_table(path, rows.floats(), options.max_bytes)
 
 
 def _blocks(node: Any, files: Mapping[str, _Stored]) -> dict[str, _Stored]:
@@ -148,16 +173,15 @@ def _blocks(node: Any, files: Mapping[str, _Stored]) -> dict[str, _Stored]:
     }
 
 
-def _check_layout(path: Path, node: Any, blocks: Mapping[str, _Stored], max_bytes: int) -> None:
-    """Raise if an array declares more than it holds, or its chunks cost more than they are worth."""
-    shape, itemsize, outer, inner = node.shape, node.dtype.itemsize, node.shards or node.chunks, node.chunks
-    # A block is unpacked in full even where only a corner of it is needed; in a shard, all have a place.
-    check_chunks(path, shape, outer, itemsize, max_bytes)
-    within = n_chunks(outer, inner)
-    check_count(path, shape, inner, n_chunks(shape, outer) * within, len(blocks) * within, _FEW_CHUNKS)
+def _check_stored(path: Path, rows: ZarrRows, blocks: Mapping[str, _Stored]) -> None:
+    """Raise if an array declares more than its store holds. Streams may come from stores that cannot be listed."""
+    # In a shard, all chunks have a place.
+    within = n_chunks(rows.chunks, rows.smallest)
+    count = n_chunks(rows.sizes, rows.chunks) * within
+    check_count(path, rows.sizes, rows.smallest, count, len(blocks) * within, _FEW_CHUNKS)
     # In a zip file, names and members are compressed together.
     stored = path.stat().st_size if path.is_file() else sum(file.size for file in blocks.values())
-    check_expansion(path, shape, itemsize, stored)
+    check_expansion(path, rows.sizes, rows.dtype.itemsize, stored)
 
 
 def _check_block_names(metadata: Mapping[str, Any]) -> None:
@@ -268,3 +292,12 @@ def _places_in_shard(stream: IO[bytes], size: int, node: Any, chain: Sequence[An
     if any(start + extent > size for start, extent in places):
         raise ValueError("block beyond the end of its shard")
     return places
+
+
+def _owns_folder(folder: Path) -> bool:
+    """Return whether a folder is a store of zarr, by its name or what is in it."""
+    return folder.suffix.lower() == ".zarr" or any((folder / name).exists() for name in ZARR_METADATA)
+
+
+_WORDS = "an array or group of zarr", "Write it with zarr.save."
+FORMATS = (Format(*_WORDS, read_zarr, (".zarr",), members=ZARR_METADATA, owns_folder=_owns_folder, rows_of=_rows_of),)

@@ -5,8 +5,8 @@ from math import isnan
 from typing import Any
 
 from robustnmf.engines.lazy import Source
-from robustnmf.formats.sources import optional
 from robustnmf.utils.arrays import Array
+from robustnmf.utils.extras import optional
 
 
 @dataclass(frozen=True)

@@ -44,9 +44,11 @@ from robustnmf.engines.lazy import (
 from robustnmf.engines.numpy_engine import NumPyEngine
 from robustnmf.engines.protocol import traits_of
 from robustnmf.engines.streaming_engine import check_gathered
-from robustnmf.formats.sources import BLOCK_BYTES, FileRows, Rows, cuts_like, filled_cuts, optional, sources
+from robustnmf.formats.numpy_files import FileRows
+from robustnmf.formats.rows import BLOCK_BYTES, RowBlock, Rows, cuts_like, row_blocks
 from robustnmf.kernels.interface import Kernels
 from robustnmf.utils.arrays import Array, Blocks, Namespace, zip_blocks
+from robustnmf.utils.extras import optional
 from robustnmf.utils.files import make_folder, write_array
 
 # Tasks for each thread of the cluster, if there are blocks enough, so that a slow one does not keep the others waiting;
@@ -157,9 +159,8 @@ class DaskEngine:
 
     def read(self, rows: Rows, like: Blocks | None = None) -> Blocks:
         """Return the blocks of data that all workers can read, kept by them if it fits; cut as `like` if given."""
-        cuts = filled_cuts(rows, self.block_bytes) if like is None else cuts_like(like)
-        blocks = read_blocks(list(sources(rows, cuts)), [b - a for a, b in cuts], rows.shape[1], rows.dtype, None)
-        return self._placed(blocks)
+        found = row_blocks(rows, self.block_bytes, like)
+        return self._placed(read_blocks(found, [len(block) for block in found], rows.shape[1], rows.dtype, None))
 
     def read_dask(self, X: Any) -> Blocks:
         """Return the chunks of a Dask array (n, m) that have rows as blocks.
@@ -215,10 +216,9 @@ class DaskEngine:
         if like is None:
             row_bytes = max(1, X.nbytes // max(1, len(X)))
             n_blocks = max(1, min(len(X), max(self.n_groups, ceil(len(X) * row_bytes / self.block_bytes))))
-            ends = [len(X) * (i + 1) // n_blocks for i in range(n_blocks)]
+            cuts = list(pairwise(len(X) * i // n_blocks for i in range(n_blocks + 1)))
         else:
-            ends = [int(end) for end in np.cumsum([len(block) for block in like])]
-        cuts = list(pairwise([0, *ends]))
+            cuts = cuts_like(like)
         if like is not None and X.nbytes <= SMALL_BYTES:
             return [X[a:b] for a, b in cuts]
         return self._placed(self._store(X, cuts))
@@ -229,12 +229,10 @@ class DaskEngine:
         if files.are_shared:
             path, keeper = files.new("array")
             write_array(path, np.ascontiguousarray(X))
-            flat = X.reshape(len(X), -1)
-            mapped = np.load(path, mmap_mode="r")
-            rows = FileRows(str(path), flat.shape, X.dtype, mapped.offset, (flat.shape[1] * X.itemsize, X.itemsize))
+            rows = FileRows.of(np.load(path, mmap_mode="r").reshape(len(X), -1))
             return [
-                ReadBlock(Shaped(source, shape[1:], keeper), None, (b - a, *shape[1:]), X.dtype)
-                for source, (a, b) in zip(sources(rows, cuts), cuts, strict=True)
+                ReadBlock(Shaped(RowBlock(rows, a, b), shape[1:], keeper), None, (b - a, *shape[1:]), X.dtype)
+                for a, b in cuts
             ]
         futures = self.client.scatter([np.ascontiguousarray(X[a:b]) for a, b in cuts], hash=False)
         if len(self.client.nthreads()) > 1:

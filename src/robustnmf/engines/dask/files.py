@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import numpy as np
 
-from robustnmf.formats.sources import optional
 from robustnmf.utils import files
 from robustnmf.utils.arrays import Array
+from robustnmf.utils.extras import optional
 
 
 class Files:

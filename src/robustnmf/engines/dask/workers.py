@@ -11,7 +11,7 @@ from typing import Any, Literal
 from zlib import crc32
 
 from robustnmf.engines.numpy_engine import NumPyEngine
-from robustnmf.formats.sources import optional
+from robustnmf.utils.extras import optional
 from robustnmf.utils.process_state import single_threaded_blas, unwatched_arithmetic
 
 # Threads of a worker take turns at its device: each brings a block, and there is memory for one.

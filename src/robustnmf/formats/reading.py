@@ -1,64 +1,19 @@
-"""Which format a file has; reading of any of them."""
+"""Reading of a file of any format."""
 
 from __future__ import annotations
 
 import os
-import zipfile
-from collections.abc import Callable
 from numbers import Integral
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.formats.errors import DataFileError, broken_is_data_file_error, times
-from robustnmf.formats.hdf5 import HDF5_SIGNATURE, read_hdf5
-from robustnmf.formats.images import IMAGE_SUFFIXES, IMAGE_WORDS, read_image_file, read_image_folder
-from robustnmf.formats.matlab import read_mat
-from robustnmf.formats.numpy_files import read_npy, read_npz
-from robustnmf.formats.parquet import read_parquet
+from robustnmf.formats.registry import format_of
 from robustnmf.formats.table import MAX_BYTES, Options, Table
-from robustnmf.formats.text import read_text
-from robustnmf.formats.zarr_stores import ZARR_METADATA, read_zarr
 from robustnmf.utils.process_state import ignored_warnings
-
-
-class _Format(NamedTuple):
-    """A kind of file: what to call it, how to make one, how to read one."""
-
-    expected: str
-    advice: str
-    read: Callable[[Path, Options], Table]
-
-
-_FORMATS = {
-    "text": _Format("a table of text in UTF-8", "Save it as comma-separated text in UTF-8.", read_text),
-    "npy": _Format("an array of NumPy", "Write it with numpy.save, as numbers.", read_npy),
-    "npz": _Format("an archive of NumPy", "Write it with numpy.savez_compressed, as numbers.", read_npz),
-    "mat": _Format("a MAT-file", "Save it from MATLAB with save -v7, as numbers.", read_mat),
-    "hdf5": _Format("an HDF5 file", "Write it with h5py.", read_hdf5),
-    "zarr": _Format("an array or group of zarr", "Write it with zarr.save.", read_zarr),
-    "parquet": _Format("a Parquet file", "Write it with pandas or pyarrow.", read_parquet),
-    "image": _Format(*IMAGE_WORDS, read_image_file),
-    "folder": _Format("a folder of images", "Save them as PNG or TIFF.", read_image_folder),
-}
-
-_SUFFIXES = {
-    **dict.fromkeys((".csv", ".tsv", ".txt"), "text"),
-    **dict.fromkeys((".h5", ".hdf5"), "hdf5"),
-    **{f".{name}": name for name in ("npy", "npz", "mat", "zarr", "parquet")},
-    **dict.fromkeys(IMAGE_SUFFIXES, "image"),
-}
-
-_SIGNATURES = {
-    b"\x93NUMPY": "npy",
-    b"PK\x03\x04": "zip",
-    HDF5_SIGNATURE: "hdf5",
-    b"MATLAB ": "mat",
-    b"PAR1": "parquet",
-    **dict.fromkeys((b"\x89PNG", b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"GIF8"), "image"),
-}
 
 
 def read_table(
@@ -132,8 +87,8 @@ def read_table(
     if not os.path.exists(path):
         raise FileNotFoundError(f"path must name data; there is no file or folder {path}. Check the path.")
     max_bytes = _checked_limit(max_bytes)
-    kind = _format_of(path)
-    code = _missing_number(missing_value, words=kind is _FORMATS["text"])
+    kind = format_of(path)
+    code = _missing_number(missing_value, words=kind.has_words)
     options = Options(key, missing_value, header, max_bytes)
     # Libraries warn about oddities in files that say nothing to the user: either it can be read or it cannot.
     with ignored_warnings((Warning, "")), broken_is_data_file_error(path, kind.expected, kind.advice):
@@ -230,32 +185,3 @@ def _missing_number(value: float | str | None, words: bool) -> float | None:
 def _transposed(table: Table) -> Table:
     """Return a table with samples and features exchanged; the features then are not pixels any more."""
     return Table(np.ascontiguousarray(table.values.T), table.feature_names, table.sample_names)
-
-
-def _format_of(path: Path) -> _Format:
-    """Return the format of a file by its suffix, or else by how it starts."""
-    if path.is_dir():
-        is_zarr = path.suffix.lower() == ".zarr" or any((path / name).exists() for name in ZARR_METADATA)
-        return _FORMATS["zarr" if is_zarr else "folder"]
-    known = f"data in a known format ({' '.join(sorted(_SUFFIXES))}, or a folder of images)"
-    if not path.is_file():
-        raise DataFileError(path, known, "it is neither a file nor a folder", "Check the path.")
-    name = _SUFFIXES.get(path.suffix.lower()) or _format_by_content(path)
-    if name is None:
-        found = f"its suffix is {path.suffix!r} and it starts like none of them"
-        raise DataFileError(path, known, found, "Convert it, or correct the suffix.")
-    return _FORMATS[name]
-
-
-def _format_by_content(path: Path) -> str | None:
-    """Return the name of the format that a file starts like."""
-    with path.open("rb") as file:
-        start = file.read(16)
-    name = next((name for signature, name in _SIGNATURES.items() if start.startswith(signature)), None)
-    if name != "zip":
-        return name
-    with broken_is_data_file_error(path, "a zip file", "Copy or write it again."), zipfile.ZipFile(path) as archive:
-        members = archive.namelist()
-    if any(member.endswith(".npy") for member in members):
-        return "npz"
-    return "zarr" if any(member.endswith(ZARR_METADATA) for member in members) else None

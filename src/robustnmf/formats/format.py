@@ -1,0 +1,48 @@
+"""What a format of files is to those who read files of any format."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from robustnmf.formats.rows import Rows
+from robustnmf.formats.table import Options, Table
+
+
+@dataclass(frozen=True)
+class Format:
+    """A kind of file: what to call it, how to make one, how to read one and how to know one.
+
+    Parameters
+    ----------
+    expected : str
+        What errors call it.
+    advice : str
+        How to make a file that can be read.
+    read : function (path, options) -> Table
+        Reads a file. Whatever it raises becomes a `DataFileError`.
+    suffixes : tuple of str
+        How the names of such files end, in lower case.
+    signatures : tuple of bytes
+        What such files begin with; it tells the format of files with other suffixes.
+    members : tuple of str
+        If such files may be zip files, how the name of a file inside ends.
+    owns_folder : function (path) -> bool
+        Tells folders of this format from others.
+    rows_of : function (X) -> Rows or None
+        Returns the rows of an open array of this format, so that it can be streamed; None for anything else.
+    has_words : bool
+        Whether a missing entry may be a word.
+    """
+
+    expected: str
+    advice: str
+    read: Callable[[Path, Options], Table]
+    suffixes: tuple[str, ...] = ()
+    signatures: tuple[bytes, ...] = ()
+    members: tuple[str, ...] = ()
+    owns_folder: Callable[[Path], bool] = lambda path: False
+    rows_of: Callable[[Any], Rows | None] = lambda X: None
+    has_words: bool = False
