@@ -65,6 +65,9 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     preset : {"default", "published"}
         What "auto" stands for below. "published" runs the algorithm of the paper to the letter: random start, Nagy's
         scale on all residuals, the three-sigma rule, Nesterov's method.
+    loss : "auto", a name or object
+        What is minimised, "auto" is that of the method: "squared", "absolute", "sample-norm", "huber", "hypersurface",
+        "correntropy", "cauchy", or a loss of your own; see `robustnmf.model.losses`.
     init : "auto", {"median", "random", "published"} or object
         Where the fit starts, see `robustnmf.algorithm.initializers`.
     scale : "auto", {"mixture", "nagy", "mad", "rms", "first"}, float or object
@@ -190,6 +193,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         *,
         method: str = "truncated-cauchy",
         preset: str = "default",
+        loss: Any = "auto",
         init: Any = "auto",
         scale: Any = "auto",
         outliers: Any = "auto",
@@ -213,6 +217,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.n_components = n_components
         self.method = method
         self.preset = preset
+        self.loss = loss
         self.init = init
         self.scale = scale
         self.outliers = outliers
@@ -520,6 +525,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return resolve(
             self.method,
             self.preset,
+            loss=self.loss,
             init=self.init,
             scale=self.scale,
             outliers=self.outliers,
@@ -607,24 +613,26 @@ class TruncatedCauchyNMF(RobustNMF):
     """
 
     method = "truncated-cauchy"
+    loss = "auto"
 
     def __init__(self, n_components: int | str = 2, **parameters: Any) -> None:
-        super().__init__(n_components, method=self.method, **parameters)
-        del self.method  # that of the class is not a parameter
+        super().__init__(n_components, method=self.method, loss=self.loss, **parameters)
+        del self.method, self.loss  # those of the class are not parameters
 
 
-def _take_parameters(cls: Any, of: Any, without: str) -> None:
-    """Give a class the signature of another, and its documentation of parameters and attributes, but for one."""
+def _take_parameters(cls: Any, of: Any, without: tuple[str, ...]) -> None:
+    """Give a class the signature of another, and its documentation of parameters and attributes, but for some."""
     signature = inspect.signature(of.__init__)
-    named = [parameter for name, parameter in signature.parameters.items() if name != without]
+    named = [parameter for name, parameter in signature.parameters.items() if name not in without]
     cls.__init__.__signature__ = signature.replace(parameters=named)
     if cls.__doc__:  # python -OO has none
         described = of.__doc__[of.__doc__.index("    Parameters\n") : of.__doc__.index("    Notes\n")]
-        described = re.sub(rf"^    {without} : .*\n(        .*\n)+", "", described, count=1, flags=re.MULTILINE)
+        for name in without:
+            described = re.sub(rf"^    {name} : .*\n(        .*\n)+", "", described, count=1, flags=re.MULTILINE)
         cls.__doc__ = cls.__doc__.replace("    Examples\n", f"{described}    Examples\n", 1)
 
 
-_take_parameters(TruncatedCauchyNMF, RobustNMF, without="method")
+_take_parameters(TruncatedCauchyNMF, RobustNMF, without=("method", "loss"))
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from robustnmf.model.losses import (
     SampleNorm,
     Squared,
     Truncated,
+    check_loss,
 )
 from robustnmf.model.outliers import MADRule, MixtureRule, NoRejection, OutlierRule, SpreadRule, ThreeSigma
 from robustnmf.model.penalties import Penalties
@@ -207,6 +208,12 @@ INITIALIZERS: Mapping[str, Initializer] = MappingProxyType(
         "near-separable": NearSeparableStart(),
     }
 )
+LOSSES: Mapping[str, Loss] = MappingProxyType(
+    {
+        loss.name: loss
+        for loss in (Squared(), Absolute(), SampleNorm(), Huber(), Hypersurface(), Correntropy(), Cauchy())
+    }
+)
 SCALES: Mapping[str, ScaleRule] = MappingProxyType(
     {"nagy": Nagy(), "mad": MAD(), "rms": RootMeanSquare(), "first": FirstScale(), "mixture": MixtureScale()}
 )
@@ -247,6 +254,7 @@ def resolve(
     method: str,
     preset: str,
     *,
+    loss: Any = "auto",
     init: Any = "auto",
     scale: Any = "auto",
     outliers: Any = "auto",
@@ -267,58 +275,95 @@ def resolve(
         raise ValueError(f"preset must be 'default' or 'published'; got {preset!r}.")
     model = METHODS[method]
     parts = model.default if preset == "default" else model.published
+    if parts.algorithm is take_start:
+        _refuse_for_one_shot(method, loss=loss, init=init, schedule=schedule)
     parts = replace(
         parts,
+        loss=_loss(loss, parts.loss),
         init=_part("init", init, INITIALIZERS, parts.init, callable),
         solver=_part("solver", solver, SOLVERS, parts.solver, _is_solver),
+        algorithm=_part("schedule", schedule, SCHEDULES, parts.algorithm, callable),
+        scale=_scale(scale, parts.scale),
     )
-    if parts.algorithm is take_start and init != "auto":
-        raise IncompatibleError(f"The start is all there is of method {method!r}: init must be 'auto'; got {init!r}.")
-    if schedule != "auto":
-        if parts.algorithm is take_start:
-            raise IncompatibleError(f"Method {method!r} does not iterate: schedule must be 'auto'; got {schedule!r}.")
-        parts = replace(parts, algorithm=_part("schedule", schedule, SCHEDULES, parts.algorithm, callable))
-    if isinstance(parts.algorithm, Staged) and parts.loss.group == "sample":
-        raise IncompatibleError(f"Method {method!r} weighs whole samples, schedule='staged' entries: use 'plain'.")
-    if _is_number(scale):
-        parts = replace(parts, scale=FixedScale(float(scale)))
-    else:
-        parts = replace(parts, scale=_part("scale", scale, SCALES, parts.scale, callable, number="gamma"))
-    if _is_number(outliers):
-        parts = replace(parts, loss=Truncated(parts.loss, float(outliers)), outliers=NoRejection())
-    elif isinstance(outliers, str) and outliers in SPATIAL:
-        if image_shape is None:
-            raise ValueError(f"outliers={outliers!r} judges whole images: pass image_shape=(rows, columns).")
-        shape = tuple(image_shape) if isinstance(image_shape, Iterable) else image_shape
-        parts = replace(parts, outliers=SPATIAL[outliers](shape))
-    else:
-        rule = _part("outliers", outliers, {**OUTLIERS, **SPATIAL}, parts.outliers, callable, number="sigma")
-        parts = replace(parts, outliers=rule)
-    if hasattr(parts.outliers, "mask") and parts.loss.group == "sample":
-        raise IncompatibleError(f"Method {method!r} weighs whole samples; outliers={outliers!r} judges their pixels.")
+    parts = _with_outliers(parts, outliers, image_shape)
+    _check_fit_together(parts, method, outliers)
     _check_extras(parts, method, penalised, fixed)
-    has_penalties = bool(parts.penalties) or penalised
-    solver = parts.method.solver
-    if not solver.accepts(parts.loss) or (has_penalties and not solver.solves_least_squares):
-        adjective = "penalised " if has_penalties else ""
-        raise IncompatibleError(
-            f"solver {parts.solver} cannot lower the {adjective}loss {parts.loss} of method {method!r}. Solvers that "
-            "serve every loss are 'hals', 'nesterov' and 'multiplicative'."
-        )
     return parts
 
 
+def _refuse_for_one_shot(method: str, **given: Any) -> None:
+    """Refuse parts of the alternation for a model that has none."""
+    for name, value in given.items():
+        if not isinstance(value, str) or value != "auto":
+            words = "The start is all there is of method" if name == "init" else "Method"
+            does = "" if name == "init" else " does not iterate"
+            raise IncompatibleError(f"{words} {method!r}{does}: {name} must be 'auto'; got {value!r}.")
+
+
+def _loss(given: Any, auto: Loss) -> Loss:
+    """Return a loss; one of the user's own must be one."""
+    loss: Loss = _part("loss", given, LOSSES, auto, lambda part: hasattr(part, "rho") and hasattr(part, "weight"))
+    if not isinstance(given, str):
+        check_loss(loss)
+    return loss
+
+
+def _scale(given: Any, auto: ScaleRule) -> ScaleRule:
+    """Return a scale rule; a number is a fixed scale."""
+    if _is_number(given):
+        return FixedScale(float(given))
+    rule: ScaleRule = _part("scale", given, SCALES, auto, callable, number="gamma")
+    return rule
+
+
+def _with_outliers(parts: Parts, given: Any, image_shape: Any) -> Parts:
+    """Return the parts with an outlier rule; a number truncates the loss instead."""
+    if _is_number(given):
+        return replace(parts, loss=Truncated(parts.loss, float(given)), outliers=NoRejection())
+    if isinstance(given, str) and given in SPATIAL:
+        if image_shape is None:
+            raise ValueError(f"outliers={given!r} looks at whole images: pass image_shape=(rows, columns).")
+        shape = tuple(image_shape) if isinstance(image_shape, Iterable) else image_shape
+        return replace(parts, outliers=SPATIAL[given](shape))
+    known = {**OUTLIERS, **SPATIAL}
+    return replace(parts, outliers=_part("outliers", given, known, parts.outliers, callable, number="sigma"))
+
+
+def _check_fit_together(parts: Parts, method: str, outliers: Any) -> None:
+    """Refuse parts that look at samples as a whole together with those that look at entries."""
+    if parts.loss.group != "sample":
+        return
+    if isinstance(parts.algorithm, Staged):
+        raise IncompatibleError(f"Method {method!r} weighs whole samples, schedule='staged' entries: use 'plain'.")
+    if hasattr(parts.outliers, "mask"):
+        raise IncompatibleError(f"Method {method!r} weighs whole samples; outliers={outliers!r} looks at their pixels.")
+
+
 def _check_extras(parts: Parts, method: str, penalised: bool, fixed: bool) -> None:
-    """Refuse penalties and known components where they would be ignored."""
+    """Refuse losses, penalties and known components that a part would ignore."""
     if parts.algorithm is take_start and (penalised or fixed):
         raise IncompatibleError(
             f"Method {method!r} does not iterate: it has neither penalties (alpha_W, alpha_H) nor fixed_components."
         )
-    if fixed and not parts.method.solver.keeps_fixed:
+    solver = parts.method.solver
+    if fixed and not solver.keeps_fixed:
         raise IncompatibleError(
-            f"solver {parts.solver} improves all components at once; with fixed_components use solver='shared-gram', "
-            "'hals' or 'nesterov'."
+            f"solver {parts.solver} improves all components at once; with fixed_components use "
+            f"{solvers_that('keeps_fixed')}."
         )
+    has_penalties = bool(parts.penalties) or penalised
+    if not solver.accepts(parts.loss) or (has_penalties and not solver.solves_least_squares):
+        adjective = "penalised " if has_penalties else ""
+        raise IncompatibleError(
+            f"solver {parts.solver} cannot lower the {adjective}loss {parts.loss} of method {method!r}. Solvers that "
+            f"serve every loss are {solvers_that('solves_least_squares')}."
+        )
+
+
+def solvers_that(ability: str) -> str:
+    """Return the names of the solvers that have an ability, an attribute of `Solver`, for a message."""
+    *names, last = (repr(name) for name, solver in SOLVERS.items() if getattr(solver, ability))
+    return f"{', '.join(names)} and {last}"
 
 
 def _part(
@@ -344,11 +389,12 @@ def _part(
 
 
 _MODULES = {
-    "init": "initializers",
-    "scale": "scales",
-    "outliers": "outliers",
+    "loss": "model.losses",
+    "init": "algorithm.initializers",
+    "scale": "model.scales",
+    "outliers": "model.outliers",
     "solver": "solvers",
-    "schedule": "schedules",
+    "schedule": "algorithm.staged",
 }
 
 

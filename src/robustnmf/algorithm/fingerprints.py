@@ -34,7 +34,10 @@ def fit_fingerprint(
         What the features were divided by.
     """
     parameters = estimator.get_params(deep=False)
-    of = {f"parameter {name}": content(value) for name, value in parameters.items() if name not in FREE_PARAMETERS}
+    named = {name: value for name, value in parameters.items() if name not in FREE_PARAMETERS}
+    if isinstance(named.get("loss"), str) and named["loss"] == "auto":  # checkpoints of version 0.1 do not know it
+        del named["loss"]
+    of = {f"parameter {name}": content(value) for name, value in named.items()}
     of |= {"class": type(estimator).__name__, "data": data_fingerprint(V, M, engine)}
     return of | {"unit of the data": repr(float(unit)), "noise of the features": content(noise)}
 

@@ -42,6 +42,8 @@ from robustnmf.model.weighting import Weighting
 from robustnmf.solvers import SharedGram
 from robustnmf.utils.arrays import Array, Blocks, Namespace, evenly, is_foreign, is_uniform, mapped, to_host
 
+__all__ = ["InitialStage", "Staged"]
+
 # With more than twice as many entries, and samples per component, some samples are enough to find the components.
 ENOUGH_ENTRIES, ENOUGH_SAMPLES = 2**22, 50
 # Residuals below this part of the typical entry are a fit that still converges, not noise.

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
+import numpy as np
+
 from robustnmf.kernels.interface import CAUCHY, CORRENTROPY, HUBER, ROUNDED, SQUARED, Form, form_of
 from robustnmf.utils.arrays import Array, Namespace
 
@@ -23,17 +25,25 @@ Group = Literal["entry", "sample"]
 
 @runtime_checkable
 class Loss(Protocol):
-    """A concave, non-decreasing function of s = (|r| / scale)**2 with rho(0) = 0."""
+    """A concave, non-decreasing function of s = (|r| / scale)**2 with rho(0) = 0.
+
+    A loss of your own derives from it and has at least `rho` and `weight`.
+    """
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return type(self).__name__
 
     @property
     def is_quadratic(self) -> bool:
         """Whether the weight is 1 whatever the residual."""
-        ...
+        return False
 
     @property
     def group(self) -> Group:
         """Whether r is an entry of the residual or the norm of a sample's residual."""
-        ...
+        return "entry"
 
     @property
     def scale_power(self) -> float:
@@ -41,12 +51,12 @@ class Loss(Protocol):
 
         It makes objectives of different scales comparable; 0 where the loss is a pure number.
         """
-        ...
+        return 0.0
 
     @property
     def log_scale_coef(self) -> float:
         """Return c such that rho(s) + c * log(scale) is a negative log-likelihood: 1 for Cauchy, 0 for the others."""
-        ...
+        return 0.0
 
     def rho(self, s: Array, xp: Namespace) -> Array:
         """Return the loss at `s`, elementwise."""
@@ -55,6 +65,32 @@ class Loss(Protocol):
     def weight(self, s: Array, xp: Namespace) -> Array:
         """Return d rho / d s at `s`, elementwise."""
         ...
+
+
+# Squared ratios at which a loss of the user's own is looked at.
+_PROBES = (0.0, *(10.0**k for k in range(-6, 7)))
+
+
+def check_loss(loss: Any) -> None:
+    """Raise ValueError if a loss is not concave and non-decreasing, zero at zero, with its derivative as the weight.
+
+    For a concave function the rise between two points lies between those of the tangents at both, so that the two
+    functions can be compared without differences, and kinks do not matter.
+    """
+    s = np.array(_PROBES)
+    for name in ("is_quadratic", "group", "scale_power", "log_scale_coef"):
+        if not hasattr(loss, name):
+            raise ValueError(f"A loss must have {name}; {loss!r} has not. Derive it from robustnmf.model.losses.Loss.")
+    rho, weight = (np.asarray(function(s, np), dtype=np.float64) for function in (loss.rho, loss.weight))
+    if rho.shape != s.shape or weight.shape != s.shape or not (np.isfinite(rho).all() and np.isfinite(weight).all()):
+        raise ValueError(f"rho and weight of a loss must return a finite number for each s; those of {loss!r} do not.")
+    rise, slack = np.diff(rho), 1e-6 * (1 + np.abs(rho[1:]))
+    above, below = weight[:-1] * np.diff(s), weight[1:] * np.diff(s)
+    if abs(rho[0]) > 1e-6 or (weight < 0).any() or (rise < below - slack).any() or (rise > above + slack).any():
+        raise ValueError(
+            "A loss must have rho(0) = 0, rho concave and non-decreasing in s = (|r| / scale)**2, and weight = d rho / "
+            f"d s; for {loss!r} that does not hold between s = 0 and 1e6. Check that both are functions of s, not of r."
+        )
 
 
 @dataclass(frozen=True, slots=True)
