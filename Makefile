@@ -85,7 +85,7 @@ coverage: $(STAMP)
 	$(BIN)/python -m coverage combine -q
 	$(BIN)/python -m coverage report --fail-under 95
 
-# Small faults in the mathematical core, one at a time: does a test notice? (An hour; MODULES="losses scales" for fewer.)
+# Small faults in the mathematical core, one at a time: does a test notice? (An hour; MODULES="model/losses solvers/hals" for fewer.)
 mutants: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python tests/mutation/run.py --jobs $(WORKERS) $(MODULES)
 
