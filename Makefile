@@ -1,5 +1,5 @@
 # Every target does its own set-up: a machine with Python 3.11 or later, git and make is enough. With LOCKED=1 the
-# versions are those of requirements/ci.lock, with which the tests were run.
+# versions are those of requirements/ci.lock, which `make lock` writes.
 PYTHON ?= python3
 WORKERS ?= 2
 
@@ -16,7 +16,7 @@ KERNEL_TESTS := tests/test_solvers.py tests/test_one_pass.py tests/test_engines.
 # Doctests of a module that needs an absent extra are skipped; every other example in a docstring must run.
 PYTEST := $(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) -q --doctest-modules --doctest-ignore-import-errors
 
-.PHONY: demo compare reproduce fireworks ranks tables breakdown bench docs test test-all fuzz soak release coverage mutants audit lint clean distclean
+.PHONY: demo compare reproduce fireworks ranks tables breakdown bench docs test test-all fuzz soak release coverage mutants lock audit lint clean distclean
 
 demo: $(STAMP)
 	$(BIN)/python -m robustnmf.paper.demo
@@ -85,14 +85,21 @@ coverage: $(STAMP)
 	$(BIN)/python -m coverage combine -q
 	$(BIN)/python -m coverage report --fail-under 95
 
-# Small faults in the mathematical core, one at a time: does a test notice? (An hour; MODULES="losses scales" for fewer.)
+# Small faults in the mathematical core, one at a time: does a test notice? (An hour; MODULES="model/losses solvers/hals" for fewer.)
 mutants: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python tests/mutation/run.py --jobs $(WORKERS) $(MODULES)
 
-# Whether what is installed is what requirements/ci.lock says; offline, so nothing of vulnerabilities.
+# The versions that LOCKED=1 installs, for every supported Python and platform. No hashes: pip refuses them beside an editable
+# install. What is locked stays as it is while it fits; UPGRADE=1 takes the newest.
+lock: $(STAMP)
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --no-annotate --custom-compile-command "make lock" $(if $(UPGRADE),--upgrade) --output-file requirements/ci.lock pyproject.toml
+
+# Whether what is installed is what requirements/ci.lock says, under licences that are known; offline, so nothing of
+# vulnerabilities. It is for a .venv that was made with LOCKED=1: others may have newer versions.
 audit: $(STAMP)
 	$(BIN)/python -m pip check
-	$(BIN)/python requirements/lock.py --check
+	$(BIN)/uv pip install --check --offline --python $(BIN)/python --constraint requirements/ci.lock --requirement pyproject.toml --extra dev
+	$(BIN)/python -m pytest -q tests/test_supply_chain.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -241,7 +241,7 @@ def show(chromium):
     pages = []
 
     def show(name, **options):
-        pages.append(chromium.open(HTML / f"{name}.html", **options))
+        pages.append(browser.show(chromium, HTML / f"{name}.html", **options))
         return pages[-1]
 
     yield show
@@ -253,7 +253,7 @@ def show(chromium):
 @pytest.mark.parametrize("name", SHOWN)
 def test_page_has_no_errors_loads_its_pictures_and_can_be_searched(show, name):
     page = show(name)
-    assert page.errors == []
+    assert browser.errors(page) == []
     assert page.evaluate("[...document.images].filter(i => !(i.complete && i.naturalWidth)).map(i => i.src)") == []
     assert page.evaluate("document.querySelectorAll('input[type=search]').length") >= 1
     assert page.evaluate("document.querySelectorAll('h1').length") == 1
@@ -274,7 +274,7 @@ def test_equations_are_drawn_without_a_network(show):
     assert page.evaluate("document.querySelectorAll('mjx-merror, [data-mml-node=merror]').length") == 0
     outside = "performance.getEntriesByType('resource').map(r => r.name).filter(n => n.startsWith('http'))"
     assert page.evaluate(outside) == []
-    assert page.errors == []
+    assert browser.errors(page) == []
 
 
 @pytest.mark.slow

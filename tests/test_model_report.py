@@ -475,7 +475,7 @@ def show(chromium, path):
     pages = []
 
     def show(**options):
-        pages.append(chromium.open(path, **options))
+        pages.append(browser.show(chromium, path, **options))
         return pages[-1]
 
     yield show
@@ -489,7 +489,7 @@ WIDTH = "document.querySelector('#map img').getBoundingClientRect().width"
 
 def test_browser_finds_no_fault_and_loads_every_picture(show):
     tab = show()
-    assert tab.errors == []
+    assert browser.errors(tab) == []
     assert tab.evaluate("[...document.images].map(i => i.complete && i.naturalWidth > 0)") == [True] * (4 + 1 + 3 * 6)
     assert tab.evaluate("[...document.querySelectorAll('figure svg')].every(s => s.clientWidth > 200)")
 
@@ -506,32 +506,31 @@ def test_the_map_is_zoomed_by_buttons(show):
     tab.click("#zoom-all")
     tab.click("#zoom-out")  # not further than the whole
     assert tab.evaluate(WIDTH) == pytest.approx(whole)
-    assert tab.errors == []
+    assert browser.errors(tab) == []
 
 
 def test_the_map_obeys_the_keyboard(show):
     tab = show()
-    tab.evaluate("document.getElementById('map').focus()")
+    tab.focus("#map")
     left = "document.querySelector('#map img').getBoundingClientRect().left"
     start = tab.evaluate(left)
     for key, zoom in [("+", 2), ("+", 4), ("-", 2)]:
-        tab.press(key)
+        tab.keyboard.press(key)
         assert tab.evaluate(ZOOM) == zoom
     middle = tab.evaluate(left)
-    for kind in ("rawKeyDown", "keyUp"):
-        tab.call("Input.dispatchKeyEvent", type=kind, key="ArrowRight", code="ArrowRight", windowsVirtualKeyCode=39)
+    tab.keyboard.press("ArrowRight")
     assert tab.evaluate(left) < middle < start
-    tab.press("0")
+    tab.keyboard.press("0")
     assert tab.evaluate(left) == pytest.approx(start)
     for _ in range(20):
-        tab.press("+")
+        tab.keyboard.press("+")
     assert tab.evaluate(ZOOM) == 160 / 8  # some cells stay in view
 
 
 def turn_wheel(tab):
-    box = tab.evaluate("document.getElementById('map').getBoundingClientRect().toJSON()")
-    point = {"x": box["x"] + box["width"] / 4, "y": box["y"] + box["height"] / 4}
-    tab.call("Input.dispatchMouseEvent", type="mouseWheel", deltaX=0, deltaY=-200, **point)
+    box = tab.locator("#map").bounding_box()
+    tab.mouse.move(box["x"] + box["width"] / 4, box["y"] + box["height"] / 4)
+    tab.mouse.wheel(0, -200)
     tab.evaluate("new Promise(done => requestAnimationFrame(() => setTimeout(done, 50)))")
 
 
@@ -543,7 +542,7 @@ def test_the_wheel_zooms_the_map_once_it_was_clicked_and_the_pointer_is_told_its
     tab.click("#map")
     turn_wheel(tab)
     assert tab.evaluate(ZOOM) == 2
-    tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=640, y=450)
+    tab.mouse.move(640, 450)
     place = tab.evaluate("document.getElementById('place').textContent")
     assert re.fullmatch(r"Pointer on sample \d+ \(</script>.*\), feature \d+ \(pixel \d+\)", place)
 

@@ -243,7 +243,7 @@ def show(chromium, path):
     pages = []
 
     def show(**options):
-        pages.append(chromium.open(path, **options))
+        pages.append(browser.show(chromium, path, **options))
         return pages[-1]
 
     yield show
@@ -265,7 +265,7 @@ def orders(page):
 
 def test_browser_finds_no_fault_and_draws_every_figure(show):
     page = show()
-    assert page.errors == []
+    assert browser.errors(page) == []
     sizes = page.evaluate("[...document.querySelectorAll('figure svg')].map(s => [s.clientWidth, s.clientHeight])")
     assert len(sizes) == 2
     assert all(width > 300 and height > 100 for width, height in sizes)
@@ -275,9 +275,12 @@ def test_browser_finds_no_fault_and_draws_every_figure(show):
 
 def test_browser_reports_faults_of_a_page(chromium, tmp_path):
     file = tmp_path / "wrong.html"
-    file.write_text("<script>console.error('told'); missing()</script>")
-    page = chromium.open(file)
-    told, thrown = page.errors
+    rules = "default-src 'none'; script-src 'unsafe-inline'"
+    picture = f'<meta http-equiv="Content-Security-Policy" content="{rules}"><img src="picture.png">'
+    file.write_text(f"{picture}<script>console.error('told'); missing()</script>")
+    page = browser.show(chromium, file)
+    refused, told, thrown = browser.errors(page)
+    assert "picture.png" in refused
     assert "told" in told
     assert "missing is not defined" in thrown
     page.close()
@@ -294,7 +297,7 @@ def test_a_click_on_a_heading_sorts_and_another_turns_the_order_round(show):
     page.click(heading(0))
     assert column(page, 0) == ["5.0", "10.0", "40.0"]
     assert orders(page) == ["ascending"]
-    assert page.errors == []
+    assert browser.errors(page) == []
 
 
 def test_labels_without_a_number_are_sorted_by_their_letters(show):
@@ -315,10 +318,10 @@ def test_rows_without_a_number_come_last_either_way(show):
 @pytest.mark.parametrize("key", ["Enter", " "])
 def test_headings_obey_the_keyboard(show, key):
     page = show()
-    page.evaluate(f"document.querySelector({heading(1)!r}).focus()")
-    page.press(key)
+    page.focus(heading(1))
+    page.keyboard.press(key)
     assert column(page, 1) == ["8.0", "12.5", "30.0"]
-    page.press(key)
+    page.keyboard.press(key)
     assert column(page, 1) == ["30.0", "12.5", "8.0"]
 
 
@@ -330,7 +333,7 @@ INK = "getComputedStyle(document.querySelector('figure svg')).color"
 def test_colours_follow_the_system_until_the_button_says_otherwise(show, path):
     page = show()
     light = [page.evaluate(GROUND), page.evaluate(INK)]
-    page.prefer(dark=True)
+    page.emulate_media(color_scheme="dark")
     dark = [page.evaluate(GROUND), page.evaluate(INK)]
     assert light[0] != dark[0]
     assert light[1] != dark[1]
@@ -344,16 +347,16 @@ def test_colours_follow_the_system_until_the_button_says_otherwise(show, path):
     while page.evaluate(GROUND) != light[0] and time.monotonic() < limit:
         while page.evaluate(LABEL) != "Colours: light":
             page.click("#theme")
-        page.navigate(path)
+        page.reload()
     assert page.evaluate(GROUND) == light[0]
-    assert page.errors == []
+    assert browser.errors(page) == []
 
 
 def test_it_is_printed_dark_on_white(show):
     page = show(dark=True)
     page.click("#theme")
     page.click("#theme")
-    page.prefer(dark=True, print_=True)
+    page.emulate_media(media="print")
     assert page.evaluate(GROUND) == "rgb(255, 255, 255)"
 
 

@@ -278,8 +278,8 @@ def test_a_run_that_is_killed_goes_on_where_it_was_and_ends_with_the_same_result
 
 def test_the_report_opens_without_faults_and_with_every_figure_drawn(undisturbed):
     with browser.start() as chromium:
-        page = chromium.open(undisturbed.report)
-        assert page.errors == []
+        page = browser.show(chromium, undisturbed.report)
+        assert browser.errors(page) == []
         sizes = page.evaluate("[...document.querySelectorAll('figure svg')].map(s => [s.clientWidth, s.clientHeight])")
         headings = page.evaluate("[...document.querySelectorAll('section[id]')].map(section => section.id)")
     assert len(sizes) == 2

@@ -8,42 +8,35 @@ ZERO = "Zero is divided."
 SAME_RESULT = "Another way to the same numbers, which costs other time or memory."
 
 EXPLAINED: dict[str, str] = {
-    "losses: return xp.where(s <= 1, s, 2 * xp.sqrt(s) - 1) -> "
+    "model/losses: return xp.where(s <= 1, s, 2 * xp.sqrt(s) - 1) -> "
     "return xp.where(s < 1, s, 2 * xp.sqrt(s) - 1)": SAME_THERE,
-    "losses: return self.loss.rho(xp.where(s <= self.cap, s, self.cap), xp) -> "
+    "model/losses: return self.loss.rho(xp.where(s <= self.cap, s, self.cap), xp) -> "
     "return self.loss.rho(xp.where(s < self.cap, s, self.cap), xp)": SAME_THERE,
-    "scales: if abs(scale - last) <= self.tol * scale or scale < vanishing: -> "
+    "model/scales: if abs(scale - last) <= self.tol * scale or scale < vanishing: -> "
     "if abs(scale - last) < self.tol * scale or scale < vanishing:": TIE,
-    "weighting: return xp.sqrt(xp.sum(M / xp.where(heaviest > 0, heaviest, 1) * (R * R), axis=1, keepdims=True)) -> "
+    "model/weighting: return xp.sqrt(xp.sum(M / xp.where(heaviest > 0, heaviest, 1) * (R * R), axis=1, keepdims=True)) "
+    "-> "
     "return xp.sqrt(xp.sum(M / xp.where(heaviest > 0, heaviest, 2) * (R * R), axis=1, keepdims=True))": NOT_USED
     + " All weights M of such a sample are zero.",
     "solvers/problem: if not self._square_is_small: -> if not not self._square_is_small:": SAME_RESULT,
     "solvers/problem: if not self._square_is_small: -> if self._square_is_small:": SAME_RESULT,
     "solvers/hals: new = X[:, k] - gradient / xp.where(moves, curvature, 1) -> "
     "new = X[:, k] - gradient / xp.where(moves, curvature, 2)": NOT_USED,
-    "solvers/nesterov: usable = L > xp.finfo(L.dtype).tiny / xp.finfo(L.dtype).eps -> "
-    "usable = L >= xp.finfo(L.dtype).tiny / xp.finfo(L.dtype).eps": TIE,
     "solvers/nesterov: break -> pass": "Nothing is left to be solved: the loop goes on with empty arrays.",
     "solvers/nesterov: step = xp.where(usable, 1 / xp.where(usable, L, 1), 0) -> "
     "step = xp.where(usable, 1 / xp.where(usable, L, 1), 1)": "Gradients of a problem so small vanish beside its "
     "solution, whatever the step.",
-    "solvers/one_pass: bend, seen = (sum(terms) for terms in zip(*judged, strict=True)) -> "
-    "bend, seen = (sum(terms) for terms in zip(*judged, strict=False))": "All of them are pairs.",
     "solvers/absolute: mean = start / Y.shape[1] if M is None else start / xp.where(start > 0, xp.sum(M, axis=1), 1) "
     "-> "
     "mean = start / Y.shape[1] if M is None else start / xp.where(start > 0, xp.sum(M, axis=1), 2)": ZERO,
-    "solvers/shared_gram: steepness = xp.where(diagonal > 0, diagonal, 1) -> "
-    "steepness = xp.where(diagonal > 0, diagonal, 2)": NOT_USED,
     "solvers/one_pass: if rule is not None and kernel is not None: -> "
     "if rule is not None and kernel is None:": SAME_RESULT + " The kernel is a twin of what follows.",
-    "solvers/one_pass: codes = [X[of_judges] for X, of_judges in zip(Ht, judges, strict=True)] -> "
-    "codes = [X[of_judges] for X, of_judges in zip(Ht, judges, strict=False)]": "Both are cut into the same blocks.",
     "solvers/armijo: alpha = xp.where(curvature > 0, 2 * slope / xp.where(curvature > 0, curvature, 1), 0) -> "
     "alpha = xp.where(curvature > 0, 2 * slope / xp.where(curvature > 0, curvature, 1), 1)": "Where nothing bends "
     "nothing slopes: the step is zero, whatever its length.",
     # --- Where both sides are the same
-    "losses: return 1 / xp.sqrt(xp.where(s <= 1, 1, s)) -> return 1 / xp.sqrt(xp.where(s < 1, 1, s))": SAME_THERE,
-    "losses: ratio = xp.where(A < largest, A, largest) / scale -> "
+    "model/losses: return 1 / xp.sqrt(xp.where(s <= 1, 1, s)) -> return 1 / xp.sqrt(xp.where(s < 1, 1, s))": SAME_THERE,
+    "model/losses: ratio = xp.where(A < largest, A, largest) / scale -> "
     "ratio = xp.where(A <= largest, A, largest) / scale": SAME_THERE,
     "solvers/sparse_error: return xp.sign(R) * xp.where(excess > 0, excess, 0) -> "
     "return xp.sign(R) * xp.where(excess >= 0, excess, 0)": SAME_THERE,
@@ -57,10 +50,8 @@ EXPLAINED: dict[str, str] = {
     "X[:, k] = xp.where(moves, xp.where(new >= 0, new, 0), X[:, k])": SAME_THERE,
     "solvers/armijo: trial = xp.where(trial > 0, trial, 0) -> trial = xp.where(trial >= 0, trial, 0)": SAME_THERE,
     # --- Ties
-    "scales: if abs(scale - last) <= self.tol * scale or scale < vanishing: -> "
+    "model/scales: if abs(scale - last) <= self.tol * scale or scale < vanishing: -> "
     "if abs(scale - last) <= self.tol * scale or scale <= vanishing:": TIE,
-    "solvers/absolute: fell = _row_norms(Y - h @ A.T, M, xp) < start -> "
-    "fell = _row_norms(Y - h @ A.T, M, xp) <= start": TIE + " Then one is as good as the other.",
     "solvers/armijo: enough = decrease >= -self.sufficient * xp.sum(gradient * (trial - X), axis=1) -> "
     "enough = decrease > -self.sufficient * xp.sum(gradient * (trial - X), axis=1)": TIE,
     # --- Values that are not used
@@ -86,9 +77,6 @@ EXPLAINED: dict[str, str] = {
     "solvers/one_pass: unseen_too = xp.sum(curvature, axis=1) / xp.where(seen > 0, seen, 1) -> "
     "unseen_too = xp.sum(curvature, axis=1) / xp.where(seen > 0, seen, 2)": "It is multiplied by a curvature along the "
     "move that is zero where the judges see nothing.",
-    "solvers/absolute: mu = xp.where(mean > 0, self.smoothing * mean, 1)[:, None] -> "
-    "mu = xp.where(mean > 0, self.smoothing * mean, 2)[:, None]": "A perfect fit stays as it is, whatever the step.",
-    "solvers/shared_gram: s = xp.where(unseen, 1, s) -> s = xp.where(unseen, 2, s)": "Such a coordinate does not move.",
     # --- Other ways to the same numbers
     "solvers/one_pass: some = engine.rows_at_a_time or len(W) -> some = engine.rows_at_a_time and len(W)": SAME_RESULT,
     "solvers/armijo: break -> pass": "No row is left to be tried: the loop goes on and changes nothing.",
@@ -108,17 +96,15 @@ EXPLAINED: dict[str, str] = {
     "matrix is square.",
     "solvers/nesterov: rows = xp.nonzero((step > 0) & (target > 0))[0] -> "
     "rows = xp.nonzero((step > 0) & (target >= 0))[0]": SAME_RESULT + " What is solved already stays where it is.",
-    "solvers/nesterov: usable = L > xp.finfo(L.dtype).tiny / xp.finfo(L.dtype).eps -> "
-    "usable = L > xp.finfo(L.dtype).tiny * xp.finfo(L.dtype).eps": "Steps of problems so small are no numbers, and "
-    "`_better` keeps the start.",
-    "scales: if mean_kernel >= 1.0: -> if mean_kernel > 1.0:": SAME_RESULT + " The next line makes the scale zero.",
-    "scales: if mean_kernel >= 1.0: -> if mean_kernel >= 2.0:": SAME_RESULT + " The next line makes the scale zero.",
+    "model/scales: if mean_kernel >= 1.0: -> if mean_kernel > 1.0:": SAME_RESULT
+    + " The next line makes the scale zero.",
+    "model/scales: if mean_kernel >= 1.0: -> if mean_kernel >= 2.0:": SAME_RESULT
+    + " The next line makes the scale zero.",
     "solvers/one_pass: if kernel is not None and rule is not None and (not penalties.product): -> "
     "if kernel is not None and rule is not None and penalties.product:": NO_KERNEL,
     "solvers/one_pass: if kernel is not None and rule is not None and (not penalties.product): -> "
     "if kernel is not None and rule is None and (not penalties.product):": NO_KERNEL,
     # --- More of each kind
-    "solvers/shared_gram: return xp.where(new > 0, new, 0) -> return xp.where(new >= 0, new, 0)": SAME_THERE,
     "solvers/shared_gram: length = xp.where((bend > 0) & (length < 0.5), xp.where(length > 0, length, 0), 1) -> "
     "length = xp.where((bend > 0) & (length < 0.5), xp.where(length >= 0, length, 0), 1)": SAME_THERE,
     "solvers/nesterov: return xp.where(X > 0, X, 0) -> return xp.where(X >= 0, X, 0)": SAME_THERE,
@@ -135,7 +121,7 @@ EXPLAINED: dict[str, str] = {
     "length = slope / xp.where(bend > 0, bend, 2)": NOT_USED,
     "solvers/multiplicative: X = xp.where(positive, X * problem.correlation / xp.where(positive, denominator, 1), X) "
     "-> X = xp.where(positive, X * problem.correlation / xp.where(positive, denominator, 2), X)": NOT_USED,
-    "outliers: count = xp.where(count > 0, count, 1) -> count = xp.where(count > 0, count, 2)": ZERO,
+    "model/outliers: count = xp.where(count > 0, count, 1) -> count = xp.where(count > 0, count, 2)": ZERO,
     "solvers/one_pass: return Q @ squares / xp.where(total > 0, total, 1) -> "
     "return Q @ squares / xp.where(total > 0, total, 2)": ZERO,
     "solvers/one_pass: return Q @ squares / xp.where(total > 0, total, 1) -> "
@@ -147,7 +133,7 @@ EXPLAINED: dict[str, str] = {
     "rows = xp.nonzero((step >= 0) & (target > 0))[0]": SAME_RESULT + " Steps of length zero go nowhere.",
     "solvers/armijo: open_rows = alpha > 0 -> open_rows = alpha >= 0": SAME_RESULT
     + " Steps of length zero go nowhere.",
-    "weighting: return Q if Q.shape == R.shape else Q * xp.ones_like(R) -> "
+    "model/weighting: return Q if Q.shape == R.shape else Q * xp.ones_like(R) -> "
     "return Q if Q.shape == R.shape else Q / xp.ones_like(R)": SAME_RESULT + " One way to multiply by 1, or another.",
     "solvers/one_pass: judges = [engine.place(np.arange(n)[rows]) for n, rows in zip(lengths, judging_rows(lengths), "
     "strict=True)] -> judges = [engine.place(np.arange(n)[rows]) for n, rows in zip(lengths, judging_rows(lengths), "
@@ -157,8 +143,6 @@ EXPLAINED: dict[str, str] = {
     "solvers/absolute: h = xp.where(h > 0, h, 0) -> h = xp.where(h >= 0, h, 0)": SAME_THERE,
     "solvers/nesterov: lower = xp.sum(mean_gradient * change, axis=1) <= 0 -> "
     "lower = xp.sum(mean_gradient * change, axis=1) < 0": TIE + " Then one is as good as the other.",
-    "solvers/shared_gram: steepness = xp.where(diagonal > 0, diagonal, 1) -> "
-    "steepness = xp.where(diagonal >= 0, diagonal, 1)": NOT_USED,
     "solvers/shared_gram: descent = xp.where(unseen, 0, descent / s) -> "
     "descent = xp.where(unseen, 1, descent / s)": NOT_USED,
     "solvers/problem: _TEMPORARY_ENTRIES = 2 ** 23 -> _TEMPORARY_ENTRIES = 2 * 23": SAME_RESULT,
@@ -169,4 +153,7 @@ EXPLAINED: dict[str, str] = {
     "return Q @ squares / xp.where(total > 1, total, 1)": "A factor that all samples share: only proportions of the "
     "Gram matrix that it leads to count.",
     "solvers/hals: break -> pass": "No row moves any more: the loop goes on and changes nothing.",
+    "solvers/shared_gram: return xp.where(xp.isfinite(new), xp.where(new > 0, new, 0), X0) -> "
+    "return xp.where(xp.isfinite(new), xp.where(new >= 0, new, 0), X0)": SAME_THERE,
+    "solvers/nesterov: usable = L > smallest_curvature(L, xp) -> usable = L >= smallest_curvature(L, xp)": TIE,
 }

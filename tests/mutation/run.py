@@ -6,6 +6,13 @@ takes far longer than it should. Survivors are listed; those of which it is know
 original stand in `EXPLAINED`, all others are gaps in the tests. The result is written to
 ``benchmarks/results/mutants.md``, and which were killed to ``mutants.json``: a run goes on where the last ended, for
 tests are added more often than taken away. ``--anew`` forgets what was before.
+
+Why not a tool that others keep? Two were tried on ``model/losses.py`` with the quick tests, beside other work on two
+cores. mutmut 3.8 took 5 minutes for 132 mutants and found the same gaps and more; this script 11 for 83. But mutmut
+fails with pytest 9.2 and had to be repaired for the trial. It changes neither constants of modules and classes nor
+functions with a decorator: 80 of our 778 mutants, 20 of the 83 of the losses. And it can leave out lines, but not the
+one mutant of a line that is known to be equivalent. cosmic-ray 8.7 made 466 mutants (``/`` becomes ``<<``), started
+Python for each, and tried 11 in 5 minutes; it changes the file itself, and left it changed when it was stopped.
 """
 
 import argparse
@@ -288,7 +295,7 @@ def report(tried: list[tuple[Mutant, bool]], n_all: int, explained: dict[str, st
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("modules", nargs="*", default=MODULES, help="such as losses or solvers/hals")
+    parser.add_argument("modules", nargs="*", default=MODULES, help="such as model/losses or solvers/hals")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="run the quick tests only")
     parser.add_argument(
@@ -314,6 +321,10 @@ def main() -> None:
     import sklearn.decomposition  # noqa: F401
     from explained import EXPLAINED
 
+    names = {mutant.name for mutant in found}
+    gone = [name for name in EXPLAINED if name not in names and name.split(":")[0] in options.modules]
+    if gone:
+        sys.exit("\n".join(["These are explained, but the source has changed:", *gone]))
     if not passes(None, QUICK if options.quick else [*QUICK, *THOROUGH]):
         sys.exit("The tests fail without any change: repair them first.")
     survived: dict[str, bool] = {}

@@ -31,6 +31,7 @@ N_NUMBERS = 8
 # A width that falls so low, in data whose unit is a typical entry, is on its way to zero, and out of single precision.
 NOTHING = 1e-20
 
+# Each stands on the right of a product: to its left, the interpreter of Triton 3.7 makes another constant of a tensor.
 _BINS, _LANES = tl.constexpr(BINS), tl.constexpr(triton.next_power_of_2(BINS))
 _MAX_STEPS, _ROUNDS = tl.constexpr(MAX_STEPS), tl.constexpr(ROUNDS)
 _REACH, _WIDEST, _TOLERANCE = tl.constexpr(REACH), tl.constexpr(WIDEST), tl.constexpr(TOLERANCE)
@@ -94,7 +95,7 @@ def _peak_and_plain(counts, reach, width, FIXED: tl.constexpr):  # type: ignore[
     """Return width and share of the peak in a histogram; see ``robustnmf.kernels.numba.functions.peak_and_plain``."""
     centres = (tl.arange(0, _LANES) + 0.5) * (reach / _BINS)
     inside = tl.sum(counts, axis=0)
-    widest = _WIDEST * reach
+    widest = reach * _WIDEST
     share = inside * 0 + 0.8
     last = share + 1.0
     step = 0
@@ -122,12 +123,12 @@ def _fit(values, all_weights, weights, results, n, halvings, HIDDEN: tl.constexp
     whole = tl.load(weights + n).to(tl.float64)
     # The largest value that counts, and the median.
     outermost = _value_at(values, weights, whole, n, halvings)
-    median = _value_at(values, weights, _HALF * whole, n, halvings)
+    median = _value_at(values, weights, whole * _HALF, n, halvings)
     reach = median
     if median == 0:
         zero = tl.zeros((1,), tl.float32)
         zeros = tl.load(weights + tl.sum(_number_below(values, zero, zero == 0, n, halvings), axis=0)).to(tl.float64)
-        reach = _value_at(values, weights, zeros + _HALF * (whole - zeros), n, halvings)
+        reach = _value_at(values, weights, zeros + (whole - zeros) * _HALF, n, halvings)
     width, share = reach, reach * 0 + 1.0
     going = (reach > 0).to(tl.int32)
     rounds = 0
@@ -136,15 +137,15 @@ def _fit(values, all_weights, weights, results, n, halvings, HIDDEN: tl.constexp
         if tl.sum(counts, axis=0) > 0:
             width, share = _peak_and_plain(counts, reach, width, False)
         last = reach
-        reach = tl.minimum(_REACH * width, outermost)
+        reach = tl.minimum(width * _REACH, outermost)
         going = ((tl.abs(reach - last) > 0.05 * last) & (reach > _NOTHING)).to(tl.int32)
         rounds += 1
-    if (reach > 0) & (width >= _WIDEST * reach):  # no peak to be seen: all are alike, and clean
+    if (reach > 0) & (width >= reach * _WIDEST):  # no peak to be seen: all are alike, and clean
         width = _weighted_sum(values, weights, n) / whole.to(tl.float32)
     if not HIDDEN:
         width = tl.maximum(width, 0.5 * median)
     # Now the share among all values, for this width.
-    window = tl.minimum(_REACH * width, largest)
+    window = tl.minimum(width * _REACH, largest)
     share = reach * 0 + 1.0
     plain = reach * 0
     if window > 0:
