@@ -29,7 +29,7 @@ EXPLAINED: dict[str, str] = {
     "solvers/absolute: mean = start / Y.shape[1] if M is None else start / xp.where(start > 0, xp.sum(M, axis=1), 1) "
     "-> "
     "mean = start / Y.shape[1] if M is None else start / xp.where(start > 0, xp.sum(M, axis=1), 2)": ZERO,
-    "solvers/one_pass: if rule is not None and kernel is not None: -> "
+    "solvers/shared_gram: if rule is not None and kernel is not None: -> "
     "if rule is not None and kernel is None:": SAME_RESULT + " The kernel is a twin of what follows.",
     "solvers/armijo: alpha = xp.where(curvature > 0, 2 * slope / xp.where(curvature > 0, curvature, 1), 0) -> "
     "alpha = xp.where(curvature > 0, 2 * slope / xp.where(curvature > 0, curvature, 1), 1)": "Where nothing bends "
@@ -74,16 +74,16 @@ EXPLAINED: dict[str, str] = {
     "return xp.sum(Q * along * along, axis=1) * xp.sum(curvature, axis=1) / xp.where(seen > 0, seen, 2)": ZERO,
     "solvers/shared_gram: length = slope / xp.where(bend > 0, bend, 1) -> "
     "length = slope / xp.where(bend >= 0, bend, 1)": NOT_USED,
-    "solvers/one_pass: unseen_too = xp.sum(curvature, axis=1) / xp.where(seen > 0, seen, 1) -> "
+    "solvers/shared_gram: unseen_too = xp.sum(curvature, axis=1) / xp.where(seen > 0, seen, 1) -> "
     "unseen_too = xp.sum(curvature, axis=1) / xp.where(seen > 0, seen, 2)": "It is multiplied by a curvature along the "
     "move that is zero where the judges see nothing.",
     # --- Other ways to the same numbers
-    "solvers/one_pass: some = engine.rows_at_a_time or len(W) -> some = engine.rows_at_a_time and len(W)": SAME_RESULT,
+    "solvers/shared_gram: some = engine.rows_at_a_time or len(W) -> some = engine.rows_at_a_time and len(W)": SAME_RESULT,
     "solvers/armijo: break -> pass": "No row is left to be tried: the loop goes on and changes nothing.",
     "solvers/shared_gram: Z = xp.asarray(X0 * s, copy=True) -> Z = xp.asarray(X0 * s, copy=False)": SAME_RESULT
     + " The product is a new array anyway.",
-    "solvers/shared_gram: Q = xp.ones_like(move[:, :1] * A[None, :, 0]) if Q is None else Q[:, judges] -> "
-    "Q = xp.ones_like(move[:, :1] / A[None, :, 0]) if Q is None else Q[:, judges]": SAME_RESULT
+    "solvers/shared_gram: Q = xp.ones_like(move[:, :1] * A[None, :, 0]) if Q is None else Q[:, checks] -> "
+    "Q = xp.ones_like(move[:, :1] / A[None, :, 0]) if Q is None else Q[:, checks]": SAME_RESULT
     + " Only the shape of the product counts.",
     "solvers/problem: return X @ gram[0] if gram.shape[0] == 1 else (gram @ X[:, :, None])[:, :, 0] -> "
     "return X @ gram[0] if gram.shape[0] == 2 else (gram @ X[:, :, None])[:, :, 0]": SAME_RESULT
@@ -100,9 +100,9 @@ EXPLAINED: dict[str, str] = {
     + " The next line makes the scale zero.",
     "model/scales: if mean_kernel >= 1.0: -> if mean_kernel >= 2.0:": SAME_RESULT
     + " The next line makes the scale zero.",
-    "solvers/one_pass: if kernel is not None and rule is not None and (not penalties.product): -> "
+    "solvers/shared_gram: if kernel is not None and rule is not None and (not penalties.product): -> "
     "if kernel is not None and rule is not None and penalties.product:": NO_KERNEL,
-    "solvers/one_pass: if kernel is not None and rule is not None and (not penalties.product): -> "
+    "solvers/shared_gram: if kernel is not None and rule is not None and (not penalties.product): -> "
     "if kernel is not None and rule is None and (not penalties.product):": NO_KERNEL,
     # --- More of each kind
     "solvers/shared_gram: length = xp.where((bend > 0) & (length < 0.5), xp.where(length > 0, length, 0), 1) -> "
@@ -122,9 +122,9 @@ EXPLAINED: dict[str, str] = {
     "solvers/multiplicative: X = xp.where(positive, X * problem.correlation / xp.where(positive, denominator, 1), X) "
     "-> X = xp.where(positive, X * problem.correlation / xp.where(positive, denominator, 2), X)": NOT_USED,
     "model/outliers: count = xp.where(count > 0, count, 1) -> count = xp.where(count > 0, count, 2)": ZERO,
-    "solvers/one_pass: return Q @ squares / xp.where(total > 0, total, 1) -> "
+    "solvers/shared_gram: return Q @ squares / xp.where(total > 0, total, 1) -> "
     "return Q @ squares / xp.where(total > 0, total, 2)": ZERO,
-    "solvers/one_pass: return Q @ squares / xp.where(total > 0, total, 1) -> "
+    "solvers/shared_gram: return Q @ squares / xp.where(total > 0, total, 1) -> "
     "return Q @ squares * xp.where(total > 0, total, 1)": "A factor that all samples share: only proportions of the "
     "Gram matrix that it leads to count.",
     "solvers/problem: _TEMPORARY_ENTRIES = 2 ** 23 -> _TEMPORARY_ENTRIES = 2 ** 24": SAME_RESULT,
@@ -135,8 +135,8 @@ EXPLAINED: dict[str, str] = {
     + " Steps of length zero go nowhere.",
     "model/weighting: return Q if Q.shape == R.shape else Q * xp.ones_like(R) -> "
     "return Q if Q.shape == R.shape else Q / xp.ones_like(R)": SAME_RESULT + " One way to multiply by 1, or another.",
-    "solvers/one_pass: judges = [engine.place(np.arange(n)[rows]) for n, rows in zip(lengths, judging_rows(lengths), "
-    "strict=True)] -> judges = [engine.place(np.arange(n)[rows]) for n, rows in zip(lengths, judging_rows(lengths), "
+    "solvers/shared_gram: checks = [engine.place(np.arange(n)[rows]) for n, rows in zip(lengths, checked_rows(lengths), "
+    "strict=True)] -> checks = [engine.place(np.arange(n)[rows]) for n, rows in zip(lengths, checked_rows(lengths), "
     "strict=False)]": "There are as many as blocks.",
     "solvers/armijo: direction = xp.where((X > 0) | (gradient < 0), gradient, 0) -> "
     "direction = xp.where((X > 0) | (gradient <= 0), gradient, 0)": SAME_THERE,
@@ -149,7 +149,7 @@ EXPLAINED: dict[str, str] = {
     "solvers/nesterov: rows = xp.nonzero((step > 0) & (target > 0))[0] -> "
     "rows = xp.nonzero((step > 0) | (target > 0))[0]": SAME_RESULT + " What is solved stays; steps of length zero go "
     "nowhere.",
-    "solvers/one_pass: return Q @ squares / xp.where(total > 0, total, 1) -> "
+    "solvers/shared_gram: return Q @ squares / xp.where(total > 0, total, 1) -> "
     "return Q @ squares / xp.where(total > 1, total, 1)": "A factor that all samples share: only proportions of the "
     "Gram matrix that it leads to count.",
     "solvers/hals: break -> pass": "No row moves any more: the loop goes on and changes nothing.",

@@ -45,7 +45,6 @@ SOLVERS = [
     "hals",
     "nesterov",
     "shared_gram",
-    "one_pass",
     "armijo",
     "absolute",
     "sparse_error",
