@@ -36,7 +36,7 @@ INTERNAL = {
     "robustnmf.algorithm.checkpoint": {"factor", "is_finite", "number", "positive"},
     "robustnmf.errors": {"uncertainty_error"},
     "robustnmf.algorithm.initializers": {"bright_features", "credible", "middle_level"},
-    "robustnmf.methods": {"solvers_that"},
+    "robustnmf.solvers": {"SOLVERS", "solvers_that"},
     "robustnmf.model.scales": {"reads"},
     "robustnmf.plots": {"check_fitted", "check_image_shape", "check_names"},
     "robustnmf.paper.reproduce": {

@@ -14,32 +14,18 @@ from robustnmf.engines import NumPyEngine
 from robustnmf.errors import IncompatibleError
 from robustnmf.kernels.interface import NO_KERNELS
 from robustnmf.methods import INITIALIZERS, METHODS, OUTLIERS, SCALES, SOLVERS, resolve
+from robustnmf.model import losses
 from robustnmf.model.losses import (
-    Absolute,
     Cauchy,
-    Correntropy,
-    Huber,
-    Hypersurface,
     Loss,
     SampleNorm,
-    Squared,
     Truncated,
     squared_ratio,
 )
 from robustnmf.model.outliers import MADRule, ThreeSigma
 from robustnmf.model.scales import MAD, FixedScale, Nagy
 
-LOSSES = [
-    Squared(),
-    Cauchy(),
-    Hypersurface(),
-    Absolute(),
-    Huber(),
-    Correntropy(),
-    SampleNorm(),
-    Truncated(Cauchy(), 4.0),
-    Truncated(SampleNorm(), 4.0),
-]
+LOSSES = [*losses.LOSSES.values(), Truncated(Cauchy(), 4.0), Truncated(SampleNorm(), 4.0)]
 by_name = {"ids": lambda part: part.name}
 engine = NumPyEngine()
 

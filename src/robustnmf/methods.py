@@ -17,6 +17,7 @@ from robustnmf.algorithm.staged import Staged
 from robustnmf.baselines.starts import HeavyNoiseStart, NearSeparableStart
 from robustnmf.errors import IncompatibleError
 from robustnmf.model.losses import (
+    LOSSES,
     Absolute,
     Cauchy,
     Correntropy,
@@ -34,6 +35,7 @@ from robustnmf.model.scales import MAD, FirstScale, FixedScale, MixtureScale, Na
 from robustnmf.model.spatial import MedianFilterRule, MRFRule
 from robustnmf.solvers import (
     HALS,
+    SOLVERS,
     Armijo,
     Multiplicative,
     Nesterov,
@@ -41,7 +43,7 @@ from robustnmf.solvers import (
     Smoothing,
     Solver,
     SparseError,
-    WeightedMedian,
+    solvers_that,
 )
 from robustnmf.solvers.base import as_solver
 
@@ -208,12 +210,6 @@ INITIALIZERS: Mapping[str, Initializer] = MappingProxyType(
         "near-separable": NearSeparableStart(),
     }
 )
-LOSSES: Mapping[str, Loss] = MappingProxyType(
-    {
-        loss.name: loss
-        for loss in (Squared(), Absolute(), SampleNorm(), Huber(), Hypersurface(), Correntropy(), Cauchy())
-    }
-)
 SCALES: Mapping[str, ScaleRule] = MappingProxyType(
     {"nagy": Nagy(), "mad": MAD(), "rms": RootMeanSquare(), "first": FirstScale(), "mixture": MixtureScale()}
 )
@@ -228,20 +224,6 @@ OUTLIERS: Mapping[str, OutlierRule] = MappingProxyType(
         "mixture": MixtureRule(),
     }
 )
-SOLVERS: Mapping[str, Solver] = MappingProxyType(
-    {
-        "hals": HALS(),
-        "shared-gram": SharedGram(),
-        "nesterov": Nesterov(),
-        "multiplicative": Multiplicative(),
-        "armijo": Armijo(),
-        "smoothing": Smoothing(),
-        "weighted-median": WeightedMedian(),
-        "sparse-error": SparseError(),
-    }
-)
-
-
 SCHEDULES: Mapping[str, Algorithm] = MappingProxyType({"plain": run, "staged": Staged()})
 
 SPATIAL: Mapping[str, Callable[..., OutlierRule]] = MappingProxyType(
@@ -358,12 +340,6 @@ def _check_extras(parts: Parts, method: str, penalised: bool, fixed: bool) -> No
             f"solver {parts.solver} cannot lower the {adjective}loss {parts.loss} of method {method!r}. Solvers that "
             f"serve every loss are {solvers_that('solves_least_squares')}."
         )
-
-
-def solvers_that(ability: str) -> str:
-    """Return the names of the solvers that have an ability, an attribute of `Solver`, for a message."""
-    *names, last = (repr(name) for name, solver in SOLVERS.items() if getattr(solver, ability))
-    return f"{', '.join(names)} and {last}"
 
 
 def _part(

@@ -78,7 +78,8 @@ EXPLAINED: dict[str, str] = {
     "unseen_too = xp.sum(curvature, axis=1) / xp.where(seen > 0, seen, 2)": "It is multiplied by a curvature along the "
     "move that is zero where the judges see nothing.",
     # --- Other ways to the same numbers
-    "solvers/shared_gram: some = engine.rows_at_a_time or len(W) -> some = engine.rows_at_a_time and len(W)": SAME_RESULT,
+    "solvers/shared_gram: some = engine.rows_at_a_time or len(W) -> "
+    "some = engine.rows_at_a_time and len(W)": SAME_RESULT,
     "solvers/armijo: break -> pass": "No row is left to be tried: the loop goes on and changes nothing.",
     "solvers/shared_gram: Z = xp.asarray(X0 * s, copy=True) -> Z = xp.asarray(X0 * s, copy=False)": SAME_RESULT
     + " The product is a new array anyway.",
@@ -135,8 +136,9 @@ EXPLAINED: dict[str, str] = {
     + " Steps of length zero go nowhere.",
     "model/weighting: return Q if Q.shape == R.shape else Q * xp.ones_like(R) -> "
     "return Q if Q.shape == R.shape else Q / xp.ones_like(R)": SAME_RESULT + " One way to multiply by 1, or another.",
-    "solvers/shared_gram: checks = [engine.place(np.arange(n)[rows]) for n, rows in zip(lengths, checked_rows(lengths), "
-    "strict=True)] -> checks = [engine.place(np.arange(n)[rows]) for n, rows in zip(lengths, checked_rows(lengths), "
+    "solvers/shared_gram: checks = [engine.place(np.arange(n)[rows]) for n, rows in zip(lengths, "
+    "checked_rows(lengths), strict=True)] -> checks = [engine.place(np.arange(n)[rows]) "
+    "for n, rows in zip(lengths, checked_rows(lengths), "
     "strict=False)]": "There are as many as blocks.",
     "solvers/armijo: direction = xp.where((X > 0) | (gradient < 0), gradient, 0) -> "
     "direction = xp.where((X > 0) | (gradient <= 0), gradient, 0)": SAME_THERE,

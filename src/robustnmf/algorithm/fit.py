@@ -32,6 +32,7 @@ from robustnmf.engines import Engine, NumPyEngine
 from robustnmf.errors import IncompatibleError, OutOfRangeError
 from robustnmf.model.penalties import ElasticNet, Penalties
 from robustnmf.model.scales import FixedScale
+from robustnmf.solvers import solvers_that
 from robustnmf.utils.arrays import Array, Blocks, Namespace, device, size, to_host
 from robustnmf.utils.random_state import generator
 
@@ -223,7 +224,7 @@ def check_can_be_blocks(estimator: Any, parts: Parts) -> None:
     if not parts.method.solver.works_by_sums:
         raise IncompatibleError(
             f"solver {parts.solver} needs all samples of a feature at once, and this data is not in memory. Use "
-            "solver='hals', 'nesterov' or 'multiplicative'."
+            f"one that works with sums over samples: {solvers_that('works_by_sums')}."
         )
 
 

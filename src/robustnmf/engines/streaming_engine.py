@@ -93,6 +93,6 @@ def check_gathered(V: Blocks) -> None:
     n_entries = sum(len(block) for block in V) * V[0].shape[1]
     if n_entries > GATHERED_ENTRIES:
         raise IncompatibleError(
-            f"Data of {n_entries} entries that is not in memory cannot be gathered by features. The solvers "
-            "'shared-gram', 'hals', 'nesterov' and 'multiplicative' do not need that: they work with sums over samples."
+            f"Data of {n_entries} entries that is not in memory cannot be gathered by features. Use a solver "
+            "that works with sums over samples, such as the default, 'shared-gram'."
         )

@@ -11,8 +11,10 @@ majorises it, so a weighted least-squares step never raises the objective.
 A loss that kernels can compute says so by a method ``kernel_form``; without it the reference functions are used.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import sqrt
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -352,3 +354,12 @@ def squared_ratio(A: Array, scale: Any, xp: Namespace) -> Array:
     largest = scale * (float(xp.finfo(A.dtype).max) ** 0.5 / 2)
     ratio = xp.where(A < largest, A, largest) / scale
     return ratio * ratio
+
+
+LOSSES: Mapping[str, Any] = MappingProxyType(
+    {
+        loss.name: loss
+        for loss in (Squared(), Absolute(), SampleNorm(), Huber(), Hypersurface(), Correntropy(), Cauchy())
+    }
+)
+"""The losses that have a name."""

@@ -17,6 +17,7 @@ import robustnmf
 from robustnmf.paper import (
     clustering,
     generalisation,
+    interpretations,
     losses_and_weights,
     noisy_faces,
     person,
@@ -25,7 +26,6 @@ from robustnmf.paper import (
     same_solver,
     toy,
 )
-from robustnmf.paper import interpretations as readings
 from robustnmf.paper import summary as summary_of_all
 from robustnmf.paper.results import Log, Results
 from robustnmf.paper.runner import run_tasks
@@ -34,22 +34,22 @@ from robustnmf.utils.files import make_folder, write_owned
 
 Scale = Literal["full", "quick"]
 
+MODULES = (
+    losses_and_weights,
+    generalisation,
+    person,
+    toy,
+    noisy_faces,
+    clustering,
+    recognition,
+    same_solver,
+    interpretations,
+)
+"""Modules of this folder that have `EXPERIMENTS`, in the order of the report."""
+
 EXPERIMENTS: Mapping[str, Experiment] = {
-    experiment.name: experiment
-    for module in (
-        losses_and_weights,
-        generalisation,
-        person,
-        toy,
-        noisy_faces,
-        clustering,
-        recognition,
-        same_solver,
-        readings,
-    )
-    for experiment in module.EXPERIMENTS
+    experiment.name: experiment for module in MODULES for experiment in module.EXPERIMENTS
 }
-"""Every experiment, in the order of the report."""
 
 
 class Skipped(NamedTuple):

@@ -126,8 +126,8 @@ class Solver:
     ) -> Array:
         """Return the basis improved from sums over samples, if the solver can work with them."""
         raise IncompatibleError(
-            f"solver {self} needs all samples of a feature at once, and this data is not in one memory. Solvers that "
-            "work with sums over samples are 'hals', 'nesterov', 'multiplicative' and 'shared-gram'."
+            f"solver {self} needs all samples of a feature at once, and this data is not in one memory. Use a solver "
+            "that works with sums over samples."
         )
 
 
