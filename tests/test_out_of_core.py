@@ -241,7 +241,7 @@ def test_entries_without_weight_may_hold_anything(tmp_path):
     ("options", "reason"),
     [
         ({"method": "near-separable"}, "needs all data in memory"),
-        ({"method": "hypersurface"}, "solver='hals'"),
+        ({"method": "hypersurface"}, "works with sums over samples: 'hals'"),
         ({"init": lambda V, M, rank, rng: None}, "init='median'"),
     ],
 )
