@@ -876,8 +876,8 @@ def add_difference(report: Report, ours: str, rival: str, *, limit: float) -> No
 
 
 STAGES = (
-    ("start", initializers.MedianStart, "__call__"),
-    ("start", initializers.RandomStart, "__call__"),
+    ("start", initializers.MedianStart, "factors"),
+    ("start", initializers.RandomStart, "factors"),
     ("openings", schedules._Walk, "open"),
     ("main stage and last iterations", schedules._Walk, "finish"),
     ("encoding", encoding.Basis, "encode"),
