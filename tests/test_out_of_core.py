@@ -193,8 +193,12 @@ def test_all_missing_is_refused_and_empty_samples_are_warned_of(tmp_path):
         RobustNMF(3, engine="stream").fit(mapped(tmp_path, np.full_like(X, np.nan)))
     x = X.copy()
     x[4] = np.nan
-    with pytest.warns(UserWarning, match=r"1 sample\(s\) have no observed entry"):
-        RobustNMF(3, engine="stream", max_iter=2).fit(mapped(tmp_path, x))
+    for data, engine in ((mapped(tmp_path, x), "stream"), (x, "auto")):
+        model = RobustNMF(3, engine=engine, max_iter=2)
+        for method in (model.fit, model.fit_transform):
+            with pytest.warns(UserWarning, match=r"1 sample\(s\) have no observed entry \(sample 4\)") as caught:
+                method(data)
+            assert caught[0].filename == __file__
 
 
 # --- Fits -------------------------------------------------------------------------------------------------------------
@@ -264,7 +268,7 @@ def test_typical_uncertainties_are_medians_to_the_last_bit(x, weights, tmp_path)
     stream, memory = StreamingEngine(block_bytes=3000), NumPyEngine(block_entries=500)
     for data, engine in (
         (data_elsewhere(*stored, stream, "RobustNMF"), stream),
-        (data_in_memory(RobustNMF(3), x, weights, given, memory, reset=True), memory),
+        (data_in_memory(RobustNMF(3), x, weights, given, engine=memory, reset=True), memory),
     ):
         assert len(data.X) > 3
         np.testing.assert_array_equal(data.noise, typical)

@@ -264,7 +264,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if is_out_of_core(X, self.engine):
             return None, self._fit_elsewhere(X, weights, uncertainties, parts)
         with _unchanged_on_failure(self), engine_for(X, self.engine, self.device).running() as engine:
-            data = data_in_memory(self, X, weights, uncertainties, engine, reset=True)
+            data = data_in_memory(self, X, weights, uncertainties, engine=engine, reset=True)
             rank = choose_rank(self, data, X, weights, uncertainties, engine)
             fitted = fit(self, data, rank, parts, engine)
             assert fitted.about is not None

@@ -112,7 +112,7 @@ def fit(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) ->
     importance = None if data.M is None else engine.map(_row_totals, data.M)
     components, basis = _basis(estimator, result, importance, known, noise, parts, engine)
     fitted = Fitted(parts, components, basis, unit, noise, given.shape[0], result)
-    if not data.is_in_memory:
+    if data.arrays is None:
         return _evaluated(fitted, data, engine)
     return _described(fitted, data, encoding_limits(estimator), engine, may_overwrite=data is not given)
 
@@ -205,7 +205,7 @@ def choose_rank(estimator: Any, data: Data, X: Any, weights: Any, uncertainties:
     """
     if not isinstance(estimator.n_components, str) or estimator.n_components != "auto":
         return check_rank(estimator.n_components, data, type(estimator).__name__)
-    if not data.is_in_memory:
+    if data.arrays is None:
         n_rows = ceil(RANK_ENTRIES / data.shape[1])
         X, weights, uncertainties = even_rows((X, weights, uncertainties), n_rows, engine)
     else:

@@ -21,6 +21,7 @@ from robustnmf.engines.lazy import ReadBlock, is_lazy
 from robustnmf.engines.protocol import recomputed
 from robustnmf.errors import IncompatibleError
 from robustnmf.utils.arrays import Array, Blocks, Namespace, dtype_of, first_rows, size, to_host
+from robustnmf.utils.medians import median
 
 Matrix = NDArray[Any]
 
@@ -58,7 +59,7 @@ def initial_factors(
 
 def _own_factors(init: Initializer, data: Data, rank: int, rng: np.random.Generator) -> tuple[Matrix, Matrix]:
     """Return what an initialiser of the user's own draws, checked."""
-    if not data.is_in_memory:
+    if data.arrays is None:
         raise IncompatibleError(
             f"init {init!r} needs the whole of X, and this data is not in memory. Use init='median', 'random' or "
             "'published'."
@@ -273,7 +274,8 @@ def _median_rank_one(V: Blocks, M: Blocks | None, init: MedianStart, engine: Eng
     lengths, xp = [len(block) for block in V], engine.xp
     every = max(1, sum(lengths) // init.enough)
     some = engine.map(_some_rows, V, M, first_rows(lengths, every), every=every)
-    w, sizes = _feature_medians(some, None, M is None, engine), None
+    w: Array = _feature_medians(some, None, M is None, engine)
+    sizes: Array = None
     last: dict[str, Any] | None = None
     for _ in range(init.n_iter):
         bright = xp.nonzero(bright_features(w))[0]
@@ -284,11 +286,13 @@ def _median_rank_one(V: Blocks, M: Blocks | None, init: MedianStart, engine: Eng
         lit = sizes > 0
         if not xp.any(lit):
             break
-        lit &= sizes > _FAINT * _median(sizes[lit][None, :], complete=True)[0]
+        lit &= sizes > _FAINT * median(sizes[lit][None, :], complete=True)[0]
         w = _feature_medians(some, xp.where(lit, sizes, 0), M is None, engine)
     if last is None:
         return to_host(w), engine.split(engine.place(np.ones(sum(lengths)), xp.float64), like=V)  # w is zero
     most = init.most * float(middle_level(sizes))
+    if every == 1:
+        return to_host(credible(w)), engine.split(xp.where(sizes > most, most, sizes), like=V)
     return to_host(credible(w)), engine.map(_sizes, V, M, **last, complete=M is None, most=most)
 
 
@@ -301,7 +305,7 @@ def _feature_medians(some: Blocks, sizes: Array | None, complete: bool, engine: 
         columns = engine.join(engine.map(_columns, some, start=start, stop=start + step)).T
         if sizes is not None:
             columns = columns[:, sizes > 0] / sizes[sizes > 0]
-        medians.append(_median(columns, complete=complete))
+        medians.append(median(columns, complete=complete))
     return engine.xp.concat(medians)
 
 
@@ -319,7 +323,7 @@ def middle_level(levels: Array) -> Array:
     positive = levels > 0
     if not array_namespace(levels).any(positive):
         return 0 * levels[0]
-    return _median(levels[positive][None, :], complete=True)[0]
+    return median(levels[positive][None, :], complete=True)[0]
 
 
 def credible(levels: Array) -> Array:
@@ -333,7 +337,7 @@ def credible(levels: Array) -> Array:
         return levels
     positive = levels > 0
     above = xp.log(xp.where(positive, levels, middle) / middle)
-    far = above > 3 * _DEVIATION * _median(xp.abs(above[positive])[None, :], complete=True)[0]
+    far = above > 3 * _DEVIATION * median(xp.abs(above[positive])[None, :], complete=True)[0]
     return levels if xp.count_nonzero(far) > len(levels) / 5 else xp.where(far, middle, levels)
 
 
@@ -356,7 +360,7 @@ def _sizes(
     for start in range(0, Y.shape[0], step):
         rows = slice(start, start + step)
         some = _with_gaps(Y[rows][:, bright], None if M is None else M[rows][:, bright], xp)
-        sizes.append(_median(some / w[bright], complete=complete))
+        sizes.append(median(some / w[bright], complete=complete))
     found = xp.concat(sizes)
     return xp.where(found > most, most, found)
 
@@ -365,37 +369,6 @@ def _with_gaps(Y: Array, M: Array | None, xp: Namespace) -> Array:
     """Return a copy in double precision in which missing entries are NaN."""
     copy = xp.astype(Y, xp.float64)
     return copy if M is None else xp.where(M > 0, copy, np.nan)
-
-
-def _median(rows: Array, *, complete: bool = False) -> Array:
-    """Return the median of each row (destroyed), ignoring NaN; 0 where nothing is observed.
-
-    It is found with fewer steps if rows are known to be complete, without NaN.
-    """
-    if isinstance(rows, np.ndarray):
-        return _median_on_host(rows)
-    xp = array_namespace(rows)
-    if complete and rows.shape[1]:
-        ordered = xp.sort(rows, axis=1)
-        return (ordered[:, (rows.shape[1] - 1) // 2] + ordered[:, rows.shape[1] // 2]) / 2
-    seen = ~xp.isnan(rows)
-    ordered = xp.sort(xp.where(seen, rows, np.inf), axis=1)
-    count = xp.sum(xp.astype(seen, xp.int64), axis=1)[:, None]
-    below, above = (xp.where(count > 0, middle, 0) for middle in ((count - 1) // 2, count // 2))
-    middles = [xp.take_along_axis(ordered, middle, axis=1)[:, 0] for middle in (below, above)]
-    return xp.where(count[:, 0] > 0, (middles[0] + middles[1]) / 2, 0)
-
-
-def _median_on_host(rows: Matrix) -> Matrix:
-    """Return the same for arrays of NumPy, which can do it without sorting."""
-    rows = np.array(rows, order="C")
-    missing = np.isnan(rows)
-    if missing.any():
-        rows[missing.all(axis=1)] = 0.0
-        return np.asarray(np.nanmedian(rows, axis=1))
-    middle = [(rows.shape[1] - 1) // 2, rows.shape[1] // 2]
-    rows.partition(middle, axis=1)
-    return np.asarray(rows[:, middle].mean(axis=1))
 
 
 # --- Codes on a block -------------------------------------------------------------------------------------------------

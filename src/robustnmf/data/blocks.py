@@ -56,11 +56,6 @@ class Data:
         return cls(X, None if arrays.M is None else engine.split(arrays.M, like=X), arrays)
 
     @property
-    def is_in_memory(self) -> bool:
-        """Whether there are `arrays`."""
-        return self.arrays is not None
-
-    @property
     def whole(self) -> Observations:
         """The `arrays` of data in memory."""
         assert self.arrays is not None
@@ -89,40 +84,29 @@ class Data:
             return self  # without a copy: data may be as large as memory allows
         by = unit if noise is None else engine.place(in_range(noise * unit, wide))
         ((X, whole),) = _made(divided, [self.X], whole, engine, by=by, wide=wide, limit=limit, dtype=np.dtype(dtype))
-        if self.arrays is None:
+        if whole is None:
             return replace(self, X=X)
-        M = self.arrays.M
-        if M is not None:
-            M = engine.xp.astype(M, getattr(engine.xp, np.dtype(dtype).name), copy=False)
+        M = self.whole.M if self.whole.M is None else engine.xp.astype(self.whole.M, whole.dtype, copy=False)
         return replace(self, X=X, M=None if M is None else engine.split(M, like=X), arrays=Observations(whole, M))
 
 
 def check_observations(
-    estimator: Any,
-    X: Any,
-    weights: Any,
-    engine: Engine | None = None,
-    *,
-    uncertainties: Any = None,
-    noise: Matrix | None = None,
-    reset: bool,
+    estimator: Any, X: Any, weights: Any, engine: Engine | None = None, **options: Any
 ) -> Observations:
-    """Return the data of an estimator's method where the engine works; without an engine, in arrays of NumPy."""
+    """Return what `data_in_memory` returns as arrays where the engine works; without an engine, as arrays of NumPy."""
     engine = NumPyEngine(n_threads=1) if engine is None else engine
-    options: dict[str, Any] = {"noise": noise, "reset": reset, "stacklevel": 5}
-    return data_in_memory(estimator, X, weights, uncertainties, engine, **options).whole
+    return data_in_memory(estimator, X, weights, engine=engine, **options).whole
 
 
 def data_in_memory(
     estimator: Any,
     X: Any,
     weights: Any,
-    uncertainties: Any,
-    engine: Engine,
+    uncertainties: Any = None,
     *,
+    engine: Engine,
     noise: Matrix | None = None,
     reset: bool,
-    stacklevel: int = 4,
 ) -> Data:
     """Return the data of an estimator's method, checked.
 
@@ -134,15 +118,12 @@ def data_in_memory(
         The typical uncertainties of a fitted model; None finds those of this data.
     reset : bool
         Whether the data is to be learnt from.
-    stacklevel : int
-        Whose line warnings name.
     """
     X = check_matrix(estimator, X, engine, reset=reset)
-    like_X = [check_like(*values, X, engine) for values in ((weights, "weights"), (uncertainties, "uncertainties"))]
+    like_X = (check_like(*values, X, engine) for values in ((weights, "weights"), (uncertainties, "uncertainties")))
     blocks = engine.split(X)
     given = _Given(blocks, *(None if values is None else engine.split(values, like=blocks) for values in like_X))
-    name = type(estimator).__name__
-    return _observed(given, X, noise, engine, name, training=reset, stacklevel=stacklevel + 1)
+    return _observed(given, X, noise, engine, type(estimator).__name__, training=reset)
 
 
 def data_elsewhere(X: Any, weights: Any, uncertainties: Any, engine: Any, name: str) -> Data:
@@ -150,7 +131,7 @@ def data_elsewhere(X: Any, weights: Any, uncertainties: Any, engine: Any, name: 
     check_shapes(X, weights, uncertainties)
     blocks = blocks_of(X, engine)
     others = (None if values is None else blocks_of(values, engine, blocks) for values in (weights, uncertainties))
-    return _observed(_Given(blocks, *others), None, None, engine, name, training=True, stacklevel=5)
+    return _observed(_Given(blocks, *others), None, None, engine, name, training=True)
 
 
 def check_shapes(X: Any, weights: Any, uncertainties: Any) -> None:
@@ -176,14 +157,7 @@ class _Given(NamedTuple):
 
 
 def _observed(
-    given: _Given,
-    whole: Array | None,
-    noise: Matrix | None,
-    engine: Engine,
-    name: str,
-    *,
-    training: bool,
-    stacklevel: int,
+    given: _Given, whole: Array | None, noise: Matrix | None, engine: Engine, name: str, *, training: bool
 ) -> Data:
     """Look at the entries of X, their weights and uncertainties, and return them as `Data`.
 
@@ -192,7 +166,7 @@ def _observed(
     X, weights, uncertainties = given
     found = survey(X, weights, uncertainties, engine, name, training=training)
     if training:
-        warn_of_empty(found, name, stacklevel + 1)
+        warn_of_empty(found, name)
     if weights is None and uncertainties is None and not found.n_missing:
         return Data(X, None, None if whole is None else Observations(whole, None), seen=found.seen)
     shared: dict[str, Any] = {"noise": None, "largest": found.largest_weight}
@@ -202,9 +176,8 @@ def _observed(
         shared["noise"] = engine.place(noise, engine.xp.float64)
         largest = engine.join(engine.map(_largest_weight, *given, noise=shared["noise"]))
         shared["largest"] = float(engine.xp.max(largest)) or 1.0
-    function = _values_and_weights if found.n_missing else _weights
-    dtype = Data(X, None).dtype
-    made = _made(function, given, whole, engine, **shared, dtype=dtype)
+    function = _values_and_weights if found.n_missing else _weights  # of complete data no copy is made
+    made = _made(function, given, whole, engine, **shared, dtype=Data(X, None).dtype)
     (V, all_V), (M, all_M) = made if found.n_missing else [(X, whole), *made]
     arrays = None if whole is None else Observations(all_V, all_M)
     return Data(V, M, arrays, noise if uncertainties is not None else None, found.seen)

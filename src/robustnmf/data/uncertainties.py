@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from robustnmf.engines.protocol import Engine, recomputed
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
+from robustnmf.utils.medians import median
 
 Matrix = NDArray[Any]
 
@@ -35,13 +36,20 @@ def typical_uncertainties(
     """
     counts = None if complete else engine.map(_as_counts, X, weights, dtype=DOUBLES)
     given = engine.map(_as_doubles, uncertainties, dtype=DOUBLES)
-    # The median of an even number of entries is between the two in the middle. A quarter of an entry more than a half
-    # reaches the upper one, however many entries of a feature are observed.
-    middle = (0.5, 0.5 + 0.25 / sum(len(block) for block in X))
-    lower, upper = (to_host(engine.quantile(given, counts, q, axis="feature")) for q in middle)
-    typical = 0.5 * (lower.astype(np.float64) + upper)
-    typical[typical == 0] = 1.0
-    return np.asarray(typical)
+    if engine.gathers_features:
+        typical = to_host(engine.map_features(_medians, given, counts))
+    else:
+        # The median of an even number of entries is between the two in the middle. A quarter of an entry more than a
+        # half reaches the upper one, however many entries of a feature are observed.
+        middle = (0.5, 0.5 + 0.25 / sum(len(block) for block in X))
+        lower, upper = (engine.quantile(given, counts, q, axis="feature") for q in middle)
+        typical = 0.5 * (lower + upper)
+    return np.where(typical > 0, typical, 1.0)
+
+
+def _medians(given: Array, counts: Array | None, *, xp: Namespace) -> Array:
+    """Return the medians of features in rows, (m',)."""
+    return median(given if counts is None else xp.where(counts > 0, given, np.nan), complete=counts is None)
 
 
 @recomputed

@@ -1,5 +1,6 @@
 """Checks of what the user passes: values, weights, uncertainties, rank; every error says what to do."""
 
+import sys
 import warnings
 from typing import Any, NamedTuple
 
@@ -61,9 +62,8 @@ def check_like(values: Any, name: str, X: Array, engine: Engine) -> Array | None
             values = values.filled(0)
         any_shape: dict[str, Any] = {"ensure_2d": False, "allow_nd": True, "ensure_min_samples": 0}
         is_finite = name == "weights"  # of entries that are missing nobody knows the uncertainty
-        given = check_array(values, dtype=np.float64, ensure_all_finite=is_finite, input_name=name, **any_shape)
-        check_shape(given, name, X)
-        given = engine.house(given)
+        values = check_array(values, dtype=np.float64, ensure_all_finite=is_finite, input_name=name, **any_shape)
+        given = engine.house(values)
     check_shape(given, name, X)
     return given
 
@@ -166,8 +166,11 @@ def survey(
     return Survey(seen, int(n_missing.sum()), largest_weight or 1.0, samples)
 
 
-def warn_of_empty(found: Survey, name: str, stacklevel: int) -> None:
+def warn_of_empty(found: Survey, name: str) -> None:
     """Warn of samples and features that hold nothing: their codes and components will be zero."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith(("robustnmf.", "sklearn.")):
+        level, frame = level + 1, frame.f_back  # the warning names the line that called this package
     features = np.flatnonzero(found.seen == 0)
     for empty, what, result in ((found.empty_samples, "sample", "codes"), (features, "feature", "components")):
         if empty.size:
@@ -176,7 +179,7 @@ def warn_of_empty(found: Survey, name: str, stacklevel: int) -> None:
                 f"{name}: {empty.size} {what}(s) have no observed entry ({what} {shown}); their {result} are set to "
                 "zero. Drop them to silence this warning.",
                 UserWarning,
-                stacklevel=stacklevel,
+                stacklevel=level,
             )
 
 
