@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -169,7 +170,7 @@ def survey(
 def warn_of_empty(found: Survey, name: str) -> None:
     """Warn of samples and features that hold nothing: their codes and components will be zero."""
     level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith(("robustnmf.", "sklearn.")):
+    while frame.f_back is not None and _is_inside(frame):
         level, frame = level + 1, frame.f_back  # the warning names the line that called this package
     features = np.flatnonzero(found.seen == 0)
     for empty, what, result in ((found.empty_samples, "sample", "codes"), (features, "feature", "components")):
@@ -181,6 +182,11 @@ def warn_of_empty(found: Survey, name: str) -> None:
                 UserWarning,
                 stacklevel=level,
             )
+
+
+def _is_inside(frame: FrameType) -> bool:
+    """Return whether code is that of this package, or of what it is called through."""
+    return str(frame.f_globals.get("__name__")).startswith(("robustnmf.", "sklearn."))  # `exec` need not have a name
 
 
 # What can be wrong with entries, and with which matrix: the data, the weights or the uncertainties.
