@@ -875,8 +875,8 @@ def add_difference(report: Report, ours: str, rival: str, *, limit: float) -> No
 
 
 STAGES = (
-    ("start", initializers.MedianStart, "__call__"),
-    ("start", initializers.RandomStart, "__call__"),
+    ("start", initializers.MedianStart, "factors"),
+    ("start", initializers.RandomStart, "factors"),
     ("stages", staged.Staged, "__call__"),
     ("encoding", encoding.Basis, "encode"),
     ("description", encoding.Basis, "describe"),

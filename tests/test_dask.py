@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Timer
 from time import sleep
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from robustnmf import RobustNMF
 from robustnmf.algorithm import checkpoint
 from robustnmf.algorithm import staged as schedules
 from robustnmf.algorithm.checkpoint import Checkpoint, CheckpointError
-from robustnmf.data import blockwise
+from robustnmf.data import units
 from robustnmf.engines import DaskEngine, NumPyEngine, StreamingEngine
 from robustnmf.engines.dask import engine as dask_engine
 from robustnmf.engines.dask import files as dask_files
@@ -786,9 +787,12 @@ class TestEmptyChunks:
 
     def test_the_rank_is_found_with_the_rows_that_are_there(self, monkeypatch):
         given = []
-        monkeypatch.setattr(
-            "robustnmf.algorithm.fit.choose_rank", lambda *arguments: given.append(arguments[2:]) or RANK
-        )
+
+        def find_rank(x, estimator, weights, **options):
+            given.append((x, weights))
+            return SimpleNamespace(chosen=RANK)
+
+        monkeypatch.setattr("robustnmf.algorithm.fit.find_rank", find_rank)
         weights = filtered(WEIGHTS, EMPTY["several"])
         model = RobustNMF("auto", max_iter=2, engine="stream")
         model.fit(filtered(GAPS, EMPTY["several"], known=False), weights=weights)
@@ -940,7 +944,7 @@ def test_what_entries_have_must_be_numbers(what, name, words):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore:.*no observed entry")
 def test_unit_of_few_positive_counts_is_found(tmp_path, monkeypatch):
     """None of the entries that the unit is taken from is positive, and whole numbers have no order of bits."""
-    monkeypatch.setattr(blockwise, "UNIT_ENTRIES", 72)
+    monkeypatch.setattr(units, "UNIT_ENTRIES", 72)
     for dtype in ("u1", "i2", "bool", "f2"):
         x = TEN.astype(dtype)
         x[:, ::2] = 0

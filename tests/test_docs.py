@@ -35,7 +35,7 @@ REFERENCE = (DOCS / "api.rst").read_text(encoding="utf-8")
 INTERNAL = {
     "robustnmf.algorithm.checkpoint": {"factor", "is_finite", "number", "positive"},
     "robustnmf.errors": {"uncertainty_error"},
-    "robustnmf.algorithm.initializers": {"bright_features", "credible", "middle_level"},
+    "robustnmf.algorithm.initializers": {"bright_features", "credible", "middle_level", "with_known"},
     "robustnmf.solvers": {"SOLVERS", "solvers_that"},
     "robustnmf.model.scales": {"reads"},
     "robustnmf.plots": {"check_fitted", "check_image_shape", "check_names"},

@@ -6,6 +6,7 @@ import pytest
 from robustnmf import RobustNMF, load
 from robustnmf.engines import NumPyEngine
 from robustnmf.errors import OutOfRangeError
+from robustnmf.kernels.interface import NO_KERNELS
 
 # Warnings of NumPy are failures; those of the package are documented.
 pytestmark = pytest.mark.filterwarnings(

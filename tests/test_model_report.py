@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import browser
 from robustnmf import RobustNMF, TruncatedCauchyNMF, report
-from robustnmf.data.validation import Observations
+from robustnmf.data.blocks import Observations
 from robustnmf.errors import DataQualityWarning, MissingExtraError
 from robustnmf.report import diagnoses, page
 from robustnmf.report.drawing import pool

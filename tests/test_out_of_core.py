@@ -10,13 +10,12 @@ from sklearn.base import clone
 
 from conftest import make_data
 from robustnmf import RobustNMF, load
-from robustnmf.algorithm import block_initializers
 from robustnmf.algorithm import fit as fitting
-from robustnmf.algorithm.fit import data_unit
-from robustnmf.algorithm.initializers import MedianStart, PublishedStart, RandomStart
-from robustnmf.data import blockwise
-from robustnmf.data.outofcore import LazyMatrix, even_rows
-from robustnmf.data.validation import Observations, check_uncertainties
+from robustnmf.algorithm.initializers import MedianStart, PublishedStart, RandomStart, initial_factors
+from robustnmf.data.blocks import data_elsewhere, data_in_memory
+from robustnmf.data.lazy_results import LazyMatrix
+from robustnmf.data.out_of_core import even_rows
+from robustnmf.data.units import unit_of
 from robustnmf.engines import DaskEngine, NumPyEngine, StreamingEngine
 from robustnmf.errors import IncompatibleError
 from robustnmf.formats import DataFileError, ParquetRows, limits, read_table, rows_of
@@ -185,11 +184,11 @@ def test_datasets_whose_values_are_in_other_files_are_streamed(tmp_path):
 
 
 def prepared(x, weights, engine, folder):
-    raw = engine.read(rows_of(mapped(folder, x)))
-    its_weights = None if weights is None else engine.read(rows_of(mapped(folder, weights, "M.npy")), raw)
-    about = blockwise.survey(raw, its_weights, engine, "RobustNMF")
-    unit = blockwise.unit_of(raw, its_weights, engine)
-    return *blockwise.prepared(raw, its_weights, about, unit, x.dtype, engine), unit, about
+    """Return stored data in its unit."""
+    stored = mapped(folder, x), None if weights is None else mapped(folder, weights, "M.npy")
+    data = data_elsewhere(*stored, None, engine, "RobustNMF")
+    unit = unit_of(data.X, None, engine)
+    return data.in_unit(unit, None, x.dtype, engine), unit
 
 
 @pytest.mark.parametrize("init", [RandomStart(), MedianStart(), MedianStart(enough=30), PublishedStart()], ids=repr)
@@ -197,16 +196,17 @@ def prepared(x, weights, engine, folder):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_data_and_starts_are_those_of_data_in_memory(dtype, weights, init, tmp_path):
     x, engine = (37 * (X if weights is None else GAPS)).astype(dtype), StreamingEngine(block_bytes=3000)
-    V, M, unit, _ = prepared(x, weights, engine, tmp_path)
-    filled = np.nan_to_num(x)
-    assert unit == data_unit(filled, None, NumPyEngine())
-    observed = None if weights is None else (~np.isnan(x) * (weights / weights.max()).astype(dtype)).astype(dtype)
-    expected = Observations(filled, observed).in_unit(unit, np.dtype(dtype), NumPyEngine())
-    np.testing.assert_array_equal(engine.join(V), expected.X)
-    if M is not None:
-        np.testing.assert_array_equal(engine.join(M), expected.M)
-    W, Ht = block_initializers.start(init, V, M, 3, np.random.default_rng(0), engine)
-    drawn = init(expected.X.T, None if M is None else expected.M.T, 3, np.random.default_rng(0))
+    data, unit = prepared(x, weights, engine, tmp_path)
+    assert len(data.X) > 3
+    positive = np.sort(x[x > 0])
+    assert unit == 2.0 ** np.floor(np.log2(positive[(positive.size - 1) // 2]))
+    V, M = np.nan_to_num(x) / dtype(unit), None
+    if weights is not None:
+        M = (~np.isnan(x) * (weights / weights.max()).astype(dtype)).astype(dtype)
+        np.testing.assert_array_equal(engine.join(data.M), M)
+    np.testing.assert_array_equal(engine.join(data.X), V)
+    W, Ht = initial_factors(init, data, 3, np.random.default_rng(0), engine)
+    drawn = init(V.T, None if M is None else M.T, 3, np.random.default_rng(0))
     tolerance = {"rtol": 1e-12 if dtype == np.float64 else 1e-5}
     np.testing.assert_allclose(W, drawn[0], **tolerance)
     np.testing.assert_allclose(engine.join(Ht).T, drawn[1], **tolerance)
@@ -215,10 +215,10 @@ def test_data_and_starts_are_those_of_data_in_memory(dtype, weights, init, tmp_p
 
 def test_generators_that_cannot_skip_start_the_same(tmp_path):
     engine = StreamingEngine(block_bytes=3000)
-    V, M, *_ = prepared(X, None, engine, tmp_path)
+    data, _ = prepared(X, None, engine, tmp_path)
     seeds = (np.random.Generator(np.random.MT19937(0)) for _ in range(2))
-    W, Ht = block_initializers.start(RandomStart(), V, M, 3, next(seeds), engine)
-    drawn = RandomStart()(engine.join(V).T, None, 3, next(seeds))
+    W, Ht = initial_factors(RandomStart(), data, 3, next(seeds), engine)
+    drawn = RandomStart()(engine.join(data.X).T, None, 3, next(seeds))
     np.testing.assert_allclose(W, drawn[0])
     np.testing.assert_allclose(engine.join(Ht).T, drawn[1])
 
@@ -255,8 +255,12 @@ def test_all_missing_is_refused_and_empty_samples_are_warned_of(tmp_path):
         RobustNMF(3, engine="stream").fit(mapped(tmp_path, np.full_like(X, np.nan)))
     x = X.copy()
     x[4] = np.nan
-    with pytest.warns(UserWarning, match=r"1 sample\(s\) have no observed entry"):
-        RobustNMF(3, engine="stream", max_iter=2).fit(mapped(tmp_path, x))
+    for data, engine in ((mapped(tmp_path, x), "stream"), (x, "auto")):
+        model = RobustNMF(3, engine=engine, max_iter=2)
+        for method in (model.fit, model.fit_transform):
+            with pytest.warns(UserWarning, match=r"1 sample\(s\) have no observed entry \(sample 4\)") as caught:
+                method(data)
+            assert caught[0].filename == __file__
 
 
 # --- Fits -------------------------------------------------------------------------------------------------------------
@@ -312,15 +316,25 @@ def test_uncertainties_count_in_streamed_fits_as_in_memory(weights, tmp_path):
         np.testing.assert_array_equal(np.asarray(model.outlier_mask(stored, **options)), expected.outliers_)
 
 
-def test_typical_uncertainties_are_medians_to_the_last_bit(tmp_path):
-    engine, given = StreamingEngine(block_bytes=3000), UNCERTAINTIES.copy()
-    given[np.isnan(GAPS)] = np.nan
-    raw, blocks = (engine.read(rows_of(mapped(tmp_path, a, f"{i}.npy"))) for i, a in enumerate((GAPS, given)))
-    assert len(raw) > 3
-    expected = check_uncertainties(given, GAPS, None)
-    noise, weights = blockwise.noise_of(raw, None, blocks, engine)
-    np.testing.assert_array_equal(noise, expected[0])
-    np.testing.assert_array_equal(engine.join(weights), expected[1])
+@pytest.mark.parametrize("weights", [None, WEIGHTS * (np.arange(X.shape[1]) != 7)], ids=["", "weighted"])
+@pytest.mark.parametrize("x", [X, X[:-1], GAPS], ids=["even", "odd", "gaps"])
+@pytest.mark.filterwarnings("ignore:.*no observed entry")
+def test_typical_uncertainties_are_medians_to_the_last_bit(x, weights, tmp_path):
+    given, seen = np.where(np.isnan(x), np.nan, UNCERTAINTIES[: len(x)]), ~np.isnan(x)
+    weights = None if weights is None else weights[: len(x)]
+    seen = seen if weights is None else seen & (weights > 0)
+    typical = np.array([np.median(given[s, j]) if s.any() else 1.0 for j, s in enumerate(seen.T)])
+    expected = np.where(seen, (typical / np.where(seen, given, 1)) ** 2 * (1 if weights is None else weights), 0)
+    expected /= expected.max()
+    stored = [None if a is None else mapped(tmp_path, a, f"{i}.npy") for i, a in enumerate((x, weights, given))]
+    stream, memory = StreamingEngine(block_bytes=3000), NumPyEngine(block_entries=500)
+    for data, engine in (
+        (data_elsewhere(*stored, stream, "RobustNMF"), stream),
+        (data_in_memory(RobustNMF(3), x, weights, given, engine=memory, reset=True), memory),
+    ):
+        assert len(data.X) > 3
+        np.testing.assert_array_equal(data.noise, typical)
+        np.testing.assert_array_equal(engine.join(data.M), expected)
 
 
 def test_uncertainties_that_cannot_be_used_are_named_by_their_place(tmp_path):
@@ -416,7 +430,7 @@ def test_streamed_models_are_saved_without_what_belongs_to_the_data(tmp_path):
 def test_data_on_disk_is_streamed_if_it_is_large_and_else_taken_into_memory(tmp_path, monkeypatch):
     stored = mapped(tmp_path, X)
     assert isinstance(fitted(stored).weights_, np.ndarray)
-    monkeypatch.setattr("robustnmf.data.outofcore._memory", lambda: 2 * X.nbytes)
+    monkeypatch.setattr("robustnmf.data.out_of_core._memory", lambda: 2 * X.nbytes)
     assert isinstance(fitted(stored).weights_, LazyMatrix)
 
 

@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from conftest import make_data
 from robustnmf import RobustNMF, TruncatedCauchyNMF
 from robustnmf.algorithm.rank_search import PATIENCE, _between, _check_ranks, _ladder, _split
-from robustnmf.data.validation import Observations
+from robustnmf.data.blocks import Observations
 from robustnmf.metrics import match_components
 from robustnmf.selection import RobustNMFCV, auto_rank, select_rank
 from robustnmf.selection.stability import _match, bootstrap_components, consensus

@@ -11,7 +11,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from robustnmf.algorithm.encoding import Description
-from robustnmf.data.validation import Observations, check_observations, check_uncertainties
+from robustnmf.data.blocks import Observations, check_observations
 from robustnmf.engines import NumPyEngine
 from robustnmf.estimators import RobustNMF
 from robustnmf.utils.arrays import to_host
@@ -157,8 +157,8 @@ class RobustNMFOutlierDetector(OutlierMixin, BaseEstimator):
             return _shares(about.outliers, about.weights, data.M)
         if model._noise is None:
             raise ValueError("This detector was fitted without uncertainties: fit it with them, or leave them out.")
-        _, precise = check_uncertainties(uncertainties, X, weights, model._noise)
-        codes, about = _described(model, check_observations(self, X, precise, reset=False))
+        options: dict[str, Any] = {"uncertainties": uncertainties, "noise": model._noise}
+        codes, about = _described(model, check_observations(self, X, weights, **options, reset=False))
         spread = np.asarray(to_host(uncertainties), dtype=np.float64) / model._noise
         explained = np.isfinite(model.thresholds_) & (
             np.abs(data.X - codes @ model.components_) <= model.thresholds_ * spread

@@ -26,16 +26,15 @@ from robustnmf.algorithm.fit import (
     choose_rank,
     describe,
     encoding_limits,
-    fit_blocks,
-    fit_in_memory,
+    fit,
     is_penalised,
     thresholds,
 )
 from robustnmf.algorithm.halfquadratic import Callback, Result, take_start
 from robustnmf.algorithm.streaming import Stream, clean_samples
-from robustnmf.data.outofcore import as_data, engine_of, is_out_of_core
-from robustnmf.data.outofcore import result as lazy_result
-from robustnmf.data.validation import Observations, check_observations, check_rank, check_uncertainties
+from robustnmf.data.blocks import Data, Observations, check_observations, data_elsewhere, data_in_memory
+from robustnmf.data.lazy_results import result as lazy_result
+from robustnmf.data.out_of_core import as_data, engine_of, is_out_of_core
 from robustnmf.engines import Engine, NumPyEngine, engine_for
 from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeError
 from robustnmf.methods import Parts, resolve
@@ -268,29 +267,29 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Learn the components of X; return its codes, if they are in memory, and what the run came to."""
         parts = self._check_parameters()
         if is_out_of_core(X, self.engine):
-            return None, self._fit_blocks(X, weights, uncertainties, parts)
-        noise, entry_weights = None, weights
-        if uncertainties is not None:
-            noise, entry_weights = check_uncertainties(uncertainties, X, weights)
+            return None, self._fit_elsewhere(X, weights, uncertainties, parts)
         with _unchanged_on_failure(self), engine_for(X, self.engine, self.device).running() as engine:
-            data = check_observations(self, X, entry_weights, engine, reset=True)
-            rank = self._choose_rank(data, weights, uncertainties)
-            fitted, Ht, about = fit_in_memory(self, data, noise, rank, parts, engine)
-            about = about.on_host() if is_on_host(X) else about
-            codes = check_codes(Ht * fitted.unit, engine.xp)
+            data = data_in_memory(self, X, weights, uncertainties, engine=engine, reset=True)
+            rank = choose_rank(self, data, X, weights, uncertainties, engine)
+            fitted = fit(self, data, rank, parts, engine)
+            assert fitted.about is not None
+            about = fitted.about.on_host() if is_on_host(X) else fitted.about
+            codes = check_codes(fitted.codes * fitted.unit, engine.xp)
             self._take(fitted)
             self.weights_, self.outliers_ = about.weights, about.outliers
             if isinstance(parts.solver, SparseError):
-                self.sparse_errors_ = self._sparse_errors(data, to_host(codes))
+                self.sparse_errors_ = self._sparse_errors(data.whole, to_host(codes))
         return codes, fitted.result
 
-    def _fit_blocks(self, X: Any, weights: Any, uncertainties: Any, parts: Parts) -> Result:
+    def _fit_elsewhere(self, X: Any, weights: Any, uncertainties: Any, parts: Parts) -> Result:
         """Learn the components of data that is not in memory; return what the run came to."""
         check_can_be_blocks(self, parts)
         X, weights, uncertainties = map(as_data, (X, weights, uncertainties))
         runner = engine_of(X, self.engine, self.device, self.checkpoint)
         with _unchanged_on_failure(self), runner.running() as engine:
-            fitted = fit_blocks(self, X, weights, uncertainties, parts, engine)
+            data = data_elsewhere(X, weights, uncertainties, engine, type(self).__name__)
+            rank = choose_rank(self, data, X, weights, uncertainties, engine)
+            fitted = fit(self, data, rank, parts, engine)
             self._take(fitted)
             self.n_features_in_ = self.components_.shape[1]
             self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
@@ -376,7 +375,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         clean = clean_samples(about.outliers, None if data.M is None else data.M > 0)
         first = self._stream is None
         if clean.any():
-            batch = data.in_unit(self._unit, self.components_.dtype, engine, self._noise)
+            batch = self._in_unit(data, self.components_.dtype, engine).whole
             M = np.ones_like(batch.X) if batch.M is None else batch.M
             fixed = 0 if self.fixed_components is None else len(self.fixed_components)
             method = replace(parts.method, penalties=self._basis.penalties, fixed=fixed, solver=SharedGram())
@@ -408,8 +407,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         with self._engine_for(X) as engine:
             data = self._check_new(X, weights, uncertainties, engine)
             basis = self._basis.placed(engine.place)
-            V, M = data.in_unit(self._unit, basis.W.dtype, engine, self._noise).blocks(engine)
-            Ht = basis.encode(V, M, engine, **encoding_limits(self))
+            scaled = self._in_unit(data, self._basis.W.dtype, engine)
+            Ht = basis.encode(scaled.X, scaled.M, engine, **encoding_limits(self))
             return same_kind(X, check_codes(engine.join(Ht) * self._unit, engine.xp))
 
     def inverse_transform(self, X: Any) -> Any:
@@ -553,28 +552,23 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _check_new(self, X: Any, weights: Any, uncertainties: Any, engine: Engine) -> Observations:
         check_is_fitted(self)
         self._check_has_noise(uncertainties)
-        if uncertainties is not None:
-            _, weights = check_uncertainties(uncertainties, X, weights, self._noise)
-        return check_observations(self, X, weights, engine, reset=False)
+        options: dict[str, Any] = {"uncertainties": uncertainties, "noise": self._noise}
+        return check_observations(self, X, weights, engine, **options, reset=False)
 
     def _check_has_noise(self, uncertainties: Any) -> None:
         if uncertainties is not None and self._noise is None:
             raise ValueError("This model was fitted without uncertainties: fit it with them, or leave them out.")
 
-    def _choose_rank(self, data: Observations, weights: Any, uncertainties: Any) -> int:
-        """Return the number of components, by cross-validation if it is to be found."""
-        if not isinstance(self.n_components, str):
-            return check_rank(self.n_components, data.X, type(self).__name__)
-        X, M = to_host(data.X), to_host(data.M)
-        X = X if M is None else np.where(M > 0, X, np.nan)
-        # With uncertainties, the weights of the data hold those too; the search makes its own of what the user gave.
-        return choose_rank(self, data.X, X, M if uncertainties is None else weights, uncertainties)
+    def _in_unit(self, data: Observations, dtype: Any, engine: Engine) -> Data:
+        """Return data in blocks, in the unit of the fit."""
+        return Data.of(data, engine).in_unit(self._unit, self._noise, dtype, engine)
 
     def _encode_and_describe(self, data: Observations, engine: Engine) -> tuple[Array, Description]:
         """Return the codes of new samples, and what the fit says of their entries."""
         basis = self._basis.placed(engine.place)
-        scaled = data.in_unit(self._unit, basis.W.dtype, engine, self._noise)
-        Ht, about = describe(scaled, basis, encoding_limits(self), engine, may_overwrite=scaled.X is not data.X)
+        scaled = self._in_unit(data, self._basis.W.dtype, engine)
+        is_copy = scaled.whole.X is not data.X
+        Ht, about = describe(scaled, basis, encoding_limits(self), engine, may_overwrite=is_copy)
         return check_codes(Ht * self._unit, engine.xp), about
 
     def _warn(self, result: Result, stacklevel: int) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 
-from robustnmf.data.validation import check_observations
+from robustnmf.data.blocks import check_observations
 from robustnmf.errors import MissingExtraError
 from robustnmf.model.losses import Loss
 from robustnmf.utils.arrays import to_host

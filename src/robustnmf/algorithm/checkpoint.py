@@ -32,12 +32,11 @@ import numpy as np
 
 from robustnmf.algorithm.holdout import Point
 from robustnmf.engines.lazy import ReadBlock, is_lazy
-from robustnmf.engines.protocol import Engine
+from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.errors import CheckpointError
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
 from robustnmf.utils.files import make_folder, remove_file, write_atomically
 
-FOR_HOST = True
 FORMAT = 2
 """Number of the format that is written. Format 1 has no identifier; it can be read."""
 TEXT = "checkpoint.json"
@@ -504,6 +503,7 @@ def _unpacked(data: bytes) -> dict[str, Array]:
         return {key: file[key] for key in file.files}
 
 
+@block_function(on_host=True)
 def _write(block: Array, path: str, *, xp: Namespace) -> Array:
     """Write a block to a file in one step and return its checksum, (1,)."""
     buffer = BytesIO()

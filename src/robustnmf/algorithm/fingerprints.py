@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from robustnmf.engines.protocol import Engine
+from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.errors import CheckpointError
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
-
-FOR_HOST = True
 
 # Parameters that may change between a fit and the one that goes on with it.
 FREE_PARAMETERS = ("verbose", "callback", "checkpoint", "engine", "device")
@@ -50,6 +48,7 @@ def data_fingerprint(V: Blocks, M: Blocks | None, engine: Engine) -> str:
     return f"{sum(len(block) for block in V)} x {V[0].shape[1]} {kind} {int(high):x}-{int(low):x}"
 
 
+@block_function(on_host=True)
 def _digest(Y: Array, M: Array | None, number: Array, *, xp: Namespace) -> tuple[int, int]:
     """Return a checksum of a block and its place, as two numbers whose sums over blocks do not overflow."""
     digest = hashlib.blake2b(str(int(number[0])).encode(), digest_size=8)

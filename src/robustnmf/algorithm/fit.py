@@ -4,7 +4,6 @@ The same for data in memory and for data that is worked on block by block; `esti
 of which the parameters are read and nothing is changed.
 """
 
-import warnings
 from dataclasses import replace
 from math import ceil, inf, sqrt
 from numbers import Integral
@@ -14,26 +13,27 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from robustnmf.algorithm import block_initializers
 from robustnmf.algorithm.checkpoint import Checkpoint
 from robustnmf.algorithm.clones import where_data_is
 from robustnmf.algorithm.encoding import Basis, Description, basis_of, typical_code
 from robustnmf.algorithm.fingerprints import fit_fingerprint
 from robustnmf.algorithm.halfquadratic import Iteration, Result, State, comparable, penalty_value, take_start
-from robustnmf.algorithm.initializers import draw_start
+from robustnmf.algorithm.initializers import initial_factors, with_known
 from robustnmf.algorithm.parts import Parts
 from robustnmf.algorithm.progress import progress_bar
 from robustnmf.algorithm.rank_search import find_rank
-from robustnmf.data import blockwise
-from robustnmf.data.outofcore import Data, even_rows, row_totals, totals
-from robustnmf.data.units import power_of_two_below
-from robustnmf.data.validation import Observations, check_components, check_rank, check_start, put_known
+from robustnmf.data.blocks import Data
+from robustnmf.data.out_of_core import even_rows
+from robustnmf.data.units import unit_of
+from robustnmf.data.validation import check_components, check_rank
 from robustnmf.engines import Engine, NumPyEngine
 from robustnmf.errors import IncompatibleError, OutOfRangeError
+from robustnmf.model.losses import squared_ratio
 from robustnmf.model.penalties import ElasticNet, Penalties
 from robustnmf.model.scales import FixedScale
+from robustnmf.model.weighting import Weighting
 from robustnmf.solvers import solvers_that
-from robustnmf.utils.arrays import Array, Blocks, Namespace, device, size, to_host
+from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
 from robustnmf.utils.random_state import generator
 
 Matrix = NDArray[Any]
@@ -53,11 +53,15 @@ class Fitted(NamedTuple):
     """What the data was divided by."""
     noise: Matrix | None
     """What the features were divided by, (n_features,)."""
-    objective: float
-    inlier_squares: float
-    """Sum of squared residuals of observed entries that are no outliers, in the unit of the data."""
     n_samples: int
     result: Result
+    objective: float = inf
+    inlier_squares: float = inf
+    """Sum of squared residuals of observed entries that are no outliers, in the unit of the data."""
+    codes: Any = None
+    """Codes in the unit of the data, (n, r), where the engine works; None for data that is not in memory."""
+    about: Description | None = None
+    """What the fit says of the entries, where the engine works; None for data that is not in memory."""
 
     @property
     def scale(self) -> float:
@@ -96,60 +100,68 @@ def check_codes(codes: Array, xp: Namespace) -> Array:
     return codes
 
 
-# --- In memory --------------------------------------------------------------------------------------------------------
+def fit(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) -> Fitted:
+    """Fit data that is in units of X; if it is in memory, also encode and describe it."""
+    unit, noise = unit_of(given.X, given.noise, engine), given.noise
+    known = check_components(estimator.fixed_components, given.shape[1], given.dtype, rank)
+    parts = replace(parts, penalties=_penalties(estimator, parts, given.shape, unit, known.dtype))
+    data = given.in_unit(unit, noise, given.dtype, engine)
+    W, Ht = initial_factors(parts.init, data, rank, generator(estimator.random_state), engine)
+    W, Ht = with_known(W, Ht, known if noise is None else known / noise, engine)
+    result = _alternate(estimator, data, W, Ht, parts, len(known), unit, engine)
+    importance = None if data.M is None else engine.map(_row_totals, data.M)
+    components, basis = _basis(estimator, result, importance, known, noise, parts, engine)
+    fitted = Fitted(parts, components, basis, unit, noise, given.shape[0], result)
+    if data.arrays is None:
+        return _evaluated(fitted, data, engine)
+    return _described(fitted, data, encoding_limits(estimator), engine, may_overwrite=data is not given)
 
 
-def fit_in_memory(
-    estimator: Any, given: Observations, noise: Matrix | None, rank: int, parts: Parts, engine: Engine
-) -> tuple[Fitted, Array, Description]:
-    """Fit data in memory; return also its codes (n, r) in the unit of the data, and what the fit says of its entries.
-
-    Parameters
-    ----------
-    noise : (n_features,) or None
-        What the features are to be divided by.
-    """
-    known = check_components(estimator.fixed_components, given.X, rank)
-    unit = data_unit(given.X, noise, engine)
-    parts = replace(parts, penalties=_penalties(estimator, parts, given.X.shape, unit, known.dtype))
-    data = given.in_unit(unit, given.X.dtype, engine, noise)
-    V, M = data.blocks(engine)
-    start = draw_start(parts.init, data.X, data.M, rank, generator(estimator.random_state))
-    W, H = check_start(start, data, rank, engine)
-    put_known(W, H, known if noise is None else known / noise)
-    Ht = engine.split(engine.place(np.ascontiguousarray(H.T)), like=V)
-    result = _alternate(estimator, V, M, W, Ht, parts, len(known), unit, noise, engine)
-    components, basis = _basis(estimator, result, _importance(data, result.state, engine), known, noise, parts, engine)
-    limits = encoding_limits(estimator)
-    codes, about = describe(data, basis.placed(engine.place), limits, engine, may_overwrite=data.X is not given.X)
-    objective = _objective(basis, to_host(codes), about, result.state.first_scale)
-    squares = float(about.inlier_squares.sum())
-    fitted = Fitted(parts, components, basis, unit, noise, objective, squares, len(given.X), result)
-    return fitted, codes, about
+def _evaluated(fitted: Fitted, data: Data, engine: Engine) -> Fitted:
+    """Return a fit to data that is not in memory with its objective, by the codes where it ended."""
+    state = fitted.result.state
+    losses, total, squares = engine.sum(_totals, data.X, data.M, state.Ht, W=state.W, weighting=state.weighting)
+    penalty = penalty_value(fitted.parts.penalties, state.W, state.Ht, float(state.weighting.scale), engine)
+    result = fitted.result._replace(state=state._replace(Ht=[]))  # blocks of an engine that will be gone
+    return fitted._replace(result=result, objective=_loss(fitted, losses, total) + penalty, inlier_squares=squares)
 
 
-def data_unit(X: Array, noise: Matrix | None, engine: Engine) -> float:
-    """Return the largest power of two that is not above the median of the positive entries, in units of the noise.
-
-    Data is divided by it so that squares neither overflow nor vanish, whatever the unit of X. A power of two divides
-    without rounding; a median is not moved by a minority of outliers, however large. Of many entries some will do.
-    """
-    positive = _some_positive(X, noise, max(1, size(X) // blockwise.UNIT_ENTRIES), engine.xp)
-    if not size(positive):
-        positive = _some_positive(X, noise, 1, engine.xp)
-    if not size(positive):
-        return 1.0
-    return power_of_two_below(float(engine.quantile([positive[:, None]], None, 0.5)))
+def _described(fitted: Fitted, data: Data, limits: dict[str, Any], engine: Engine, *, may_overwrite: bool) -> Fitted:
+    """Return a fit to data in memory with its objective, codes as `transform` returns them, and what it says of it."""
+    basis = fitted.basis
+    codes, about = describe(data, basis.placed(engine.place), limits, engine, may_overwrite=may_overwrite)
+    losses, total, squares = (float(sums.sum()) for sums in (about.losses, about.totals, about.inlier_squares))
+    host = NumPyEngine(n_threads=1)
+    penalty = penalty_value(basis.penalties, basis.W, [to_host(codes)], float(basis.weighting.scale), host)
+    objective = _loss(fitted, losses, total) + penalty
+    return fitted._replace(codes=codes, about=about, objective=objective, inlier_squares=squares)
 
 
-def _some_positive(X: Array, noise: Matrix | None, every: int, xp: Namespace) -> Array:
-    """Return every so many entries, in units of the noise, those that are positive, as a vector."""
-    some = xp.reshape(X, (-1,))[::every]
-    if noise is not None:
-        features = np.arange(0, size(X), every) % X.shape[1]
-        with np.errstate(over="ignore"):
-            some = xp.astype(some, xp.float64) / xp.asarray(noise[features], dtype=xp.float64, device=device(X))
-    return some[some > 0]
+def _loss(fitted: Fitted, losses: float, total: float) -> float:
+    """Return the loss of the training data, as the history has it, from the sums of losses and of weights."""
+    weighting = fitted.basis.weighting
+    return comparable(losses, total, weighting.loss, weighting.scale / fitted.result.state.first_scale)
+
+
+def _row_totals(M: Array, *, xp: Namespace) -> Array:
+    """Return the total weight of each sample of a block, (B,)."""
+    return xp.sum(M, axis=1, dtype=xp.float64)
+
+
+def _totals(
+    Y: Array, M: Array | None, X: Array, *, W: Array, weighting: Weighting, xp: Namespace
+) -> tuple[float, float, float]:
+    """Return the sum of M * rho, that of M, and of squared residuals of observed entries that are no outliers."""
+    R = Y - X @ W.T
+    A = weighting.magnitudes(R, M, xp)
+    counts = xp.ones_like(A) if M is None else weighting.counts(M, xp)
+    inlier = ~weighting.outliers(A, M, xp) if M is None else ~weighting.outliers(A, M, xp) & (M > 0)
+    rho = weighting.loss.rho(squared_ratio(A, weighting.scale, xp), xp)
+    return (
+        float(xp.sum(counts * rho, dtype=xp.float64)),
+        float(xp.sum(counts, dtype=xp.float64)),
+        float(xp.sum(xp.where(inlier, R, 0) ** 2, dtype=xp.float64)),
+    )
 
 
 def encoding_limits(estimator: Any) -> dict[str, Any]:
@@ -159,62 +171,20 @@ def encoding_limits(estimator: Any) -> dict[str, Any]:
 
 
 def describe(
-    data: Observations, basis: Basis, limits: dict[str, Any], engine: Engine, *, may_overwrite: bool
+    data: Data, basis: Basis, limits: dict[str, Any], engine: Engine, *, may_overwrite: bool
 ) -> tuple[Array, Description]:
-    """Return codes of data in its unit, (n, r), and what the basis says of the entries.
+    """Return codes of data in memory, in its unit, (n, r), and what the basis says of the entries.
 
     If the data `may_overwrite` itself, the weights take its place: it can be as large as memory allows.
     """
     xp = engine.xp
-    V, M = data.blocks(engine)
-    Ht = basis.encode(V, M, engine, **limits)
-    weights = data.X if may_overwrite else xp.empty_like(data.X)
-    outliers = xp.empty_like(data.X, dtype=xp.bool)
-    sums = basis.describe(V, M, Ht, engine.split(weights, like=V), engine.split(outliers, like=V), engine)
+    X = data.whole.X
+    Ht = basis.encode(data.X, data.M, engine, **limits)
+    weights = X if may_overwrite else xp.empty_like(X)
+    outliers = xp.empty_like(X, dtype=xp.bool)
+    into = [engine.split(array, like=data.X) for array in (weights, outliers)]
+    sums = basis.describe(data.X, data.M, Ht, into[0], into[1], engine)
     return engine.join(Ht), Description(weights, outliers, *(engine.join(blocks) for blocks in sums))
-
-
-def _importance(data: Observations, state: State, engine: Engine) -> Blocks | None:
-    """Return the total weight of each sample, in blocks as the codes; None if all are the same."""
-    if data.M is None:
-        return None
-    total = engine.xp.sum(data.M, axis=1, dtype=engine.xp.float64)
-    return engine.split(engine.place(total), like=state.Ht)
-
-
-def _objective(basis: Basis, Ht: Matrix, about: Description, first_scale: float) -> float:
-    """Return the objective of encoded training data, as the history has it."""
-    weighting = basis.weighting
-    fit = comparable(
-        float(about.losses.sum()), float(about.totals.sum()), weighting.loss, weighting.scale / first_scale
-    )
-    return fit + penalty_value(basis.penalties, basis.W, [Ht], float(weighting.scale), NumPyEngine(n_threads=1))
-
-
-# --- Block by block ---------------------------------------------------------------------------------------------------
-
-
-def fit_blocks(estimator: Any, X: Any, weights: Any, uncertainties: Any, parts: Parts, engine: Any) -> Fitted:
-    """Fit data that is not in memory, or lies on a cluster."""
-    name = type(estimator).__name__
-    data = Data.of(X, weights, uncertainties, engine, name)
-    _warn_of_empty_blocks(data, name)
-    rank = choose_rank(estimator, data, *_for_rank(estimator, X, weights, uncertainties, engine))
-    known = check_components(estimator.fixed_components, data, rank)
-    parts = replace(parts, penalties=_penalties(estimator, parts, data.shape, data.unit, known.dtype))
-    W, Ht = block_initializers.start(parts.init, data.V, data.M, rank, generator(estimator.random_state), engine)
-    W, Ht = block_initializers.unseen_to_zero(W, Ht, data.M, data.seen, engine)
-    W, Ht = block_initializers.with_known(W, Ht, known if data.noise is None else known / data.noise, engine)
-    result = _alternate(estimator, data.V, data.M, W, Ht, parts, len(known), data.unit, data.noise, engine)
-    state = result.state
-    importance = None if data.M is None else engine.map(row_totals, data.M)
-    components, basis = _basis(estimator, result, importance, known, data.noise, parts, engine)
-    losses, total, squares = engine.sum(totals, data.V, data.M, state.Ht, W=state.W, weighting=state.weighting)
-    scale = float(state.weighting.scale)
-    objective = comparable(losses, total, parts.loss, scale / state.first_scale)
-    objective += penalty_value(parts.penalties, state.W, state.Ht, scale, engine)
-    result = result._replace(state=state._replace(Ht=[]))  # blocks of an engine that will be gone
-    return Fitted(parts, components, basis, data.unit, data.noise, objective, squares, data.shape[0], result)
 
 
 def check_can_be_blocks(estimator: Any, parts: Parts) -> None:
@@ -228,37 +198,23 @@ def check_can_be_blocks(estimator: Any, parts: Parts) -> None:
         )
 
 
-def _warn_of_empty_blocks(data: Data, name: str) -> None:
-    """Warn of samples and features that hold nothing: their codes and components will be zero."""
-    empty = int(np.count_nonzero(data.seen == 0))
-    for count, what, result in ((data.n_empty, "sample", "codes"), (empty, "feature", "components")):
-        if count:
-            warnings.warn(
-                f"{name}: {count} {what}(s) have no observed entry; their {result} are set to zero. Drop them to "
-                "silence this warning.",
-                UserWarning,
-                stacklevel=6,
-            )
+def choose_rank(estimator: Any, data: Data, X: Any, weights: Any, uncertainties: Any, engine: Engine) -> int:
+    """Return the number of components; if it is to be found, by cross-validation of X, or of some of its samples.
 
-
-def _for_rank(estimator: Any, X: Any, weights: Any, uncertainties: Any, engine: Any) -> tuple[Any, Any, Any]:
-    """Return samples in memory to find the rank with, if it is to be found: data, weights and uncertainties."""
-    if not isinstance(estimator.n_components, str):
-        return None, None, None
-    n_rows = ceil(RANK_ENTRIES / X.shape[1])
-    some, its_weights, its_uncertainties = even_rows((X, weights, uncertainties), n_rows, engine)
-    return some, its_weights, its_uncertainties
-
-
-# --- Both -------------------------------------------------------------------------------------------------------------
-
-
-def choose_rank(estimator: Any, data: Any, X: Any, weights: Any, uncertainties: Any) -> int:
-    """Return the number of components of `data`; if it is to be found, by cross-validation of X, in memory."""
+    `data` is what has been made of X, weights and uncertainties.
+    """
     if not isinstance(estimator.n_components, str) or estimator.n_components != "auto":
         return check_rank(estimator.n_components, data, type(estimator).__name__)
+    if data.arrays is None:
+        n_rows = ceil(RANK_ENTRIES / data.shape[1])
+        X, weights, uncertainties = even_rows((X, weights, uncertainties), n_rows, engine)
+    else:
+        X, M = map(to_host, data.whole)
+        X = X if M is None else np.where(M > 0, X, np.nan)
+        # With uncertainties, the weights of the data hold those too; the search makes its own of what the user gave.
+        weights = M if uncertainties is None else weights
     seed = estimator.random_state if isinstance(estimator.random_state, Integral) else 0
-    alone = where_data_is(clone(estimator), data)
+    alone = where_data_is(clone(estimator), data.X[0])
     alone.set_params(n_components=1, verbose=0, callback=None, checkpoint=None)
     if not isinstance(estimator.engine, str) or estimator.engine in ("dask", "stream"):
         alone.set_params(engine="auto", device=None)
@@ -294,16 +250,7 @@ def _penalties(estimator: Any, parts: Parts, shape: tuple[int, ...], unit: float
 
 
 def _alternate(
-    estimator: Any,
-    V: Blocks,
-    M: Blocks | None,
-    W: Matrix,
-    Ht: Blocks,
-    parts: Parts,
-    fixed: int,
-    unit: float,
-    noise: Matrix | None,
-    engine: Any,
+    estimator: Any, data: Data, W: Matrix, Ht: Blocks, parts: Parts, fixed: int, unit: float, engine: Engine
 ) -> Result:
     """Run Algorithm 2; what the user sees of it is in the units of X."""
 
@@ -318,7 +265,7 @@ def _alternate(
         method = replace(method, scale=FixedScale(scale))
     options: dict[str, Any] = {}
     if estimator.checkpoint is not None:
-        of = fit_fingerprint(estimator, V, M, unit, noise, engine)
+        of = fit_fingerprint(estimator, data.X, data.M, unit, data.noise, engine)
         options["checkpoint"] = Checkpoint(estimator.checkpoint, of)
     with progress_bar(type(estimator).__name__, estimator.max_iter, shown=bool(estimator.verbose)) as show:
 
@@ -328,8 +275,8 @@ def _alternate(
             return estimator.callback is not None and bool(estimator.callback(iteration))
 
         result = parts.algorithm(
-            V,
-            M,
+            data.X,
+            data.M,
             engine.place(W),
             Ht,
             method,

@@ -1,21 +1,31 @@
-"""WHERE it starts: initial factors, drawn on the host so that every engine starts alike.
+"""WHERE it starts: initial factors.
 
 An initialiser gets V (m features x n samples), the weight M of every entry (same shape, 0 where it is missing;
-None if all are 1), the rank r and a random generator, and returns W (m x r) and H (r x n) in V's dtype.
+None if all are 1), the rank r and a random generator, on the host, and returns W (m x r) and H (r x n) in V's dtype.
+
+Those of this module work on blocks of samples, by any engine: sums, counts and a sample of bounded size travel, never
+the data. The random numbers are drawn on the host, so that every engine starts alike.
 """
 
 from dataclasses import dataclass
+from math import inf
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from robustnmf.utils.arrays import Array, Namespace, device, to_host
+from robustnmf.data.blocks import Data
+from robustnmf.engines import Engine, NumPyEngine
+from robustnmf.engines.lazy import ReadBlock, is_lazy
+from robustnmf.engines.protocol import block_function
+from robustnmf.errors import IncompatibleError
+from robustnmf.utils.arrays import Array, Blocks, Namespace, dtype_of, first_rows, size, to_host
+from robustnmf.utils.medians import median
 
 Matrix = NDArray[Any]
 
-# Entries that are copied at a time: 16 MiB.
+# Entries that are copied or gathered at a time: 16 MiB.
 _COPIED_ENTRIES = 2**21
 
 
@@ -30,15 +40,72 @@ class Initializer(Protocol):
         ...
 
 
-def draw_start(init: Initializer, X: Array, M: Array | None, rank: int, rng: np.random.Generator) -> Any:
-    """Return the start for samples in rows; data on a device is brought to the host for those who need it there."""
-    if not getattr(init, "takes_any_array", False):
-        X, M = to_host(X), to_host(M)
-    return init(X.T, None if M is None else M.T, rank, rng)
+def initial_factors(
+    init: Initializer, data: Data, rank: int, rng: np.random.Generator, engine: Engine
+) -> tuple[Matrix, Blocks]:
+    """Return W (m, rank) on the host and blocks of H', zero for features and samples of which nothing is observed."""
+    over_blocks = getattr(init, "factors", None)
+    if over_blocks is not None:
+        W, Ht = over_blocks(data.X, data.M, rank, rng, engine)
+        W, Ht = W.astype(data.dtype), engine.map(_as_type, Ht, dtype=data.dtype)
+    else:
+        W, H = _own_factors(init, data, rank, rng)
+        Ht = engine.split(engine.place(np.ascontiguousarray(H.T)), like=data.X)
+    if data.M is not None:
+        W[data.seen == 0] = 0
+        Ht = engine.map(_zero_unseen, Ht, data.M)
+    return W, Ht
+
+
+def _own_factors(init: Initializer, data: Data, rank: int, rng: np.random.Generator) -> tuple[Matrix, Matrix]:
+    """Return what an initialiser of the user's own draws, checked."""
+    if data.arrays is None:
+        raise IncompatibleError(
+            f"init {init!r} needs the whole of X, and this data is not in memory. Use init='median', 'random' or "
+            "'published'."
+        )
+    X, M = map(to_host, data.whole)
+    W, H = (np.array(to_host(factor), dtype=data.dtype) for factor in init(X.T, None if M is None else M.T, rank, rng))
+    for name, factor, shape in (("W", W, (X.shape[1], rank)), ("H", H, (rank, X.shape[0]))):
+        if factor.shape != shape:
+            raise ValueError(f"init must return {name} of shape {shape}; got {factor.shape}.")
+        if not (np.isfinite(factor).all() and (factor >= 0).all()):
+            raise ValueError(f"init must return finite, non-negative factors; {name} has other entries.")
+    return W, H
+
+
+def with_known(W: Matrix, Ht: Blocks, known: Matrix, engine: Engine) -> tuple[Matrix, Blocks]:
+    """Put known components in place of the first of the initial ones, with codes that keep their share."""
+    if not len(known):
+        return W, Ht
+    factors = np.ones(W.shape[1], dtype=W.dtype)
+    for k, component in enumerate(known):
+        factors[k] = W[:, k].sum() / component.sum()
+        W[:, k] = component
+    return W, engine.map(_scaled, Ht, factors=engine.place(factors))
+
+
+class BlockInitializer:
+    """An initialiser that works on blocks of samples."""
+
+    __slots__ = ()
+
+    def factors(
+        self, V: Blocks, M: Blocks | None, rank: int, rng: np.random.Generator, engine: Engine
+    ) -> tuple[Matrix, Blocks]:
+        """Return W (m, rank) on the host and blocks of H', for blocks of V' (n, m) in all and of the weights M'."""
+        raise NotImplementedError
+
+    def __call__(self, V: Matrix, M: Matrix | None, rank: int, rng: np.random.Generator) -> tuple[Matrix, Matrix]:
+        """Return W (m, rank) and H (rank, n)."""
+        engine, V = NumPyEngine(n_threads=1), to_host(V)
+        blocks = engine.split(V.T)
+        W, Ht = self.factors(blocks, None if M is None else engine.split(to_host(M).T, like=blocks), rank, rng, engine)
+        return W.astype(V.dtype), engine.join(Ht).T.astype(V.dtype)
 
 
 @dataclass(frozen=True, slots=True)
-class RandomStart:
+class RandomStart(BlockInitializer):
     """Uniform random factors whose product has the level of the data.
 
     The paper does not say how its random start is scaled; here the mean of WH is the median of the observed
@@ -46,22 +113,18 @@ class RandomStart:
     """
 
     name: ClassVar[str] = "random"
-    takes_any_array: ClassVar[bool] = True
 
-    def __call__(self, V: Matrix, M: Matrix | None, rank: int, rng: np.random.Generator) -> tuple[Matrix, Matrix]:
+    def factors(
+        self, V: Blocks, M: Blocks | None, rank: int, rng: np.random.Generator, engine: Engine
+    ) -> tuple[Matrix, Blocks]:
         """Return factors uniform on [0, c] with c**2 * rank / 4 equal to the level of V."""
-        xp = array_namespace(V)
-        observed = xp.reshape(V, (1, -1)) if M is None else V[M > 0][None, :]
-        level = float(_median(observed)[0]) or float(xp.mean(observed))
-        c = 2.0 * np.sqrt(level / rank)
-        W = c * rng.random((V.shape[0], rank))
-        H = c * rng.random((rank, V.shape[1]))
-        dtype = to_host(V[:0]).dtype
-        return W.astype(dtype), H.astype(dtype)
+        c = 2.0 * float(np.sqrt(_level(V, M, engine) / rank))
+        W = c * rng.random((V[0].shape[1], rank))
+        return W, engine.map(_times, _random_codes(V, rank, rng, engine), factor=c)
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedStart:
+class PublishedStart(BlockInitializer):
     """The start of the authors' code: low uniform factors, then one update of each with correntropy weights.
 
     Their factors are uniform on [0, 1] whatever the data; for images in 0..255 and rank 40 the product then lies at a
@@ -73,16 +136,21 @@ class PublishedStart:
 
     name: ClassVar[str] = "published"
 
-    def __call__(self, V: Matrix, M: Matrix | None, rank: int, rng: np.random.Generator) -> tuple[Matrix, Matrix]:
+    def factors(
+        self, V: Blocks, M: Blocks | None, rank: int, rng: np.random.Generator, engine: Engine
+    ) -> tuple[Matrix, Blocks]:
         """Return random factors after one weighted multiplicative update of H, then of W."""
-        W, H = (factor * self.level**0.5 for factor in RandomStart()(V, M, rank, rng))
-        H = _correntropy_update(V, M, W, H)
-        W = _correntropy_update(V.T, None if M is None else M.T, H.T, W.T).T
-        return W.astype(V.dtype), H.astype(V.dtype)
+        dtype, low = dtype_of(V[0]), self.level**0.5
+        basis, Ht = RandomStart().factors(V, M, rank, rng, engine)
+        Ht = engine.map(_times, engine.map(_as_type, Ht, dtype=dtype), factor=low)
+        W = engine.place(basis.astype(dtype) * low)
+        Ht = engine.map(_updated_codes, V, M, Ht, W=W, variance=_variance(V, M, W, Ht, engine))
+        above, below = engine.sum(_basis_terms, V, M, Ht, W=W, variance=_variance(V, M, W, Ht, engine))
+        return np.asarray(to_host(_multiplied(W, above, below, engine.xp))), Ht
 
 
 @dataclass(frozen=True, slots=True)
-class MedianStart:
+class MedianStart(BlockInitializer):
     """A robust rank-one picture of the data, jittered into `rank` columns.
 
     Each feature's typical level w and each sample's typical size s are fitted by alternating medians of ratios,
@@ -109,19 +177,88 @@ class MedianStart:
     most: float = 3.0
 
     name: ClassVar[str] = "median"
-    takes_any_array: ClassVar[bool] = True
 
-    def __call__(self, V: Matrix, M: Matrix | None, rank: int, rng: np.random.Generator) -> tuple[Matrix, Matrix]:
+    def factors(
+        self, V: Blocks, M: Blocks | None, rank: int, rng: np.random.Generator, engine: Engine
+    ) -> tuple[Matrix, Blocks]:
         """Return W = w (1 + jitter) and H = s (1 + jitter) / rank."""
-        w, s = map(to_host, _median_rank_one(V, M, self.n_iter, self.enough, self.most))
-        if not (np.any(w > 0) and np.any(s > 0)):  # more than half zeros in every feature: no picture to start from
-            return RandomStart()(V, M, rank, rng)
+        w, sizes = _median_rank_one(V, M, self, engine)
+        if not (np.any(w > 0) and engine.sum(_count_positive, sizes)):
+            # More than half of every feature is zero: there is no picture to start from.
+            return RandomStart().factors(V, M, rank, rng, engine)
         spread = self.spread if rank > 1 else 0.0  # one column need not differ from others
         W = w[:, None] * (1.0 + spread * (rng.random((len(w), rank)) - 0.5))
-        H = s / rank * (1.0 + spread * (rng.random((rank, len(s))) - 0.5))
-        dtype = to_host(V[:0]).dtype
-        return W.astype(dtype), H.astype(dtype)
+        return W, engine.map(_jittered, sizes, _random_codes(V, rank, rng, engine), spread=spread)
 
+
+# --- Random numbers ---------------------------------------------------------------------------------------------------
+
+
+def _random_codes(V: Blocks, rank: int, rng: np.random.Generator, engine: Engine) -> Blocks:
+    """Return uniform random numbers for H', in blocks as V: those of ``rng.random((rank, n))``.
+
+    Where the data is not in memory, every block draws its own part, if the generator can skip numbers.
+    """
+    lengths = [len(block) for block in V]
+    n_samples = sum(lengths)
+    if not is_lazy(V) or not hasattr(rng.bit_generator, "advance"):
+        numbers = np.ascontiguousarray(rng.random((rank, n_samples)).T)
+        return engine.split(engine.place(numbers, engine.xp.float64), like=V)
+    kind, state = type(rng.bit_generator).__name__, rng.bit_generator.state
+    blocks = [
+        ReadBlock(
+            _Draw(kind, state, int(end) - length, length, n_samples, rank), None, (length, rank), np.dtype(np.float64)
+        )
+        for end, length in zip(np.cumsum(lengths), lengths, strict=True)
+    ]
+    return engine.hold(blocks)
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """Draws the numbers of some columns of H; calling it returns them as rows."""
+
+    kind: str
+    state: Any
+    start: int
+    length: int
+    n_samples: int
+    rank: int
+
+    def __call__(self) -> Matrix:
+        rows = np.empty((self.length, self.rank))
+        for k in range(self.rank):
+            generator = getattr(np.random, self.kind)()
+            generator.state = self.state
+            generator.advance(k * self.n_samples + self.start)
+            rows[:, k] = np.random.Generator(generator).random(self.length)
+        return rows
+
+
+# --- The level of the data --------------------------------------------------------------------------------------------
+
+
+def _level(V: Blocks, M: Blocks | None, engine: Engine) -> float:
+    """Return the median of the observed entries, their mean if that is zero."""
+    observed = None if M is None else engine.map(_is_observed, M)
+    count, total = engine.sum(_count_and_sum, V, observed)
+    middle = [(count + 1) // 2, count // 2 + 1]  # one and the same, if their number is odd
+    both = [to_host(engine.quantile(V, observed, (k - 0.5) / count)) for k in dict.fromkeys(middle)]
+    return float(np.mean(both)) or float(total / count)
+
+
+@block_function(recomputed=True)
+def _is_observed(M: Array, *, xp: Namespace) -> Array:
+    return xp.astype(M > 0, M.dtype)
+
+
+def _count_and_sum(Y: Array, observed: Array | None, *, xp: Namespace) -> tuple[int, float]:
+    values = Y if observed is None else observed * Y
+    count = size(Y) if observed is None else int(xp.count_nonzero(observed))
+    return count, float(xp.sum(values, dtype=xp.float64))
+
+
+# --- A robust picture of rank one -------------------------------------------------------------------------------------
 
 # Samples so much smaller than the typical one say nothing of features that the others do not, and ratios overflow.
 _FAINT = 1e-12
@@ -129,41 +266,47 @@ _FAINT = 1e-12
 _DEVIATION = 1.4826
 
 
-def _correntropy_update(V: Matrix, M: Matrix | None, W: Matrix, H: Matrix) -> Matrix:
-    """Return H after a multiplicative update with weights exp(-e**2 / 2 d**2), d**2 the mean squared residual."""
-    product = W @ H
-    squares = (V - product) ** 2
-    variance = np.average(squares, weights=M)
-    Q = np.exp(-0.5 * squares / variance) if variance > 0 else np.ones_like(V)
-    if M is not None:
-        Q = Q * M
-    denominator = W.T @ (Q * product)
-    positive = denominator > 0
-    return np.where(positive, H * (W.T @ (Q * V)) / np.where(positive, denominator, 1), H)
+def _median_rank_one(V: Blocks, M: Blocks | None, init: MedianStart, engine: Engine) -> tuple[Matrix, Blocks]:
+    """Return w (m,) on the host and blocks of s (n,) such that V is about w s', by medians of ratios over some samples.
 
-
-def _median_rank_one(V: Array, M: Array | None, n_iter: int, enough: int, most: float) -> tuple[Array, Array]:
-    """Return w (m,) and s (n,) such that V is about w s', by medians of ratios over some rows or columns.
-
-    No size is more than `most` times the median one, and levels are credible.
+    No size is more than `init.most` times the median one, and levels are credible.
     """
-    xp = array_namespace(V)
-    columns = slice(None, None, max(1, V.shape[1] // enough))
-    some_samples = _observed(V[:, columns], None if M is None else M[:, columns], xp)
-    w = _median(some_samples, complete=M is None)
-    s = xp.ones(V.shape[1], dtype=some_samples.dtype, device=device(V))
-    for _ in range(n_iter):
+    lengths, xp = [len(block) for block in V], engine.xp
+    every = max(1, sum(lengths) // init.enough)
+    some = engine.map(_some_rows, V, M, first_rows(lengths, every), every=every)
+    w: Array = _feature_medians(some, None, M is None, engine)
+    sizes: Array = None
+    last: dict[str, Any] | None = None
+    for _ in range(init.n_iter):
         bright = xp.nonzero(bright_features(w))[0]
         if not len(bright):
             break
-        bright = bright[:: max(1, len(bright) // enough)]
-        s = _sizes(V, M, w, bright, xp)
-        lit = s[columns] > 0
+        last = {"bright": bright[:: max(1, len(bright) // init.enough)], "w": w}
+        sizes = engine.join(engine.map(_sizes, some, None, **last, complete=M is None))
+        lit = sizes > 0
         if not xp.any(lit):
             break
-        lit &= s[columns] > _FAINT * _median(s[columns][lit][None, :], complete=True)[0]
-        w = _median(some_samples[:, lit] / s[columns][lit], complete=M is None)
-    return credible(w), xp.minimum(s, most * middle_level(s[columns]))
+        lit &= sizes > _FAINT * median(sizes[lit][None, :], complete=True)[0]
+        w = _feature_medians(some, xp.where(lit, sizes, 0), M is None, engine)
+    if last is None:
+        return to_host(w), engine.split(engine.place(np.ones(sum(lengths)), xp.float64), like=V)  # w is zero
+    most = init.most * float(middle_level(sizes))
+    if every == 1:
+        return to_host(credible(w)), engine.split(xp.where(sizes > most, most, sizes), like=V)
+    return to_host(credible(w)), engine.map(_sizes, V, M, **last, complete=M is None, most=most)
+
+
+def _feature_medians(some: Blocks, sizes: Array | None, complete: bool, engine: Engine) -> Array:
+    """Return the median of each feature over samples of positive size, divided by it, (m,); a few at a time."""
+    n_features = some[0].shape[1]
+    step = max(1, _COPIED_ENTRIES // sum(len(block) for block in some))
+    medians = []
+    for start in range(0, n_features, step):
+        columns = engine.join(engine.map(_columns, some, start=start, stop=start + step)).T
+        if sizes is not None:
+            columns = columns[:, sizes > 0] / sizes[sizes > 0]
+        medians.append(median(columns, complete=complete))
+    return engine.xp.concat(medians)
 
 
 def bright_features(levels: Array) -> Array:
@@ -180,7 +323,7 @@ def middle_level(levels: Array) -> Array:
     positive = levels > 0
     if not array_namespace(levels).any(positive):
         return 0 * levels[0]
-    return _median(levels[positive][None, :], complete=True)[0]
+    return median(levels[positive][None, :], complete=True)[0]
 
 
 def credible(levels: Array) -> Array:
@@ -194,54 +337,106 @@ def credible(levels: Array) -> Array:
         return levels
     positive = levels > 0
     above = xp.log(xp.where(positive, levels, middle) / middle)
-    far = above > 3 * _DEVIATION * _median(xp.abs(above[positive])[None, :], complete=True)[0]
+    far = above > 3 * _DEVIATION * median(xp.abs(above[positive])[None, :], complete=True)[0]
     return levels if xp.count_nonzero(far) > len(levels) / 5 else xp.where(far, middle, levels)
 
 
-def _sizes(V: Array, M: Array | None, w: Array, bright: Array, xp: Namespace) -> Array:
-    """Return the median ratio of each sample to w, over bright features, (n,)."""
-    n_samples = V.shape[1]
-    size = max(1, _COPIED_ENTRIES // len(bright))
+def _some_rows(Y: Array, M: Array | None, first: Array, *, every: int, xp: Namespace) -> Array:
+    """Return every so many rows in double precision, NaN where missing."""
+    rows = slice(int(first[0]), None, every)
+    return _with_gaps(Y[rows], None if M is None else M[rows], xp)
+
+
+def _columns(rows: Array, *, start: int, stop: int, xp: Namespace) -> Array:
+    return rows[:, start:stop]
+
+
+def _sizes(
+    Y: Array, M: Array | None, *, bright: Array, w: Array, complete: bool, most: float = inf, xp: Namespace
+) -> Array:
+    """Return the median ratio of each sample to w, over bright features, no larger than `most`, (B,)."""
+    step = max(1, _COPIED_ENTRIES // len(bright))
     sizes = []
-    for samples in (slice(i, i + size) for i in range(0, n_samples, size)):
-        rows = _observed(V.T[samples][:, bright], None if M is None else M.T[samples][:, bright], xp)
-        sizes.append(_median(rows / w[bright], complete=M is None))
-    return xp.concat(sizes)
+    for start in range(0, Y.shape[0], step):
+        rows = slice(start, start + step)
+        some = _with_gaps(Y[rows][:, bright], None if M is None else M[rows][:, bright], xp)
+        sizes.append(median(some / w[bright], complete=complete))
+    found = xp.concat(sizes)
+    return xp.where(found > most, most, found)
 
 
-def _observed(V: Array, M: Array | None, xp: Namespace) -> Array:
-    """Return a copy in which missing entries are NaN, in double precision where there is one."""
-    wide = V.dtype if getattr(device(V), "type", "cpu") == "mps" else xp.float64
-    copy = xp.astype(V, wide)
+def _with_gaps(Y: Array, M: Array | None, xp: Namespace) -> Array:
+    """Return a copy in double precision in which missing entries are NaN."""
+    copy = xp.astype(Y, xp.float64)
     return copy if M is None else xp.where(M > 0, copy, np.nan)
 
 
-def _median(rows: Array, *, complete: bool = False) -> Array:
-    """Return the median of each row (destroyed), ignoring NaN; 0 where nothing is observed.
-
-    It is found with fewer steps if rows are known to be complete, without NaN.
-    """
-    if isinstance(rows, np.ndarray):
-        return _median_on_host(rows)
-    xp = array_namespace(rows)
-    if complete and rows.shape[1]:
-        ordered = xp.sort(rows, axis=1)
-        return (ordered[:, (rows.shape[1] - 1) // 2] + ordered[:, rows.shape[1] // 2]) / 2
-    seen = ~xp.isnan(rows)
-    ordered = xp.sort(xp.where(seen, rows, np.inf), axis=1)
-    count = xp.sum(xp.astype(seen, xp.int64), axis=1)[:, None]
-    below, above = (xp.where(count > 0, middle, 0) for middle in ((count - 1) // 2, count // 2))
-    middles = [xp.take_along_axis(ordered, middle, axis=1)[:, 0] for middle in (below, above)]
-    return xp.where(count[:, 0] > 0, (middles[0] + middles[1]) / 2, 0)
+# --- Codes on a block -------------------------------------------------------------------------------------------------
 
 
-def _median_on_host(rows: Matrix) -> Matrix:
-    """Return the same for arrays of NumPy, which can do it without sorting."""
-    rows = np.array(rows, order="C")
-    missing = np.isnan(rows)
-    if missing.any():
-        rows[missing.all(axis=1)] = 0.0
-        return np.asarray(np.nanmedian(rows, axis=1))
-    middle = [(rows.shape[1] - 1) // 2, rows.shape[1] // 2]
-    rows.partition(middle, axis=1)
-    return np.asarray(rows[:, middle].mean(axis=1))
+def _count_positive(sizes: Array, *, xp: Namespace) -> int:
+    return int(xp.count_nonzero(sizes > 0))
+
+
+def _jittered(sizes: Array, numbers: Array, *, spread: float, xp: Namespace) -> Array:
+    return sizes[:, None] / numbers.shape[1] * (1.0 + spread * (numbers - 0.5))
+
+
+def _times(X: Array, *, factor: float, xp: Namespace) -> Array:
+    return factor * X
+
+
+def _scaled(X: Array, *, factors: Array, xp: Namespace) -> Array:
+    return X * factors
+
+
+def _as_type(X: Array, *, dtype: np.dtype[Any], xp: Namespace) -> Array:
+    return xp.astype(X, getattr(xp, dtype.name), copy=False)
+
+
+def _zero_unseen(X: Array, M: Array, *, xp: Namespace) -> Array:
+    return xp.where(xp.any(M > 0, axis=1)[:, None], X, 0)
+
+
+# --- Correntropy ------------------------------------------------------------------------------------------------------
+
+
+def _variance(V: Blocks, M: Blocks | None, W: Array, Ht: Blocks, engine: Engine) -> float:
+    """Return the weighted mean of squared residuals."""
+    squares, weight = engine.sum(_squares, V, M, Ht, W=W)
+    return float(squares / weight)
+
+
+def _squares(Y: Array, M: Array | None, X: Array, *, W: Array, xp: Namespace) -> tuple[float, float]:
+    squares = (Y - X @ W.T) ** 2
+    if M is None:
+        return float(xp.sum(squares, dtype=xp.float64)), float(size(Y))
+    return float(xp.sum(M * squares, dtype=xp.float64)), float(xp.sum(M, dtype=xp.float64))
+
+
+def _correntropy(Y: Array, M: Array | None, X: Array, W: Array, variance: float, xp: Namespace) -> tuple[Array, Array]:
+    """Return Q * Y and Q * (X @ W'), with weights Q = exp(-e**2 / 2 variance), times M."""
+    product = X @ W.T
+    Q = xp.exp(-0.5 * (Y - product) ** 2 / variance) if variance > 0 else xp.ones_like(Y)
+    Q = Q if M is None else Q * M
+    return Q * Y, Q * product
+
+
+def _updated_codes(Y: Array, M: Array | None, X: Array, *, W: Array, variance: float, xp: Namespace) -> Array:
+    """Return codes after a multiplicative update."""
+    data, product = _correntropy(Y, M, X, W, variance, xp)
+    return _multiplied(X, data @ W, product @ W, xp)
+
+
+def _basis_terms(
+    Y: Array, M: Array | None, X: Array, *, W: Array, variance: float, xp: Namespace
+) -> tuple[Array, Array]:
+    """Return numerator and denominator of a multiplicative update of the basis, (m, r) each."""
+    data, product = _correntropy(Y, M, X, W, variance, xp)
+    return data.T @ X, product.T @ X
+
+
+def _multiplied(factor: Array, numerator: Array, denominator: Array, xp: Namespace) -> Array:
+    """Return a factor times a ratio, as it was where the denominator is zero."""
+    positive = denominator > 0
+    return xp.where(positive, factor * numerator / xp.where(positive, denominator, 1), factor)

@@ -19,7 +19,8 @@ from sklearn.base import clone
 
 from robustnmf.algorithm.clones import at_least, given, quietly, variant, where_data_is, works_on_device
 from robustnmf.algorithm.holdout import FEWEST_INFORMATIVE, LARGEST_SHARE, MOST, SUBSTANTIAL
-from robustnmf.data.validation import Observations, check_observations, check_rank, check_uncertainties
+from robustnmf.data.blocks import Observations, check_observations
+from robustnmf.data.validation import check_rank
 from robustnmf.model.losses import Cauchy, squared_ratio
 from robustnmf.model.mixture import fit_mixture, median
 from robustnmf.utils.arrays import to_host
@@ -314,7 +315,7 @@ def _check_noise(uncertainties: Any, X: Any, weights: Any, estimator: Any) -> Ma
             f"uncertainties need an estimator that is fitted with them, such as RobustNMF; {type(estimator).__name__} "
             "is not. Leave them out, or pass weights of 1 / uncertainties**2."
         )
-    check_uncertainties(uncertainties, X, weights)
+    check_observations(clone(estimator), X, weights, uncertainties=uncertainties, reset=False)
     return np.asarray(to_host(uncertainties), dtype=np.float64)
 
 

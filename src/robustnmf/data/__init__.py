@@ -1,1 +1,1 @@
-"""How data comes in: checks, units, blocks of data that is not in memory, labelled data."""
+"""How data comes in: checks, units, uncertainties, blocks that are ready for a fit, results of data not in memory."""

@@ -6,12 +6,62 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from robustnmf.engines.protocol import Engine, block_function
+from robustnmf.utils.arrays import Array, Blocks, Namespace, device, first_rows, size
+
 Matrix = NDArray[Any]
 
-# How much more, or less, certain an entry can be than is typical of its feature.
-MOST_PRECISE = 1e9
-# Weights that can be multiplied by the square of that.
-LARGEST_WEIGHT = 1e280
+# Entries from which the unit of the data is taken.
+UNIT_ENTRIES = 2**18
+
+
+def unit_of(X: Blocks, noise: Matrix | None, engine: Engine) -> float:
+    """Return the largest power of two that is not above the median of the positive entries, in units of the noise.
+
+    Data is divided by it so that squares neither overflow nor vanish, whatever the unit of X. A power of two divides
+    without rounding; a median is not moved by a minority of outliers, however large. Of many entries some will do.
+
+    Parameters
+    ----------
+    X : blocks, (n, m) in all, 0 where missing.
+    noise : (m,) or None
+        What the features are divided by.
+    """
+    n_features, xp = X[0].shape[1], engine.xp
+    sizes = [len(block) * n_features for block in X]
+    every = max(1, sum(sizes) // UNIT_ENTRIES)
+    by = None if noise is None else engine.place(noise, xp.float64)
+    some = engine.join(engine.map(_some_entries, X, first_rows(sizes, every), every=every, noise=by))
+    positive = some[some > 0]
+    if size(positive):
+        median = float(engine.quantile([positive[:, None]], None, 0.5))
+    else:
+        all_entries, counts = engine.map(_all_positive, X, noise=by, dtype=np.dtype(np.float64))
+        median = float(engine.quantile(all_entries, counts, 0.5))
+        if median == 0:
+            return 1.0
+    return power_of_two_below(median)
+
+
+@block_function(on_host=True)
+def _some_entries(Y: Array, first: Array, *, every: int, noise: Array | None, xp: Namespace) -> Array:
+    """Return every so many entries of a block, in units of the noise, as a vector of doubles."""
+    start = int(first[0])
+    some = xp.astype(xp.reshape(Y, (-1,))[start::every], xp.float64)
+    if noise is None:
+        return some
+    features = (start + every * xp.arange(some.shape[0], device=device(Y))) % Y.shape[1]
+    with np.errstate(over="ignore"):
+        return some / noise[features]
+
+
+@block_function(recomputed=True, parts=2, on_host=True)
+def _all_positive(Y: Array, *, noise: Array | None, dtype: Any, xp: Namespace) -> tuple[Array, Array]:
+    """Return all entries in units of the noise as doubles, and 1 where they are positive, else 0."""
+    values = xp.astype(Y, xp.float64)
+    with np.errstate(over="ignore"):
+        values = values if noise is None else values / noise
+    return values, xp.astype(values > 0, xp.float64)
 
 
 def power_of_two_below(typical: float) -> float:
@@ -42,21 +92,29 @@ def in_range(values: Matrix, dtype: Any) -> Matrix:
     return np.clip(values, float(number.tiny), float(number.max)).astype(dtype)
 
 
-def precise(typical: Matrix, given: Matrix, observed: Matrix, weights: Matrix | None) -> Matrix:
-    """Return weights of entries by their uncertainties and the weights that they have, 0 where missing, (n, m).
+def largest_entry(dtype: Any) -> float:
+    """Return the magnitude to which entries are limited, so that their squares in units of the scale do not overflow.
 
-    The ratio of an uncertainty to that of its feature is limited to 1e-9 .. 1e9. Beyond that an entry decides alone, or
-    has no influence, anyway; within it, weights stay in the range of single precision.
+    It is 4e9 in single and 1e77 in double precision. The unit is a typical entry, so only gross outliers are limited.
+    """
+    return 2.0 ** (np.finfo(dtype).maxexp // 4)
+
+
+@block_function(recomputed=True, parts=1, on_host=True)
+def divided(Y: Array, *, by: Any, wide: Any, limit: float, dtype: Any, xp: Namespace) -> tuple[Array]:
+    """Return a block of data in its unit.
 
     Parameters
     ----------
-    typical : (m,), uncertainty of each feature.
-    given : (n, m), uncertainties, positive.
-    observed : (n, m) of bool.
-    weights : (n, m) or None.
+    by : float or (m,)
+        What entries are divided by, in precision `wide`.
+    limit : float
+        Their largest magnitude.
+    dtype : numpy.dtype
+        Type of the result.
     """
     with np.errstate(over="ignore"):
-        precision = np.clip(typical / given, 1 / MOST_PRECISE, MOST_PRECISE) ** 2
-    if weights is not None:
-        precision = precision * np.minimum(np.asarray(weights, dtype=np.float64), LARGEST_WEIGHT)
-    return np.where(observed, precision, 0.0)
+        V = xp.astype(Y, getattr(xp, np.dtype(wide).name), copy=False) / by
+    if xp.max(V) > limit:
+        V = xp.clip(V, max=limit)
+    return (xp.astype(V, getattr(xp, np.dtype(dtype).name), copy=False),)

@@ -1,7 +1,8 @@
-"""Checks of what the user passes: data, weights, rank; every error says what to do."""
+"""Checks of what the user passes: values, weights, uncertainties, rank; every error says what to do."""
 
+import sys
 import warnings
-from math import frexp
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,74 +11,19 @@ from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
-from robustnmf.data.units import in_range, precise
-from robustnmf.engines import Engine, NumPyEngine
+from robustnmf.data.uncertainties import is_observed
+from robustnmf.engines import Engine
+from robustnmf.engines.protocol import block_function
 from robustnmf.errors import SMALLEST_UNCERTAINTY, uncertainty_error
-from robustnmf.utils.arrays import Array, Blocks, Namespace, device, is_foreign, size, to_host
+from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
 
 Matrix = NDArray[Any]
 
 
-class Observations(NamedTuple):
-    """Data that is ready to be worked on by an engine, samples in rows."""
-
-    X: Array
-    """(n_samples, n_features), floating, C-contiguous, finite, non-negative; 0 where missing."""
-    M: Array | None
-    """Weight of every entry, at most 1 and 0 where missing; None if all are 1."""
-
-    def in_unit(self, unit: float, dtype: Any, engine: Engine, noise: Matrix | None = None) -> "Observations":
-        """Return the data divided by a unit, and by the `noise` (n_features,) if there is one, in the dtype of the fit.
-
-        Entries are limited to a magnitude whose square, even in units of the smallest scale, does not overflow: 4e9 in
-        single and 1e77 in double precision. The unit is a typical entry, so only gross outliers are.
-        """
-        xp = engine.xp
-        limit = 2.0 ** (frexp(float(xp.finfo(dtype).max))[1] // 4)
-        X = xp.astype(self.X, xp.result_type(self.X.dtype, dtype), copy=False)
-        with np.errstate(over="ignore"):
-            if noise is not None:
-                divisor = in_range(noise * unit, to_host(X[:0]).dtype)
-                X = X / xp.asarray(divisor, device=device(X))
-            elif unit != 1.0:
-                X = X / unit
-        if xp.max(X) > limit:
-            X = xp.clip(X, max=limit)
-        M = None if self.M is None else xp.astype(self.M, dtype, copy=False)
-        return Observations(xp.astype(X, dtype, copy=False), M)
-
-    def blocks(self, engine: Engine) -> tuple[Blocks, Blocks | None]:
-        """Return data and weights as blocks of an engine."""
-        V = engine.split(self.X)
-        return V, None if self.M is None else engine.split(self.M, like=V)
+# --- Arguments in memory ----------------------------------------------------------------------------------------------
 
 
-def check_observations(
-    estimator: Any, X: Any, weights: Any, engine: Engine | None = None, *, reset: bool
-) -> Observations:
-    """Return the data of an estimator's method where the engine works, missing entries and weights in one array.
-
-    Without an engine they are arrays of NumPy.
-    """
-    engine = NumPyEngine(n_threads=1) if engine is None else engine
-    name, xp = type(estimator).__name__, engine.xp
-    X = _matrix(estimator, X, engine, reset)
-    user_weights = None if weights is None else _check_weights(weights, X, engine, needed=reset)
-    missing = xp.isnan(X)
-    if user_weights is not None:
-        missing |= user_weights == 0  # an entry without weight may hold anything
-    _check_values(X, missing, name, xp)
-    if not xp.any(missing):
-        return Observations(X, user_weights)
-    if reset and xp.all(missing):
-        raise ValueError(f"{name} needs at least one observed entry; all {size(X)} entries of X are missing (NaN).")
-    if reset:
-        _warn_of_empty(missing, name, xp)
-    M = xp.astype(~missing, X.dtype)
-    return Observations(xp.where(missing, xp.zeros_like(X), X), M if user_weights is None else M * user_weights)
-
-
-def _matrix(estimator: Any, X: Any, engine: Engine, reset: bool) -> Array:
+def check_matrix(estimator: Any, X: Any, engine: Engine, *, reset: bool) -> Array:
     """Return X as a floating matrix where the engine works; entries are not looked at yet."""
     tensor = engine.adopt(X)
     if tensor is not None:  # it is there already, and scikit-learn's checks would take it to the host and back
@@ -104,45 +50,31 @@ def _matrix(estimator: Any, X: Any, engine: Engine, reset: bool) -> Array:
     return engine.house(_dense(X) if sparse.issparse(X) else X)
 
 
-def check_uncertainties(
-    uncertainties: Any, X: Any, weights: Any, typical: Matrix | None = None
-) -> tuple[Matrix, Matrix]:
-    """Return the typical uncertainty of each feature, (n_features,), and weights that say how each entry differs.
-
-    An entry with half the uncertainty that is typical of its feature has four times the weight. What is typical is the
-    median, unless it is given.
-    """
-    uncertainties, X, weights = (to_host(array) for array in (uncertainties, X, weights))
-    values = np.asarray(_dense(X) if sparse.issparse(X) else X, dtype=np.float64)
-    shape: dict[str, Any] = {"ensure_2d": False, "allow_nd": True, "ensure_min_samples": 0}
-    given = check_array(uncertainties, dtype=np.float64, ensure_all_finite=False, input_name="uncertainties", **shape)
-    if given.shape != values.shape:
-        raise ValueError(f"uncertainties must have the shape of X, {values.shape}; got {given.shape}.")
-    observed = ~np.isnan(values)
-    if weights is not None:
-        weights = np.ma.filled(weights, 0) if isinstance(weights, np.ma.MaskedArray) else np.asarray(weights)
-        if weights.shape != values.shape:
-            raise ValueError(f"weights must have the shape of X, {values.shape}; got {weights.shape}.")
-        observed &= weights > 0
-    wrong = observed & ~((given > SMALLEST_UNCERTAINTY) & (given < 1 / SMALLEST_UNCERTAINTY))
-    if wrong.any():
-        row, column = (int(place) for place in np.argwhere(wrong)[0])
-        raise uncertainty_error(given[row, column], row, column)
-    if typical is None:
-        seen = observed.any(axis=0)
-        typical = np.ones(values.shape[1])
-        typical[seen] = np.nanmedian(np.where(observed, given, np.nan)[:, seen], axis=0)
-    return typical, precise(typical, np.where(observed, given, 1.0), observed, weights)
+def check_like(values: Any, name: str, X: Array, engine: Engine) -> Array | None:
+    """Return the "weights" or "uncertainties" of all entries of X as a matrix where the engine works; None for None."""
+    if values is None:
+        return None
+    given = engine.adopt(values)
+    if given is None:
+        values = to_host(values)
+        _refuse_times(values, name)
+        if name == "weights" and isinstance(values, np.ma.MaskedArray):
+            values = values.filled(0)
+        any_shape: dict[str, Any] = {"ensure_2d": False, "allow_nd": True, "ensure_min_samples": 0}
+        is_finite = name == "weights"  # of entries that are missing nobody knows the uncertainty
+        values = check_array(values, dtype=np.float64, ensure_all_finite=is_finite, input_name=name, **any_shape)
+        given = engine.house(values)
+    check_shape(given, name, X)
+    return given
 
 
-def _refuse_times(values: Any, name: str) -> None:
-    """Refuse dates and durations, which NumPy would take for numbers of nanoseconds."""
-    dtype = getattr(values, "dtype", None)
-    if isinstance(dtype, np.dtype) and dtype.kind in "mM":
-        raise TypeError(f"{name} must hold numbers; got {dtype}. Convert times to numbers in a unit of your choice.")
+def check_shape(values: Any, name: str, X: Any) -> None:
+    """Refuse weights or uncertainties that do not have the shape of X."""
+    if tuple(values.shape) != tuple(X.shape):
+        raise ValueError(f"{name} must have the shape of X, {tuple(X.shape)}; got {tuple(values.shape)}.")
 
 
-def check_rank(n_components: Any, X: Array, name: str) -> int:
+def check_rank(n_components: Any, X: Any, name: str) -> int:
     """Return the rank as an int, or say which ranks the data allows."""
     limit = min(X.shape)
     is_integer = isinstance(n_components, int | np.integer) and not isinstance(n_components, bool)
@@ -154,31 +86,13 @@ def check_rank(n_components: Any, X: Array, name: str) -> int:
     return int(n_components)
 
 
-def check_start(start: Any, data: Observations, rank: int, engine: Engine) -> tuple[Matrix, Matrix]:
-    """Return initial factors on the host, zero for features and samples of which nothing is observed."""
-    dtype = to_host(data.X[:0]).dtype
-    W, H = (np.array(to_host(factor), dtype=dtype) for factor in start)
-    n_samples, n_features = data.X.shape
-    for name, factor, shape in (("W", W, (n_features, rank)), ("H", H, (rank, n_samples))):
-        if factor.shape != shape:
-            raise ValueError(f"init must return {name} of shape {shape}; got {factor.shape}.")
-        if not (np.isfinite(factor).all() and (factor >= 0).all()):
-            raise ValueError(f"init must return finite, non-negative factors; {name} has other entries.")
-    if data.M is not None:
-        seen = data.M > 0
-        W[~to_host(engine.xp.any(seen, axis=0))] = 0
-        H[:, ~to_host(engine.xp.any(seen, axis=1))] = 0
-    return W, H
-
-
-def check_components(components: Any, X: Array, rank: int) -> Matrix:
-    """Return known components in the dtype of X, (n_fixed, n_features), on the host; none for None."""
-    dtype = to_host(X[:0]).dtype if is_foreign(X) else X.dtype
+def check_components(components: Any, n_features: int, dtype: Any, rank: int) -> Matrix:
+    """Return known components, (n_fixed, n_features), on the host; none for None."""
     if components is None:
-        return np.empty((0, X.shape[1]), dtype=dtype)
+        return np.empty((0, n_features), dtype=dtype)
     known: Matrix = check_array(to_host(components), dtype=dtype, input_name="fixed_components", copy=True)
-    if known.shape[1] != X.shape[1]:
-        raise ValueError(f"fixed_components must have {X.shape[1]} columns, one per feature; got {known.shape[1]}.")
+    if known.shape[1] != n_features:
+        raise ValueError(f"fixed_components must have {n_features} columns, one per feature; got {known.shape[1]}.")
     if len(known) > rank:
         raise ValueError(f"fixed_components must be at most n_components={rank}; got {len(known)}.")
     if known.min() < 0 or not known.any(axis=1).all():
@@ -186,11 +100,11 @@ def check_components(components: Any, X: Array, rank: int) -> Matrix:
     return known
 
 
-def put_known(W: Matrix, H: Matrix, known: Matrix) -> None:
-    """Put known components in place of the first of a start, with codes that keep their share of it."""
-    for k, component in enumerate(known):
-        H[k] *= W[:, k].sum() / component.sum()
-        W[:, k] = component
+def _refuse_times(values: Any, name: str) -> None:
+    """Refuse dates and durations, which NumPy would take for numbers of nanoseconds."""
+    dtype = getattr(values, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind in "mM":
+        raise TypeError(f"{name} must hold numbers; got {dtype}. Convert times to numbers in a unit of your choice.")
 
 
 def _dense(X: Any) -> Matrix:
@@ -205,68 +119,148 @@ def _dense(X: Any) -> Matrix:
         ) from error
 
 
-def _check_weights(weights: Any, X: Array, engine: Engine, *, needed: bool) -> Array:
-    """Return the user's weights, scaled to at most 1, in the dtype of X; if `needed`, some must be positive."""
-    xp, given = engine.xp, engine.adopt(weights)
-    if given is None:
-        weights = to_host(weights)
-        _refuse_times(weights, "weights")
-        if isinstance(weights, np.ma.MaskedArray):
-            weights = weights.filled(0)
-        any_shape: dict[str, Any] = {"ensure_2d": False, "allow_nd": True, "ensure_min_samples": 0}
-        given = engine.house(check_array(weights, dtype=np.float64, input_name="weights", **any_shape))
-    if tuple(given.shape) != tuple(X.shape):
-        raise ValueError(f"weights must have the shape of X, {tuple(X.shape)}; got {tuple(given.shape)}.")
-    if not xp.all(xp.isfinite(given)):
-        raise ValueError("weights must be finite; some are NaN or infinite. Use 0 for entries that should not count.")
-    if xp.min(given) < 0:
-        row, column, value = _first(given < 0, given, xp)
-        raise ValueError(
-            f"weights must be non-negative; got {value} at sample {row}, feature {column}. "
-            "Use 0 for entries that should not count."
-        )
-    largest = float(xp.max(given))
-    if largest == 0:
-        if needed:
-            raise ValueError("weights must not all be zero: no entry of X would count.")
-        largest = 1.0
-    scaled = xp.astype(given / largest, X.dtype)
-    # A small weight is not that of a missing entry.
-    lost = (given > 0) & (scaled < float(xp.finfo(X.dtype).tiny))
-    return xp.where(lost, xp.full_like(scaled, float(xp.finfo(X.dtype).tiny)), scaled) if xp.any(lost) else scaled
+# --- Entries, block by block ------------------------------------------------------------------------------------------
 
 
-def _check_values(X: Array, missing: Array, name: str, xp: Namespace) -> None:
-    """Refuse infinite and negative entries, and name the first."""
-    for bad, what, advice in (
-        (xp.isinf(X), "Infinite values", "Replace infinity by NaN if it means missing."),
-        (X < 0, "Negative values", "Shift or clip the data, or set them to NaN if they are missing."),
-    ):
-        bad &= ~missing
-        if xp.any(bad):
-            row, column, value = _first(bad, X, xp)
-            raise ValueError(
-                f"{what} in data passed to {name}: X must be finite and non-negative (NaN means missing, inf is not "
-                f"allowed); {int(xp.count_nonzero(bad))} of {size(X)} entries are not, the first is {value} at sample "
-                f"{row}, feature {column}. {advice}"
-            )
+class Survey(NamedTuple):
+    """What one look at all entries tells."""
+
+    seen: Matrix
+    """Observed entries of each feature, (m,)."""
+    n_missing: int
+    """Entries that are NaN or have weight zero."""
+    largest_weight: float
+    """The largest weight that the user gave, 1 if there are none or all are zero."""
+    empty_samples: NDArray[np.intp]
+    """Samples of which nothing is observed."""
 
 
-def _first(chosen: Array, values: Array, xp: Namespace) -> tuple[int, int, float]:
-    """Return row, column and value of the first entry that is chosen."""
-    row, column = (int(positions[0]) for positions in xp.nonzero(chosen))
-    return row, column, float(values[row, column])
+def survey(
+    X: Blocks, weights: Blocks | None, uncertainties: Blocks | None, engine: Engine, name: str, *, training: bool
+) -> Survey:
+    """Look at all entries once, and refuse data that cannot be worked on.
+
+    Parameters
+    ----------
+    X, weights, uncertainties : blocks, (n, m) in all.
+    name : str
+        Name of the estimator.
+    training : bool
+        Whether data is to be learnt from: then some entry must be observed.
+    """
+    given = (X, weights, uncertainties)
+    problems = [problem for problem, of in _PROBLEMS.items() if given[of] is not None]
+    (found, empty), seen = engine.map_and_sum(_look, *given, problems=problems)
+    n_missing, largest, *counts = to_host(engine.join(found)).T
+    for problem, count in zip(problems, counts, strict=True):
+        if count.any():
+            raise _error(problem, count, given, engine, name)
+    largest_weight = float(largest.max())
+    if training and largest_weight == 0:
+        raise ValueError("weights must not all be zero: no entry of X would count.")
+    seen = to_host(seen)
+    if training and not seen.any():
+        size = int(n_missing.sum())
+        raise ValueError(f"{name} needs at least one observed entry; all {size} entries of X are missing (NaN).")
+    samples = np.flatnonzero(to_host(engine.join(empty))) if n_missing.any() else np.empty(0, dtype=np.intp)
+    return Survey(seen, int(n_missing.sum()), largest_weight or 1.0, samples)
 
 
-def _warn_of_empty(missing: Array, name: str, xp: Namespace) -> None:
+def warn_of_empty(found: Survey, name: str) -> None:
     """Warn of samples and features that hold nothing: their codes and components will be zero."""
-    for axis, what, result in ((1, "sample", "codes"), (0, "feature", "components")):
-        empty = np.flatnonzero(to_host(xp.all(missing, axis=axis)))
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and _is_inside(frame):
+        level, frame = level + 1, frame.f_back  # the warning names the line that called this package
+    features = np.flatnonzero(found.seen == 0)
+    for empty, what, result in ((found.empty_samples, "sample", "codes"), (features, "feature", "components")):
         if empty.size:
             shown = ", ".join(map(str, empty[:5])) + (", ..." if empty.size > 5 else "")
             warnings.warn(
                 f"{name}: {empty.size} {what}(s) have no observed entry ({what} {shown}); their {result} are set to "
                 "zero. Drop them to silence this warning.",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=level,
             )
+
+
+def _is_inside(frame: FrameType) -> bool:
+    """Return whether code is that of this package, or of what it is called through."""
+    return str(frame.f_globals.get("__name__")).startswith(("robustnmf.", "sklearn."))  # `exec` need not have a name
+
+
+# What can be wrong with entries, and with which matrix: the data, the weights or the uncertainties.
+_PROBLEMS = {
+    "weights must be finite": 1,
+    "weights must be non-negative": 1,
+    "Infinite values": 0,
+    "Negative values": 0,
+    "uncertainties": 2,
+}
+_ADVICE = {
+    "Infinite values": "Replace infinity by NaN if it means missing.",
+    "Negative values": "Shift or clip the data, or set them to NaN if they are missing.",
+}
+
+
+@block_function(on_host=True)
+def _look(
+    Y: Array, weights: Array | None, uncertainties: Array | None, *, problems: list[str], xp: Namespace
+) -> tuple[tuple[Array, Array], Array]:
+    """Return numbers about a block, (1, k), and which samples are empty, (B,); and the observed entries of features.
+
+    The numbers are how many entries are missing, the largest weight, and how many entries have each of the problems.
+    """
+    observed = is_observed(Y, weights, xp)
+    seen = xp.count_nonzero(observed, axis=0)
+    n_missing = Y.shape[0] * Y.shape[1] - xp.sum(seen)
+    largest = xp.ones_like(n_missing) if weights is None else xp.max(weights)
+    given = (Y, weights, uncertainties)
+    counts = [xp.count_nonzero(_wrong(problem, given[_PROBLEMS[problem]], observed, xp)) for problem in problems]
+    row = xp.stack([xp.asarray(number, dtype=xp.float64) for number in (n_missing, largest, *counts)])
+    return (row[None, :], ~xp.any(observed, axis=1)), seen
+
+
+@block_function(on_host=True)
+def _wrong(problem: str, values: Array, observed: Array, xp: Namespace) -> Array:
+    """Return where values have a problem, (B, m) of bool."""
+    if problem == "weights must be finite":
+        return ~xp.isfinite(values)
+    if problem == "weights must be non-negative":
+        return values < 0
+    if problem == "Infinite values":
+        return xp.isinf(values) & observed
+    if problem == "Negative values":
+        return (values < 0) & observed
+    usable = (values > SMALLEST_UNCERTAINTY) & (values < 1 / SMALLEST_UNCERTAINTY)
+    return ~usable & observed
+
+
+def _error(problem: str, counts: Matrix, given: tuple[Any, ...], engine: Engine, name: str) -> ValueError:
+    """Return the error for a problem that so many entries of each block have; it names the first."""
+    block = int(np.flatnonzero(counts)[0])
+    one = [None if blocks is None else blocks[block : block + 1] for blocks in given]
+    position, value = (to_host(engine.join(found))[0] for found in engine.map(_first, *one, problem=problem))
+    lengths, n_features = [len(rows) for rows in given[0]], given[0][0].shape[1]
+    row, column = divmod(int(position), n_features)
+    row += sum(lengths[:block])
+    if problem == "uncertainties":
+        return uncertainty_error(float(value), row, column)
+    place = f"{float(value)} at sample {row}, feature {column}"
+    if problem not in _ADVICE:
+        return ValueError(f"{problem}; got {place}. Use 0 for entries that should not count.")
+    return ValueError(
+        f"{problem} in data passed to {name}: X must be finite and non-negative (NaN means missing, inf is not "
+        f"allowed); {int(counts.sum())} of {sum(lengths) * n_features} entries are not, the first is {place}. "
+        f"{_ADVICE[problem]}"
+    )
+
+
+@block_function(on_host=True)
+def _first(
+    Y: Array, weights: Array | None, uncertainties: Array | None, *, problem: str, xp: Namespace
+) -> tuple[Array, Array]:
+    """Return position and value of the first entry of a block that has a problem, (1,) each."""
+    values = (Y, weights, uncertainties)[_PROBLEMS[problem]]
+    wrong = _wrong(problem, values, is_observed(Y, weights, xp), xp)
+    position = xp.nonzero(xp.reshape(wrong, (-1,)))[0][:1]
+    return position, xp.reshape(values, (-1,))[position]

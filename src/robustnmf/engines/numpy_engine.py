@@ -179,8 +179,7 @@ class NumPyEngine:
         if M is None:
             return _quantile(np.concatenate([block.ravel() for block in A]), None, q)
         observed = [block > 0 for block in M]
-        values = np.concatenate([block[o] for block, o in zip(A, observed, strict=True)])
-        weights = np.concatenate([block[o] for block, o in zip(M, observed, strict=True)])
+        values, weights = _gathered(A, observed), None if _are_equal(M, observed) else _gathered(M, observed)
         return _quantile(values, weights, q)
 
     @property
@@ -247,6 +246,21 @@ def _default_threads() -> int:
 def _feature_rows(blocks: Blocks, cut: slice) -> Array:
     """Return features `cut` of all samples, features in contiguous rows."""
     return np.ascontiguousarray(np.concatenate([block[:, cut].T for block in blocks], axis=1))
+
+
+def _gathered(blocks: Blocks, chosen: Blocks) -> Array:
+    """Return the chosen entries of all blocks as a vector, with no other copy of them on the way."""
+    ends = np.cumsum([np.count_nonzero(c) for c in chosen])
+    values = np.empty(ends[-1], dtype=blocks[0].dtype)
+    for block, c, end in zip(blocks, chosen, ends, strict=True):
+        values[end - np.count_nonzero(c) : end] = block[c]
+    return values
+
+
+def _are_equal(M: Blocks, observed: Blocks) -> bool:
+    """Return whether all positive weights are the same: then nobody needs a copy of them."""
+    some = next((block[o][0] for block, o in zip(M, observed, strict=True) if o.any()), 0)
+    return all(np.all(block[o] == some) for block, o in zip(M, observed, strict=True))
 
 
 def _row_quantiles(A: Array, M: Array | None, *, q: float, xp: Any) -> Array:

@@ -120,7 +120,7 @@ class ParquetRows:
         largest = 0
         for file, group in self._opened_groups(0, self.shape[0]):
             metadata, total = file.metadata.row_group(group.number), 0
-            with open(group.path, "rb") as content:
+            with Path(group.path).open("rb") as content:
                 for column in map(metadata.column, range(metadata.num_columns)):
                     is_label = column.path_in_schema in labels
                     most = min(self.max_bytes, room + _MAX_NAMES) if is_label else room

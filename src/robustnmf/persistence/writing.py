@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from robustnmf.algorithm.encoding import basis_of
-from robustnmf.data.outofcore import is_lazy_result
+from robustnmf.data.lazy_results import is_lazy_result
 from robustnmf.persistence.contents import (
     DTYPES,
     ESTIMATORS,

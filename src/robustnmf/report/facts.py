@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
-from robustnmf.data.validation import Observations
+from robustnmf.data.blocks import Observations
 from robustnmf.engines import NumPyEngine
 from robustnmf.plots import check_fitted
 from robustnmf.utils.cached import cached_property

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from robustnmf.algorithm.clones import at_least, given, quietly, variant, where_data_is, works_on_device
-from robustnmf.data.validation import check_observations
+from robustnmf.data.blocks import check_observations
 from robustnmf.metrics import match_components
 from robustnmf.selection.default import default_if_none
 from robustnmf.utils.arrays import to_host

@@ -45,6 +45,24 @@ def evenly(lengths: Sequence[int], every: int) -> list[Any]:
     return [np.arange(-first % every, length, every) for first, length in zip(firsts, lengths, strict=True)]
 
 
+def first_rows(lengths: Sequence[int], every: int) -> list[Any]:
+    """Return the first row of each block if every so many of all rows are taken, (1,) each; see `evenly`.
+
+    Examples
+    --------
+    >>> [first.tolist() for first in first_rows([4, 3], 3)]
+    [[0], [2]]
+    """
+    before = np.cumsum([0, *lengths[:-1]])
+    return [np.array([-rows % every]) for rows in before]
+
+
+def dtype_of(a: Any) -> np.dtype[Any]:
+    """Return the type of the numbers of an array, or of a block that is not an array yet, as NumPy calls it."""
+    dtype: np.dtype[Any] = to_host(a[:0]).dtype if is_foreign(a) else np.dtype(a.dtype)
+    return dtype
+
+
 def add(total: Any, part: Any) -> Any:
     """Return the sum of two numbers, arrays, or tuples of them."""
     return tuple(a + b for a, b in zip(total, part, strict=True)) if isinstance(total, tuple) else total + part

@@ -1,0 +1,214 @@
+"""Results of data that is not in memory, computed when they are asked for.
+
+A result has a value for each entry, or a code for each sample. Each block of it depends on the same block of the data
+and on the fitted model alone, so it is left to whoever asks: for data on a cluster it is a Dask array, for data that is
+streamed a `LazyMatrix`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustnmf.data.blocks import check_shapes
+from robustnmf.data.out_of_core import as_dask, blocks_of
+from robustnmf.engines import StreamingEngine
+from robustnmf.formats.rows import is_dask
+from robustnmf.utils.extras import optional
+
+Matrix = NDArray[Any]
+
+
+def _weights(model: Any, X: Matrix, **options: Any) -> Matrix:
+    return np.asarray(model._describe_entries(X, **options).weights)
+
+
+def _outliers(model: Any, X: Matrix, **options: Any) -> Matrix:
+    return np.asarray(model._describe_entries(X, **options).outliers)
+
+
+def _codes(model: Any, X: Matrix, **options: Any) -> Matrix:
+    return np.asarray(model.transform(X, **options))
+
+
+def _clean(model: Any, X: Matrix, **options: Any) -> Matrix:
+    return np.asarray(model.clean(X, **options))
+
+
+def _scores(model: Any, X: Matrix, **options: Any) -> Matrix:
+    return np.asarray(model.score_samples(X, **options))
+
+
+class _Kind(NamedTuple):
+    """A result: the function of a fitted model that computes it, its columns and dtype."""
+
+    compute: Callable[..., Matrix]
+    columns: str | None
+    """"entries", "components", or None for one number per sample."""
+    dtype: Any
+
+
+RESULTS: Mapping[str, _Kind] = MappingProxyType(
+    {
+        "codes": _Kind(_codes, "components", None),
+        "clean": _Kind(_clean, "entries", None),
+        "weights": _Kind(_weights, "entries", None),
+        "outliers": _Kind(_outliers, "entries", np.dtype(bool)),
+        "scores": _Kind(_scores, None, np.dtype(np.float64)),
+    }
+)
+
+
+def result(model: Any, what: str, X: Any, weights: Any, uncertainties: Any, engine: Any) -> Any:
+    """Return a result for data that is not in memory, one of `RESULTS`, to be computed when it is asked for."""
+    fitted = _without_training(model)
+    check_shapes(X, weights, uncertainties)
+    if X.shape[1] != model.n_features_in_:
+        raise ValueError(
+            f"X has {X.shape[1]} features, but {type(model).__name__} is expecting {model.n_features_in_} features as "
+            "input."
+        )
+    of_entries = {"weights": weights, "uncertainties": uncertainties}
+    of_entries = {name: values for name, values in of_entries.items() if values is not None}
+    if isinstance(engine, StreamingEngine):
+        lazy = LazyMatrix(fitted, what, X, of_entries, engine)
+        return lazy if what in ("clean", "weights", "outliers") else np.asarray(lazy)
+    return _dask_result(fitted, what, X, of_entries)
+
+
+def _without_training(model: Any) -> Any:
+    """Return a copy of a fitted model that is small enough to be sent, and works on arrays in memory."""
+    light = copy(model)
+    for name in ("weights_", "outliers_", "sparse_errors_"):
+        vars(light).pop(name, None)
+    vars(light).update(callback=None, verbose=0, checkpoint=None, engine="auto", device=None)
+    return light
+
+
+def _dtype(model: Any, what: str, X: Any) -> Any:
+    return RESULTS[what].dtype or np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
+
+
+def _dask_result(model: Any, what: str, X: Any, of_entries: dict[str, Any]) -> Any:
+    X = as_dask(X).rechunk({1: -1})
+    others = [as_dask(values).rechunk(X.chunks) for values in of_entries.values()]
+    columns = RESULTS[what].columns
+    shape: dict[str, Any] = {"chunks": (X.chunks[0], (model.n_components_,))} if columns == "components" else {}
+    if columns is None:
+        shape = {"drop_axis": 1, "chunks": (X.chunks[0],)}
+    return X.map_blocks(
+        _of_chunk,
+        *others,
+        names=tuple(of_entries),
+        model=optional("dask", "dask").delayed(model),
+        what=what,
+        name=None,
+        token=f"robustnmf-{what}",
+        dtype=_dtype(model, what, X),
+        meta=np.empty((0,) * (1 if columns is None else 2), dtype=_dtype(model, what, X)),
+        **shape,
+    )
+
+
+def _of_chunk(X: Matrix, *of_entries: Matrix, names: tuple[str, ...], model: Any, what: str) -> Matrix:
+    """Return the result for one chunk, and what its entries have: weights, uncertainties."""
+    options = dict(zip(names, of_entries, strict=True))
+    if not len(X):
+        columns = {"entries": X.shape[1], "components": model.n_components_, None: None}[RESULTS[what].columns]
+        return np.empty((0,) if columns is None else (0, columns), dtype=_dtype(model, what, X))
+    return RESULTS[what].compute(model, X, **options)
+
+
+class LazyMatrix:
+    """A matrix of which rows are computed when they are asked for, from data that is read then.
+
+    Slices of rows, ``lazy[10:20]``, are arrays; ``numpy.asarray(lazy)`` is all of it; `to_zarr` writes it block by
+    block. It can itself be fitted or transformed.
+
+    Parameters
+    ----------
+    model : RobustNMF
+        A fitted model.
+    what : str
+        One of `RESULTS`.
+    X : array-like (n_samples, n_features)
+        The data.
+    of_entries : dict of array-like (n_samples, n_features)
+        Weights and uncertainties of the entries, if they have any.
+    """
+
+    ndim = 2
+
+    def __init__(self, model: Any, what: str, X: Any, of_entries: dict[str, Any], engine: StreamingEngine) -> None:
+        self._model, self._what, self._engine = model, what, engine
+        self._blocks = blocks_of(X, engine)
+        self._of_entries = {name: blocks_of(values, engine, self._blocks) for name, values in of_entries.items()}
+        n_samples = sum(len(block) for block in self._blocks)
+        columns = {"entries": X.shape[1], "components": model.n_components_, None: None}[RESULTS[what].columns]
+        self.shape: Any = (n_samples,) if columns is None else (n_samples, columns)
+        self.dtype = _dtype(model, what, X)
+        self._ends = np.cumsum([len(block) for block in self._blocks])
+
+    def __repr__(self) -> str:
+        return f"LazyMatrix({self._what}, shape={self.shape}, dtype={self.dtype.name})"
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __getitem__(self, key: Any) -> Any:
+        rows, *others = key if isinstance(key, tuple) else (key,)
+        if not isinstance(rows, slice):
+            row = range(len(self))[rows]
+            return self.read(row, row + 1)[(0, *others)]
+        start, stop, step = rows.indices(len(self))
+        if step < 1:
+            raise IndexError("Rows of a LazyMatrix are read forwards: use a positive step.")
+        return self.read(start, max(start, stop))[(slice(None, None, step), *others)]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Matrix:
+        if copy is False:
+            raise ValueError("A LazyMatrix has no array yet: it is computed, so copy=False cannot be kept.")
+        return np.asarray(self.read(0, len(self)), dtype=dtype)
+
+    def blocks(self) -> Iterator[tuple[int, Matrix]]:
+        """Yield the first row of each block, and the block."""
+        start = 0
+        for i, end in enumerate(self._ends):
+            yield start, self._block(i)
+            start = int(end)
+
+    def _block(self, i: int) -> Matrix:
+        blocks = (self._engine.join([blocks[i]]) for blocks in (self._blocks, *self._of_entries.values()))
+        return _of_chunk(*blocks, names=tuple(self._of_entries), model=self._model, what=self._what)
+
+    def read(self, start: int, stop: int) -> Matrix:
+        """Return some rows, as an array."""
+        rows = np.empty((stop - start, *self.shape[1:]), dtype=self.dtype)
+        for i in range(int(np.searchsorted(self._ends, start, side="right")), len(self._blocks)):
+            first = int(self._ends[i]) - len(self._blocks[i])
+            if first >= stop:
+                break
+            a, b = max(start, first), min(stop, int(self._ends[i]))
+            rows[a - start : b - start] = self._block(i)[a - first : b - first]
+        return rows
+
+    def cuts(self, block_bytes: int) -> list[tuple[int, int]]:
+        """Return first and last row of each block of the data."""
+        return [(int(end) - len(block), int(end)) for end, block in zip(self._ends, self._blocks, strict=True)]
+
+    def to_zarr(self, store: Any, **options: Any) -> Any:
+        """Write all of it to a Zarr array, block by block, and return that."""
+        zarr = optional("zarr", "io")
+        chunks = (max(len(block) for block in self._blocks), *self.shape[1:])
+        array = zarr.create_array(store, shape=self.shape, chunks=chunks, dtype=self.dtype, **options)
+        for start, block in self.blocks():
+            array[start : start + len(block)] = block
+        return array
+
+
+def is_lazy_result(value: Any) -> bool:
+    """Return whether an attribute of a model is a result that is computed when asked for."""
+    return isinstance(value, LazyMatrix) or is_dask(value)

@@ -1,0 +1,174 @@
+"""Data that is not in memory: which engine works on it, and its blocks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_array
+
+from robustnmf.engines import DaskEngine, Engine, StreamingEngine
+from robustnmf.engines.lazy import read_blocks
+from robustnmf.engines.protocol import block_function
+from robustnmf.errors import IncompatibleError
+from robustnmf.formats.registry import rows_of
+from robustnmf.formats.rows import BLOCK_BYTES, FloatRows, is_dask, number_type, row_blocks
+from robustnmf.utils.arrays import Array, Blocks, Namespace, first_rows
+from robustnmf.utils.extras import optional
+
+Matrix = NDArray[Any]
+
+# Data on disk is streamed if it is larger than this share of the machine's memory.
+LARGE = 0.25
+
+
+def is_out_of_core(X: Any, engine: Any) -> bool:
+    """Return whether data is worked on block by block where it is, instead of in the memory of this process."""
+    if isinstance(engine, DaskEngine | StreamingEngine) or engine in ("dask", "stream") or is_dask(X):
+        return True
+    rows = rows_of(X) if engine == "auto" else None
+    return rows is not None and rows.shape[0] * rows.shape[1] * rows.dtype.itemsize > LARGE * _memory()
+
+
+def _memory() -> int:
+    """Return the bytes of memory of this machine."""
+    from os import sysconf
+
+    return int(sysconf("SC_PAGE_SIZE") * sysconf("SC_PHYS_PAGES"))
+
+
+def engine_of(X: Any, engine: Any, device: Any, checkpoint: Any) -> Any:
+    """Return the engine for such data; a `device` other than the CPU is that of each worker of a cluster."""
+    if isinstance(engine, DaskEngine) and device is not None:
+        raise ValueError("A DaskEngine knows its device: use DaskEngine(inside='torch', device=...) and device=None.")
+    streams = isinstance(engine, StreamingEngine) or engine == "stream" or (engine == "auto" and not is_dask(X))
+    if streams and device not in (None, "cpu"):
+        raise ValueError(
+            f"Data that is read block by block is worked on by the CPU; for device={device!r} use "
+            "engine='dask', or take the data into memory."
+        )
+    if isinstance(engine, DaskEngine | StreamingEngine):
+        return engine
+    if streams:
+        return StreamingEngine()
+    if engine not in ("auto", "dask"):
+        raise ValueError(f"A Dask array is worked on by engine='dask' (or 'auto'), or 'stream'; got {engine!r}.")
+    inside = "numpy" if device in (None, "cpu") else "torch"
+    return DaskEngine(folder=checkpoint, inside=inside, device=device)
+
+
+def blocks_of(X: Any, engine: Any, like: Blocks | None = None) -> Blocks:
+    """Return the blocks of data, or of weights that are cut like data."""
+    if is_dask(X):
+        return _dask_blocks(as_dask(X), engine, like)
+    rows = rows_of(X)
+    if rows is not None:
+        read: Blocks = engine.read(rows, like)
+        return read
+    split: Blocks = engine.split(as_data(X), like=like)
+    return split
+
+
+def as_data(X: Any) -> Any:
+    """Return data of Dask and on disk where it is, and anything else as an array; each as numbers of a known shape."""
+    if X is None:
+        return None
+    if is_dask(X):
+        return as_dask(X)
+    rows = rows_of(X)
+    if rows is not None:
+        return X if number_type(rows.dtype) == rows.dtype else FloatRows(rows)
+    if isinstance(getattr(X, "dtype", None), np.dtype):
+        number_type(X.dtype)
+    if isinstance(X, np.ma.MaskedArray):
+        X = _plain(X, _floating(X.dtype))
+    return check_array(X, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False)
+
+
+def _dask_blocks(X: Any, engine: Any, like: Blocks | None) -> Blocks:
+    """Return the chunks of a Dask array that have rows."""
+    from robustnmf.engines.dask.chunks import chunk_sources, filled_chunks
+
+    X = filled_chunks(X)
+    if like is not None:
+        X = X.rechunk({0: tuple(len(block) for block in like), 1: -1})
+    if isinstance(engine, DaskEngine):
+        return engine.read_dask(X)
+    X = X.rechunk({1: -1})
+    chunks = chunk_sources(X)
+    if chunks is None:
+        raise IncompatibleError(
+            "The chunks of this Dask array have work in common, which engine='stream' would repeat for each of them: "
+            "use engine='dask', or store the array with to_zarr and pass that."
+        )
+    return list(read_blocks(chunks, X.chunks[0], X.shape[1], np.dtype(X.dtype), None))
+
+
+def as_dask(X: Any) -> Any:
+    """Return data of any kind as a Dask array (n, m)."""
+    dask, da = optional("dask", "dask"), optional("dask.array", "dask")
+    if is_dask(X):
+        return _numeric(X)
+    rows = rows_of(X)
+    if rows is None:
+        X = np.asarray(X)
+        return da.from_array(X, chunks=(max(1, BLOCK_BYTES // max(1, X[:1].nbytes)), -1))
+    blocks = [
+        da.from_delayed(dask.delayed(block)(), (len(block), rows.shape[1]), rows.dtype)
+        for block in row_blocks(rows, BLOCK_BYTES)
+    ]
+    return da.concatenate(blocks)
+
+
+def _numeric(X: Any) -> Any:
+    """Return an array or data frame of Dask as an array of numbers whose chunk sizes are known."""
+    from robustnmf.engines.dask.chunks import with_known_chunks
+
+    if hasattr(type(X), "to_dask_array"):
+        X = X.to_dask_array(lengths=True)
+    if not hasattr(type(X), "chunks"):  # what is delayed has all attributes, delayed
+        raise TypeError(
+            f"Data of Dask must be an array or a data frame; got {type(X).__name__}. dask.array.from_delayed makes an "
+            "array of what is delayed."
+        )
+    if X.ndim != 2:
+        raise ValueError(f"X must have two dimensions, samples and features; got {X.ndim}. X.reshape(n, -1) makes two.")
+    is_plain = not isinstance(X._meta, np.ma.MaskedArray) and not hasattr(X._meta, "todense")
+    if number_type(X.dtype) == X.dtype and is_plain:
+        return with_known_chunks(X)
+    dtype = _floating(X.dtype)
+    return with_known_chunks(X).map_blocks(_plain, dtype, dtype=dtype, meta=np.empty((0, 0), dtype))
+
+
+def _floating(dtype: Any) -> np.dtype[Any]:
+    """Return float32 for entries of that type, and float64 for all other numbers."""
+    return np.dtype(np.float32 if number_type(dtype) == np.float32 else np.float64)
+
+
+def _plain(block: Any, dtype: Any) -> Matrix:
+    """Return a chunk that is masked, sparse, or of objects as an array of numbers; NaN where it is masked."""
+    if isinstance(block, np.ma.MaskedArray):
+        return np.asarray(np.ma.filled(block.astype(dtype), np.nan))
+    return np.asarray(block.todense() if hasattr(block, "todense") else block, dtype=dtype)
+
+
+def even_rows(matrices: Sequence[Any], n_rows: int, engine: Engine) -> list[Matrix | None]:
+    """Return about so many rows of matrices that have the same number of them, evenly spread, in memory."""
+    like: Blocks | None = None
+    found: list[Matrix | None] = []
+    for matrix in matrices:
+        blocks = None if matrix is None else blocks_of(matrix, engine, like)
+        like = blocks if like is None else like
+        found.append(None if blocks is None else _even_rows(blocks, n_rows, engine))
+    return found
+
+
+def _even_rows(blocks: Blocks, n_rows: int, engine: Engine) -> Matrix:
+    lengths = [len(block) for block in blocks]
+    every = max(1, sum(lengths) // n_rows)
+    return np.asarray(engine.join(engine.map(_every_so_many, blocks, first_rows(lengths, every), every=every)))
+
+
+@block_function(on_host=True)
+def _every_so_many(Y: Array, first: Array, *, every: int, xp: Namespace) -> Array:
+    return xp.asarray(Y[int(first[0]) :: every], copy=True)  # a view would keep the whole block
