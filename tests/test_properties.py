@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from robustnmf import METHODS, RobustNMF, load
 from robustnmf.algorithm.halfquadratic import take_start
 from robustnmf.engines import DaskEngine, NumPyEngine, StreamingEngine, numpy_engine
+from robustnmf.kernels.interface import NO_KERNELS
 from robustnmf.model.scales import FixedScale, MixtureScale
 from robustnmf.solvers import LossSolver, SharedGram, Smoothing
 
@@ -45,7 +46,7 @@ each_alternating = pytest.mark.parametrize("method", ALTERNATING)
 @contextmanager
 def reference():
     """The engine for NumPy without its compiled kernels."""
-    with patch.object(NumPyEngine, "kernel", lambda self, name: None):
+    with patch.object(NumPyEngine, "kernels", NO_KERNELS):
         yield
 
 

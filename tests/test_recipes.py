@@ -75,6 +75,7 @@ print(np.linalg.norm(model.clean(X) - clean) / np.linalg.norm(clean))
     assert package.changed == {name}
 
 
+@pytest.mark.slow
 def test_a_solver_takes_two_files(package):
     package.write("solvers/projected_gradient.py", code_of("A solver"))
     package.replace(
@@ -118,6 +119,7 @@ def test_a_file_format_takes_two_files(package, tmp_path):
     assert package.changed == {"formats/raw.py", registry}
 
 
+@pytest.mark.slow
 def test_an_experiment_takes_two_files_and_its_choices(package, tmp_path):
     package.write("paper/low_rank.py", code_of("An experiment"))
     package.replace(

@@ -63,7 +63,10 @@ def fit(X, M, stage, *, whole):
 # 20 x 15 entries are too few to hide any; with 100 x 60 some are hidden, and given weights they are NaN besides.
 @pytest.mark.parametrize(
     ("shape", "weighted", "stage"),
-    [((20, 15), False, HUBER), pytest.param((100, 60), True, TRUNCATED_L1, marks=pytest.mark.slow)],
+    [
+        pytest.param((20, 15), False, HUBER, marks=() if ON_GPU else pytest.mark.slow),
+        pytest.param((100, 60), True, TRUNCATED_L1, marks=pytest.mark.slow),
+    ],
 )
 def test_whole_iterations_are_those_of_single_kernels(shape, weighted, stage, counted, monkeypatch):
     monkeypatch.setattr(staged, "misfit", lambda fit, point: 0.0)  # which takes long in the interpreter
