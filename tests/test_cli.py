@@ -251,6 +251,7 @@ def test_wrong_use_ends_with_one_line_and_code_2(tmp_path, values, arguments, me
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_in_a_pipe_progress_comes_as_lines(tmp_path, values):
     np.save(tmp_path / "x.npy", values)
     done = run("fit", "x.npy", "-k", 2, "--no-report", "--json", folder=tmp_path)

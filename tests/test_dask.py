@@ -375,6 +375,7 @@ def test_graphs_do_not_grow_with_iterations(client, tmp_path):
 
 
 @pytest.mark.parametrize("keep", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_killed_worker_costs_time_and_not_the_result(keep, client, tmp_path):
     parts = parts_of(schedule="plain", scale="mad", outliers="none")
     expected = fit_here(parts, max_iter=14)

@@ -475,6 +475,7 @@ def table_without_seconds(results, path):
     return rows
 
 
+@pytest.mark.slow
 def test_processes_change_nothing_and_a_task_that_raises_does_not_stop_the_others(tmp_path):
     tables = []
     for n_jobs in (1, 2):

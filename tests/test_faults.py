@@ -665,6 +665,7 @@ print(survived)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and a limit of memory")
 @pytest.mark.parametrize("method", ["truncated-cauchy", pytest.param("huber", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_lack_of_memory_is_survived(method):
     # With one arena: others reserve memory that a fit could then use beyond the limit.
     done = python(LITTLE_MEMORY, method, env={**os.environ, "MALLOC_ARENA_MAX": "1"})

@@ -56,6 +56,7 @@ print(*before, *used())
 
 @on_linux
 @pytest.mark.parametrize("n_fits", [60, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_many_fits_in_one_process_leak_nothing(n_fits, tmp_path):
     done = python(MANY_FITS, n_fits, tmp_path / "m")
     assert done.returncode == 0, done.stderr

@@ -408,6 +408,7 @@ def test_lazy_results_are_read_by_rows(tmp_path):
         lazy[::-1]
 
 
+@pytest.mark.slow
 def test_lazy_results_go_to_zarr_and_can_be_fitted(tmp_path):
     zarr = pytest.importorskip("zarr")
     stored = mapped(tmp_path, GAPS)

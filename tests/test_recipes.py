@@ -60,6 +60,7 @@ X = np.where(rng.random(clean.shape) < 0.1, 8.0, clean)
 """
 
 
+@pytest.mark.slow
 def test_a_loss_takes_one_file(package):
     name = "model/losses.py"
     package.replace(name, "\n\nLOSSES: Mapping", f"\n\n{code_of('A loss')}\n\nLOSSES: Mapping")

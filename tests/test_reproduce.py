@@ -254,6 +254,7 @@ def undisturbed(tmp_path_factory):
 
 
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_where_it_was_and_ends_with_the_same_results(jobs, undisturbed, tmp_path):
     log = tmp_path / "runs.jsonl"
     command = ["fig1", "theorem1", "--quick", "--out", tmp_path, "--jobs", jobs]
@@ -288,6 +289,7 @@ def test_the_report_opens_without_faults_and_with_every_figure_drawn(undisturbed
 
 
 @pytest.mark.parametrize("jobs", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
 def test_ctrl_c_ends_with_130_and_keeps_what_is_finished(jobs, tmp_path):
     log = tmp_path / "runs.jsonl"
     process = start("theorem1", "fig5", "--out", tmp_path, "--jobs", jobs)  # in full: it would take minutes

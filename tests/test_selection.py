@@ -340,6 +340,7 @@ def test_consensus_is_less_sure_of_too_many_components(peaked):
     assert many.dispersion < right.dispersion
 
 
+@pytest.mark.slow
 def test_consensus_is_the_same_for_a_seed(peaked):
     one, two = (consensus(peaked, 3, n_init=2, random_state=0, n_jobs=jobs) for jobs in (None, 2))
     np.testing.assert_array_equal(one.components, two.components)

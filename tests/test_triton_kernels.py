@@ -282,6 +282,7 @@ def test_mixtures_of_residuals_are_those_of_the_host(kind):
         assert found.plain == pytest.approx(expected.plain, rel=0.02, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_monitor_of_residuals_on_a_device_is_that_of_the_host():
     rng, k = np.random.default_rng(0), 300
     values, weights = rng.random(k), rng.integers(1, 4, k) / 4

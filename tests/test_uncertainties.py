@@ -144,6 +144,7 @@ def test_firework_days_are_outliers_of_potassium():
     assert model.outliers_[days, potassium].all()
 
 
+@pytest.mark.slow
 def test_the_number_of_components_can_be_left_to_the_data():
     rng = np.random.default_rng(0)
     X = rng.random((60, 3)) @ rng.random((3, 40)) + 0.02 * rng.random((60, 40))
