@@ -31,6 +31,7 @@ from robustnmf.model.penalties import NO_PENALTIES
 from robustnmf.model.weighting import Weighting
 from robustnmf.selection.stability import consensus
 from robustnmf.solvers import SharedGram
+from robustnmf.solvers.objective import Objective
 
 SIZES = [(16384, 16384, 16), (16384, 16384, 32), (16384, 16384, 64), (200_000, 2_000, 32), (400, 1024, 40)]
 DOUBLE_SIZES = [(16384, 16384, 16), (16384, 16384, 32), (16384, 16384, 64), (400, 1024, 40)]
@@ -94,9 +95,9 @@ def _cut(value: float, m: int, like: torch.Tensor) -> torch.Tensor:
     return torch.tensor(value, dtype=like.dtype, device=like.device).broadcast_to((m,))
 
 
-def one_pass(V, M, hidden, W, Ht, *, solver: SharedGram, **parts) -> tuple:
+def one_pass(V, M, hidden, W, Ht, *, solver: SharedGram, engine, **parts) -> tuple:
     """Return the factors after a sweep."""
-    return solver.sweep(V, M, W, Ht, hidden=hidden, **parts)
+    return solver.sweep(V, M, W, Ht, Objective(**parts), engine, hidden)
 
 
 def sweep(X: torch.Tensor, W: torch.Tensor, H: torch.Tensor, rule: Weighting, engine: TorchEngine) -> tuple:

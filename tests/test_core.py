@@ -42,13 +42,14 @@ from robustnmf.solvers import (
     WeightedMedian,
 )
 from robustnmf.solvers.nesterov import _better
+from robustnmf.solvers.objective import Objective
 from robustnmf.solvers.shared_gram import advance, propose, rule_of
 from robustnmf.solvers.sparse_error import sparse_error
 
 
-def one_pass(V, M, hidden, W, Ht, *, solver, **parts):
+def one_pass(V, M, hidden, W, Ht, *, solver, engine, **parts):
     """Return both factors after a sweep."""
-    return solver.sweep(V, M, W, Ht, hidden=hidden, **parts)
+    return solver.sweep(V, M, W, Ht, Objective(**parts), engine, hidden)
 
 
 class Reference(NumPyEngine):

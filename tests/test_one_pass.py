@@ -16,6 +16,7 @@ from robustnmf.model.penalties import Penalties
 from robustnmf.model.scales import FixedScale
 from robustnmf.model.weighting import Weighting
 from robustnmf.solvers import SharedGram
+from robustnmf.solvers.objective import Objective
 from robustnmf.solvers.shared_gram import advance, propose
 
 LOSSES = [
@@ -31,9 +32,9 @@ LOSSES = [
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: getattr(loss, "name", str(loss)))
 
 
-def one_pass(V, M, hidden, W, Ht, *, solver, **parts):
+def one_pass(V, M, hidden, W, Ht, *, solver, engine, **parts):
     """Return both factors after a sweep."""
-    return solver.sweep(V, M, W, Ht, hidden=hidden, **parts)
+    return solver.sweep(V, M, W, Ht, Objective(**parts), engine, hidden)
 
 
 def improved(Y, M, X, A, penalty, *, solver, engine, **parts):

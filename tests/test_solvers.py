@@ -10,7 +10,7 @@ from robustnmf.engines import NumPyEngine
 from robustnmf.kernels.interface import NO_KERNELS
 from robustnmf.kernels.line_search import checked_features
 from robustnmf.model.losses import Absolute, Cauchy, Huber, Squared
-from robustnmf.model.penalties import NO_PENALTIES, Penalty
+from robustnmf.model.penalties import Penalty
 from robustnmf.model.weighting import Weighting
 from robustnmf.solvers import (
     HALS,
@@ -22,6 +22,7 @@ from robustnmf.solvers import (
     SparseError,
     WeightedMedian,
 )
+from robustnmf.solvers.objective import Objective
 from robustnmf.solvers.shared_gram import _bend
 
 EXACT = [HALS(max_iter=20000, tol=1e-14), Nesterov(tol=1e-12, max_iter=100000)]
@@ -192,7 +193,7 @@ def test_a_basis_found_by_sums_over_samples_is_that_of_whole_features(solver, lo
     V = engine.split(X)
     blocks = None if M is None else engine.split(M, like=V)
     weighting = Weighting(loss, 0.7, cuts)
-    found = solver.basis_by_sums(V, blocks, W, engine.split(Ht, like=V), weighting, NO_PENALTIES, 0, engine)
+    found = solver.basis_by_sums(V, blocks, W, engine.split(Ht, like=V), Objective(weighting), engine)
     parts = {"A": Ht, "weighting": weighting, "engine": engine, "xp": np}
     by_feature = None if cuts is None else cuts[:, None]
     expected = solver.half_step(X.T, None if M is None else M.T, W, by_feature, **parts)

@@ -35,6 +35,7 @@ from robustnmf.model.weighting import Weighting  # noqa: E402
 from robustnmf.selection import select_rank  # noqa: E402
 from robustnmf.selection.stability import bootstrap_components, consensus  # noqa: E402
 from robustnmf.solvers import SharedGram  # noqa: E402
+from robustnmf.solvers.objective import Objective  # noqa: E402
 from robustnmf.solvers.shared_gram import propose  # noqa: E402
 from robustnmf.utils.arrays import to_host  # noqa: E402
 
@@ -140,9 +141,9 @@ def test_proposals_are_those_of_the_reference(rank, dtype):
     np.testing.assert_allclose(to_host(found), expected, rtol=1e-4 if dtype == "float32" else 1e-9, atol=1e-5)
 
 
-def one_pass(V, M, hidden, W, Ht, *, solver, **parts):
+def one_pass(V, M, hidden, W, Ht, *, solver, engine, **parts):
     """Return both factors after a sweep."""
-    return solver.sweep(V, M, W, Ht, hidden=hidden, **parts)
+    return solver.sweep(V, M, W, Ht, Objective(**parts), engine, hidden)
 
 
 def improved(Y, M, X, A, penalty, *, solver, engine, **parts):

@@ -29,7 +29,7 @@ MAD_OF_NORMAL = 0.6745
 class RobustNMFOutlierDetector(OutlierMixin, BaseEstimator):
     """Detector of samples of which a large part is wrong.
 
-    A `RobustNMF` is fitted, which cuts off entries that do not fit. A sample is judged by the share of its entries that
+    A `RobustNMF` is fitted, which cuts off entries that do not fit. A sample is scored by the share of its entries that
     are cut, and among samples with the same share by how well the others fit.
 
     Parameters
@@ -40,7 +40,7 @@ class RobustNMFOutlierDetector(OutlierMixin, BaseEstimator):
         Share of outliers among the training samples. "auto" needs no share: a sample is an outlier if more of it is cut
         than of all but one in a thousand normal samples, see Notes.
     estimator : RobustNMF or None
-        What is fitted, with any parameters; by default ``RobustNMF()``. A model that cuts nothing off can judge samples
+        What is fitted, with any parameters; by default ``RobustNMF()``. A model that cuts nothing off can score samples
         by their residuals alone.
     random_state : int, RandomState, Generator or None
         Seed of the start; None leaves it to the estimator.
@@ -112,7 +112,7 @@ class RobustNMFOutlierDetector(OutlierMixin, BaseEstimator):
         contamination = _check_contamination(self.contamination)
         data = check_observations(self, X, weights, reset=True)
         model = self._estimator().fit(X, weights=weights, uncertainties=uncertainties)
-        shares, misfit = self._judge(model, data, X, weights, uncertainties)
+        shares, misfit = self._shares_and_misfit(model, data, X, weights, uncertainties)
         n_features = data.X.shape[1]
         if contamination is None:
             n_observed = n_features if data.M is None else int(np.median(np.count_nonzero(data.M, axis=1)))
@@ -133,7 +133,7 @@ class RobustNMFOutlierDetector(OutlierMixin, BaseEstimator):
         """
         check_is_fitted(self, "model_")
         data = check_observations(self, X, weights, reset=False)
-        return _scores(*self._judge(self.model_, data, X, weights, uncertainties), data.X.shape[1])
+        return _scores(*self._shares_and_misfit(self.model_, data, X, weights, uncertainties), data.X.shape[1])
 
     def decision_function(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Vector:
         """Return ``score_samples(X) - offset_``: negative for outliers, (n_samples,)."""
@@ -148,7 +148,7 @@ class RobustNMFOutlierDetector(OutlierMixin, BaseEstimator):
         arguments = {"weights": weights, "uncertainties": uncertainties}
         return self.fit(X, **arguments).predict(X, **arguments)
 
-    def _judge(
+    def _shares_and_misfit(
         self, model: RobustNMF, data: Observations, X: Any, weights: Any, uncertainties: Any
     ) -> tuple[Vector, Vector]:
         """Return for each sample the share of its entries that are wrong, and the misfit of the others, (n,)."""

@@ -28,7 +28,7 @@ from robustnmf.utils.arrays import Array, Blocks, Namespace, device, mapped, to_
 ANNEALING_STEPS = 10
 # Reweightings of Huber's loss at the start of the second attempt.
 FOLLOWING_STEPS = 5
-# How often a rule that judges whole images, and takes its time, is asked for the outliers of a sample.
+# How often a rule for whole images, which takes its time, is asked for the outliers of a sample.
 SPATIAL_ROUNDS = 5
 
 

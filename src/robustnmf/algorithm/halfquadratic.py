@@ -19,6 +19,7 @@ from robustnmf.model.penalties import NO_PENALTIES, ElasticNet, Penalties
 from robustnmf.model.scales import ScaleRule, reads
 from robustnmf.model.weighting import Weighting
 from robustnmf.solvers import Solver
+from robustnmf.solvers.objective import Objective
 from robustnmf.utils.arrays import Array, Blocks, Namespace, size
 
 
@@ -174,8 +175,7 @@ def sweep(
     if weighting.is_spatial:  # found once for both half-steps: it takes whole samples, and time
         kept = engine.map(_kept, V, M, Ht, W=W, weighting=weighting)
         weighting = weighting.without_rule()
-    parts: dict[str, Any] = {"weighting": weighting, "penalties": method.penalties, "fixed": method.fixed}
-    return method.solver.sweep(V, kept, W, Ht, **parts, engine=engine, hidden=hidden)
+    return method.solver.sweep(V, kept, W, Ht, Objective(weighting, method.penalties, method.fixed), engine, hidden)
 
 
 def assess(

@@ -588,7 +588,7 @@ def _count(distances: Matrix, weights: Matrix, radius: float, threshold: float |
 
 
 def _read(V: Matrix, everything: Matrix, weights: Matrix, distances: Matrix, radius: float, rank: int) -> Indices:
-    """Return `rank` columns of V by the better of the two post-processings, judged on all data."""
+    """Return `rank` columns of V by the better of the two post-processings, compared on all data."""
     by_weight = np.argsort(-weights, kind="stable")
     between = distances[~np.eye(len(distances), dtype=bool)]
     radius = max(radius, float(between.min())) if between.size else radius

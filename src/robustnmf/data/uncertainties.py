@@ -16,7 +16,6 @@ MOST_PRECISE = 1e9
 DOUBLES = np.dtype(np.float64)
 
 
-@block_function(on_host=True)
 def is_observed(Y: Array, weights: Array | None, xp: Namespace) -> Array:
     """Return where an entry is neither NaN nor has weight zero, (B, m) of bool."""
     observed = ~xp.isnan(Y)
@@ -64,7 +63,6 @@ def _as_doubles(Y: Array, *, dtype: Any, xp: Namespace) -> Array:
     return xp.astype(Y, xp.float64, copy=False)
 
 
-@block_function(on_host=True)
 def combined_weights(
     weights: Array | None, uncertainties: Array | None, observed: Array, noise: Array | None, xp: Namespace
 ) -> Array | None:

@@ -220,7 +220,6 @@ def _look(
     return (row[None, :], ~xp.any(observed, axis=1)), seen
 
 
-@block_function(on_host=True)
 def _wrong(problem: str, values: Array, observed: Array, xp: Namespace) -> Array:
     """Return where values have a problem, (B, m) of bool."""
     if problem == "weights must be finite":

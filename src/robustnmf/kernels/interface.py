@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from robustnmf.utils.arrays import Array, Blocks
 
@@ -48,9 +48,6 @@ def form_of(loss: Any) -> Form | None:
     return form
 
 
-RowStatistic: TypeAlias = Callable[[Array], Array]
-
-
 @dataclass(frozen=True)
 class Kernels:
     """The kernels of an engine: faster copies of reference functions, None where it has none.
@@ -62,7 +59,7 @@ class Kernels:
     rule_of: Callable[[Any, Any, Any, Array, int], Rule | None] | None = None
     """(loss, scale, cut, Y, rank) as a rule, or None if kernels cannot follow it: the following three then do not."""
     half_step: Callable[[Array, Any, Array, Array, Array, float, Rule, int], Array] | None = None
-    """(Y, M, X, A, linear, ridge, rule, max_iter): `SharedGram.half_step`."""
+    """(Y, M, X, A, linear, ridge, rule, max_iter): `SharedGram.improve_rows`."""
     sweep_block: Callable[..., tuple[Array, Array, Array, Array, Array]] | None = None
     """(Y, M, hidden, X, checks, W, linear, ridge, rule, max_iter): `solvers.shared_gram` on a block of samples."""
     sweep: Callable[..., tuple[Array, Blocks]] | None = None
@@ -77,7 +74,7 @@ class Kernels:
     """(At, Y, M, X, max_iter) overwrites X: `WeightedMedian`."""
     cauchy_sum: Callable[[Array, Any, float], tuple[float, float]] | None = None
     """(A, M, scale): the sums of Nagy's iteration, `model.scales`."""
-    row_medians: RowStatistic | None = None
+    row_medians: Callable[[Array], Array] | None = None
     """(A): the median of each row."""
     order_statistics: Callable[[Array, Array], Array] | None = None
     """(A, ranks): the entry of a given rank of each row."""

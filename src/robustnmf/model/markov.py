@@ -88,7 +88,7 @@ def median_filtered_support(mask: ArrayLike, size: int = 3, observed: ArrayLike 
     mask : array-like of bool (height, width) or (n, height, width)
         One image or n separate ones.
     size : int
-        Odd; a pixel is judged by the window of size * size pixels around it, itself included.
+        Odd; a pixel is compared with the window of size * size pixels around it, itself included.
     observed : array-like of bool shaped like mask, or None
         False marks pixels that have no vote and are False in the result; None means that all are observed.
 

@@ -1,4 +1,4 @@
-"""WHICH pixels are cut off, judged together with their neighbours: outlier rules for images.
+"""WHICH pixels are cut off, together with their neighbours: outlier rules for images.
 
 Occlusions are connected. A rule of this file takes its thresholds from another, its `base`, and then decides about
 all pixels of an image at once, instead of comparing each by itself with its threshold: holes in an occlusion are
@@ -103,7 +103,7 @@ class MedianFilterRule:
     base : OutlierRule
         Gives the thresholds.
     size : int
-        Odd; a pixel is judged by the window of size * size pixels around it, itself included.
+        Odd; a pixel is compared with the window of size * size pixels around it, itself included.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def _images(
     if height * width != n_features:
         raise ValueError(
             f"image_shape must be (rows, columns) with rows * columns = n_features = {n_features}; got "
-            f"{image_shape!r}. The rule judges whole images, one per sample."
+            f"{image_shape!r}. The rule looks at whole images, one per sample."
         )
     shape = (n_samples, height, width)
     observed = np.ones(shape, dtype=bool) if M is None else (_host(M) > 0).reshape(shape)

@@ -27,7 +27,7 @@ class Weighting:
 
     @property
     def is_spatial(self) -> bool:
-        """Whether the rule judges an entry together with others of its sample."""
+        """Whether the rule looks at an entry together with others of its sample."""
         return self.cut is not None and hasattr(self.rule, "mask")
 
     def without_rule(self) -> "Weighting":

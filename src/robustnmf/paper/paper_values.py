@@ -33,7 +33,7 @@ Printed = Mapping[str, Mapping[float, float]]
 
 
 def _rows(name: str) -> list[dict[str, str]]:
-    with files("robustnmf.paper").joinpath("paper", name).open(encoding="utf-8") as file:
+    with files("robustnmf.paper").joinpath("tables", name).open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 

@@ -105,7 +105,7 @@ def section(results: Results) -> Section:
             f"42 x 30 pixels (the paper: 55 x 40). Settings: {', '.join(results.settings)}.",
             "SRC: least l1 norm with a residual of at most 5 % of the length of the code, the class of smallest "
             "residual; the paper does not give its solver or tolerance. SEC works on pixels; as it takes seconds for "
-            "each image, in the full version it is judged by the images of every fifth person.",
+            "each image, in the full version it is scored on the images of every fifth person.",
         ),
         remarks=(
             "Person 77's first image of the second session shows no face, and two of person 46's sunglasses are the "

@@ -6,9 +6,10 @@ from typing import Any, ClassVar
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.errors import IncompatibleError
 from robustnmf.model.losses import Loss, Squared
-from robustnmf.model.penalties import Penalties, Penalty
+from robustnmf.model.penalties import Penalty
 from robustnmf.model.weighting import Weighting, masked_out
 from robustnmf.solvers.normal_equations import basis_by_sums
+from robustnmf.solvers.objective import Objective, Terms
 from robustnmf.solvers.problem import Problem
 from robustnmf.utils.arrays import Array, Blocks, Namespace
 
@@ -17,7 +18,7 @@ UNIFORM = Weighting(Squared(), 1.0)
 
 
 class Solver:
-    """Improves the factors of a weighted model; a subclass has at least the half-step.
+    """Improves the factors of a weighted model; a subclass has at least `improve_rows`.
 
     Lines 2 and 3 of the paper leave open which scale the weights use; it is the one of the current residuals. Line 7
     does not repeat the truncation; here weights are always truncated, as eq. (3-5) says.
@@ -27,16 +28,24 @@ class Solver:
 
     works_by_sums: ClassVar[bool] = False
     """Whether it improves the basis from sums over samples, where features cannot be gathered."""
-    solves_least_squares: ClassVar[bool] = True
-    """Whether it lowers weighted squares, for any loss and with penalties."""
+    solves_least_squares: ClassVar[bool] = False
+    """Whether it lowers weighted squares, and so serves any loss, with penalties too."""
     keeps_fixed: ClassVar[bool] = False
     """Whether it can leave the first columns of the basis as they are."""
     sweeps_by_kernel: ClassVar[bool] = False
-    """Whether `Kernels.sweep` and what is built on it does what its sweep does."""
+    """Whether `Kernels.sweep` does what its sweep does."""
 
     def accepts(self, loss: Loss) -> bool:
-        """Return True: what lowers weighted squares serves every loss."""
-        return True
+        """Return whether it can lower a loss."""
+        return self.solves_least_squares
+
+    def improve_rows(self, Y: Array, M: Array | None, X: Array, A: Array, terms: Terms, engine: Engine) -> Array:
+        """Return X (B, r), improved in Y ~ X A' row by row, as a new array.
+
+        No row's objective rises. Every row is improved by itself: neither the other rows nor their number may change
+        the result. A row whose weights are all zero keeps its start.
+        """
+        raise NotImplementedError
 
     def half_step(
         self,
@@ -52,13 +61,13 @@ class Solver:
         engine: Engine,
         xp: Namespace,
     ) -> Array:
-        """Reweight by the current residuals and improve X in Y ~ X A', row by row; its first `fixed` columns stay.
+        """Return one factor, or a block of it, improved by the current residuals; a function of blocks.
 
         H is updated with Y = V' (a block of samples), X = H', A = W; W with Y = V, X = W, A = H' and one `cut` per row.
-        No row's objective rises. Every row is improved by itself: neither the other rows nor their number may change
-        the result. A row whose weights are all zero keeps its start.
         """
-        raise NotImplementedError
+        if cut is not None:
+            weighting = replace(weighting, cut=cut)
+        return self.improve_rows(Y, M, X, A, Terms(weighting, penalty, fixed), engine)
 
     def sweep(
         self,
@@ -66,10 +75,7 @@ class Solver:
         M: Blocks | None,
         W: Array,
         Ht: Blocks,
-        *,
-        weighting: Weighting,
-        penalties: Penalties,
-        fixed: int,
+        objective: Objective,
         engine: Engine,
         hidden: Blocks | None = None,
     ) -> tuple[Array, Blocks]:
@@ -77,52 +83,35 @@ class Solver:
 
         Parameters
         ----------
-        fixed : int
-            Columns of W, the first ones, that stay as they are.
         hidden : blocks of positions, (k, 2) in all, or None
             Sample (within its block) and feature of entries that do not count, in the order of samples.
         """
         if hidden is not None:
             M = engine.map(masked_out, V, M, hidden)
+        weighting, penalties, fixed = objective
         penalty = penalties.of(penalties.codes, W, weighting.scale, engine.xp)
         Ht = engine.map(self.half_step, V, M, Ht, A=W, weighting=weighting, penalty=penalty, engine=engine)
         if fixed == W.shape[1]:
             return W, Ht
-        if not engine.gathers_features:
-            return self.basis_by_sums(V, M, W, Ht, weighting, penalties, fixed, engine), Ht
-        return self._gathered_basis(V, M, W, Ht, weighting, penalties, fixed, engine), Ht
+        improve = self._gathered_basis if engine.gathers_features else self.basis_by_sums
+        return improve(V, M, W, Ht, objective, engine), Ht
 
     def _gathered_basis(
-        self,
-        V: Blocks,
-        M: Blocks | None,
-        W: Array,
-        Ht: Blocks,
-        weighting: Weighting,
-        penalties: Penalties,
-        fixed: int,
-        engine: Engine,
+        self, V: Blocks, M: Blocks | None, W: Array, Ht: Blocks, objective: Objective, engine: Engine
     ) -> Array:
         """Return the basis improved by a half-step with all samples of a feature in a row."""
+        weighting, penalties, fixed = objective
         A = engine.join(Ht)
         penalty = penalties.of(penalties.basis, A, weighting.scale, engine.xp)
         shared: dict[str, Any] = {"A": A, "penalty": penalty, "fixed": fixed, "engine": engine}
         if weighting.loss.group == "sample":  # the weights of features depend on whole samples
-            Q = engine.map(sample_weights, V, M, Ht, W=W, weighting=weighting)
+            Q = engine.map(_sample_weights, V, M, Ht, W=W, weighting=weighting)
             return engine.map_features(self.half_step, V, Q, W, weighting=UNIFORM, **shared)
         cut = None if weighting.cut is None else weighting.cut[:, None]
         return engine.map_features(self.half_step, V, M, W, cut, weighting=weighting, **shared)
 
     def basis_by_sums(
-        self,
-        V: Blocks,
-        M: Blocks | None,
-        W: Array,
-        Ht: Blocks,
-        weighting: Weighting,
-        penalties: Penalties,
-        fixed: int,
-        engine: Engine,
+        self, V: Blocks, M: Blocks | None, W: Array, Ht: Blocks, objective: Objective, engine: Engine
     ) -> Array:
         """Return the basis improved from sums over samples, if the solver can work with them."""
         raise IncompatibleError(
@@ -137,32 +126,15 @@ class LeastSquaresSolver(Solver):
     __slots__ = ()
 
     works_by_sums: ClassVar[bool] = True
+    solves_least_squares: ClassVar[bool] = True
 
     def solve(self, problem: Problem, X0: Array, engine: Engine) -> Array:
-        """Return better solutions than `X0`, shape (B, r), non-negative, a new array.
-
-        No objective rises. Every problem is solved by itself: neither the other problems of the batch nor their number
-        may change its solution. A problem whose weights are all zero keeps its start.
-        """
+        """Return better solutions than `X0`, shape (B, r), non-negative, a new array; see `Solver.improve_rows`."""
         raise NotImplementedError
 
-    def half_step(
-        self,
-        Y: Array,
-        M: Array | None,
-        X: Array,
-        cut: Array | None = None,
-        *,
-        A: Array,
-        weighting: Weighting,
-        penalty: Penalty | None = None,
-        fixed: int = 0,
-        engine: Engine,
-        xp: Namespace,
-    ) -> Array:
+    def improve_rows(self, Y: Array, M: Array | None, X: Array, A: Array, terms: Terms, engine: Engine) -> Array:
         """Reweight by the current residuals and solve the weighted least-squares problem of each row."""
-        if cut is not None:
-            weighting = replace(weighting, cut=cut)
+        xp, (weighting, penalty, fixed) = engine.xp, terms
         residual = Y - X @ A.T
         Q = weighting.weights(residual, M, xp)
         if not fixed:
@@ -173,26 +145,16 @@ class LeastSquaresSolver(Solver):
         return xp.concat([X[:, :fixed], found], axis=1)
 
     def basis_by_sums(
-        self,
-        V: Blocks,
-        M: Blocks | None,
-        W: Array,
-        Ht: Blocks,
-        weighting: Weighting,
-        penalties: Penalties,
-        fixed: int,
-        engine: Engine,
+        self, V: Blocks, M: Blocks | None, W: Array, Ht: Blocks, objective: Objective, engine: Engine
     ) -> Array:
         """Return the basis improved by its normal equations."""
-        return basis_by_sums(V, M, W, Ht, weighting, self.solve, penalties, fixed, engine)
+        return basis_by_sums(V, M, W, Ht, objective, self.solve, engine)
 
 
 class LossSolver(Solver):
-    """Lowers a loss itself instead of its quadratic majoriser; the way of some published models."""
+    """Lowers a loss itself instead of its quadratic majoriser; a subclass has `accepts` and `improve`."""
 
     __slots__ = ()
-
-    solves_least_squares: ClassVar[bool] = False
 
     def improve(self, Y: Array, M: Array | None, X: Array, A: Array, weighting: Weighting, engine: Engine) -> Array:
         """Return X (B, r) with a lower loss of Y - X A' in every row, as a new array.
@@ -201,25 +163,11 @@ class LossSolver(Solver):
         """
         raise NotImplementedError
 
-    def half_step(
-        self,
-        Y: Array,
-        M: Array | None,
-        X: Array,
-        cut: Array | None = None,
-        *,
-        A: Array,
-        weighting: Weighting,
-        penalty: Penalty | None = None,
-        fixed: int = 0,
-        engine: Engine,
-        xp: Namespace,
-    ) -> Array:
+    def improve_rows(self, Y: Array, M: Array | None, X: Array, A: Array, terms: Terms, engine: Engine) -> Array:
         """Lower the loss of each row; what is cut now stays cut, or the losses of two points could not be compared."""
-        if cut is not None:
-            weighting = replace(weighting, cut=cut)
+        weighting = terms.weighting
         if weighting.cut is not None:
-            M, weighting = weighting.kept(Y - X @ A.T, M, xp), weighting.without_rule()
+            M, weighting = weighting.kept(Y - X @ A.T, M, engine.xp), weighting.without_rule()
         return self.improve(Y, M, X, A, weighting, engine)
 
 
@@ -259,7 +207,7 @@ class ByImprove(LossSolver):
 
 
 @block_function(recomputed=True)
-def sample_weights(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:
+def _sample_weights(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:
     """Return the weights of a block of samples, (n, m)."""
     Q = weighting.weights(Vt - Ht @ W.T, M, xp)
     return xp.ones_like(Vt) if Q is None else Q

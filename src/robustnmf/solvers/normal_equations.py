@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from robustnmf.engines.protocol import Engine
-from robustnmf.model.penalties import Penalties
 from robustnmf.model.weighting import Weighting
+from robustnmf.solvers.objective import Objective
 from robustnmf.solvers.problem import Problem, packed_square, unpacked
 from robustnmf.utils.arrays import Array, Blocks, Namespace
 
@@ -25,13 +25,12 @@ def basis_by_sums(
     M: Blocks | None,
     W: Array,
     Ht: Blocks,
-    weighting: Weighting,
+    objective: Objective,
     solve: Callable[[Problem, Array, Engine], Array],
-    penalties: Penalties,
-    fixed: int,
     engine: Engine,
 ) -> Array:
-    """Return W (m, r) improved by a solver of problems, its first `fixed` columns as they were."""
+    """Return W (m, r) improved by a solver of problems, its fixed columns as they were."""
+    weighting, penalties, fixed = objective
     n_features, r = W.shape
     total = engine.sum(_code_sums, Ht) if penalties.product else None
     penalty = penalties.given_sum(penalties.basis, total, W, weighting.scale, engine.xp)

@@ -6,16 +6,17 @@ are never kept for more than a block.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from robustnmf.engines.protocol import Engine
 from robustnmf.kernels.interface import Rule
 from robustnmf.kernels.line_search import checked_features, checked_rows
-from robustnmf.model.penalties import Penalties, Penalty
+from robustnmf.model.penalties import Penalty
 from robustnmf.model.weighting import Weighting, masked_out
 from robustnmf.solvers.base import LeastSquaresSolver
+from robustnmf.solvers.objective import Objective, Terms
 from robustnmf.solvers.problem import Problem, smallest_curvature
 from robustnmf.utils.arrays import Array, Blocks, Namespace, device
 
@@ -57,26 +58,13 @@ class SharedGram(LeastSquaresSolver):
         bend = _bend(A, Q, move, curvature, xp) + ridge * xp.sum(move * move, axis=1)
         return advance(X0, move, descent, bend, xp)
 
-    def half_step(
-        self,
-        Y: Array,
-        M: Array | None,
-        X: Array,
-        cut: Array | None = None,
-        *,
-        A: Array,
-        weighting: Weighting,
-        penalty: Penalty | None = None,
-        fixed: int = 0,
-        engine: Engine,
-        xp: Namespace,
-    ) -> Array:
+    def improve_rows(self, Y: Array, M: Array | None, X: Array, A: Array, terms: Terms, engine: Engine) -> Array:
         """Reweight by the current residuals and improve X, by a kernel if there is one."""
-        kernel, rule = engine.kernels.half_step, rule_of(weighting, Y, X.shape[1], engine)
-        if kernel is None or rule is None or cut is not None or fixed:
-            parts: dict[str, Any] = {"A": A, "weighting": weighting, "penalty": penalty, "fixed": fixed}
-            return LeastSquaresSolver.half_step(self, Y, M, X, cut, **parts, engine=engine, xp=xp)
-        linear, ridge = penalty or _no_penalty(X, xp)
+        kernel, rule = engine.kernels.half_step, rule_of(terms.weighting, Y, X.shape[1], engine)
+        if kernel is None or rule is None or terms.fixed:
+            # Not `super()`: a dataclass with slots is another class than the one that it would look for.
+            return LeastSquaresSolver.improve_rows(self, Y, M, X, A, terms, engine)
+        linear, ridge = terms.penalty or _no_penalty(X, engine.xp)
         return kernel(Y, M, X, A, linear, ridge, rule, self.max_iter)
 
     def sweep(
@@ -85,14 +73,12 @@ class SharedGram(LeastSquaresSolver):
         M: Blocks | None,
         W: Array,
         Ht: Blocks,
-        *,
-        weighting: Weighting,
-        penalties: Penalties,
-        fixed: int,
+        objective: Objective,
         engine: Engine,
         hidden: Blocks | None = None,
     ) -> tuple[Array, Blocks]:
         """Return W and the codes after one iteration, in one pass over the data; see `Solver.sweep`."""
+        weighting, penalties, fixed = objective
         xp, scale = engine.xp, weighting.scale
         penalty = penalties.of(penalties.codes, W, scale, xp)
         kernel, rule = engine.kernels.sweep, rule_of(weighting, V[0], W.shape[1], engine)
@@ -101,19 +87,8 @@ class SharedGram(LeastSquaresSolver):
             return kernel(V, M, hidden, W, Ht, on_both, fixed, rule, self.max_iter)
         lengths = [len(block) for block in V]
         checks = [engine.place(np.arange(n)[rows]) for n, rows in zip(lengths, checked_rows(lengths), strict=True)]
-        (Ht, weights, codes), sums = engine.map_and_sum(
-            _sweep_block,
-            V,
-            M,
-            hidden,
-            Ht,
-            checks,
-            W=W,
-            penalty=penalty,
-            weighting=weighting,
-            solver=self,
-            engine=engine,
-        )
+        how = {"W": W, "penalty": penalty, "weighting": weighting, "solver": self, "engine": engine}
+        (Ht, weights, codes), sums = engine.map_and_sum(_sweep_block, V, M, hidden, Ht, checks, **how)
         if fixed == W.shape[1]:
             return W, Ht
         descent, curvature, gram, total = sums

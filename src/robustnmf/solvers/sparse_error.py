@@ -5,9 +5,9 @@ from typing import ClassVar
 
 from robustnmf.engines.protocol import Engine
 from robustnmf.model.losses import Huber, Loss
-from robustnmf.model.penalties import Penalties
 from robustnmf.model.weighting import Weighting
 from robustnmf.solvers.base import LossSolver
+from robustnmf.solvers.objective import Objective
 from robustnmf.utils.arrays import Array, Blocks, Namespace
 
 
@@ -34,18 +34,10 @@ class SparseError(LossSolver):
         return self.update(X, numerator, denominator, engine.xp)
 
     def basis_by_sums(
-        self,
-        V: Blocks,
-        M: Blocks | None,
-        W: Array,
-        Ht: Blocks,
-        weighting: Weighting,
-        penalties: Penalties,
-        fixed: int,
-        engine: Engine,
+        self, V: Blocks, M: Blocks | None, W: Array, Ht: Blocks, objective: Objective, engine: Engine
     ) -> Array:
         """Return the basis improved from both products of its update, which are sums over samples."""
-        numerator, denominator = engine.sum(_sums, V, M, Ht, W=W, weighting=weighting)
+        numerator, denominator = engine.sum(_sums, V, M, Ht, W=W, weighting=objective.weighting)
         return self.update(W, numerator, denominator, engine.xp)
 
     def update(self, X: Array, numerator: Array, denominator: Array, xp: Namespace) -> Array:

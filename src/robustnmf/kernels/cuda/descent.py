@@ -35,7 +35,7 @@ __device__ real over_lanes(real part)
 
 // Write the move of every row of X that coordinate descent makes, how steep the way is, and the total curvature.
 // Descent and curvature come in parts, one after the other, that are added up.
-// Coordinate k of a row is register k / LANES of lane k % LANES. See `descend` in triton_kernels.py.
+// Coordinate k of a row is register k / LANES of lane k % LANES. See `descend` in functions.py.
 extern "C" __global__ void __launch_bounds__(THREADS) descend(
     const real* X, const real* G, const real* descent, const real* curvature, const real* penalty,
     real* move, real* gain, real* total,

@@ -96,7 +96,7 @@ class CudaKernels:
         return Rule(form.form, form.constant, scale, cut, form.reach)
 
     def half_step(self, Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int) -> Any:
-        """Reweight and improve X in Y ~ X A'; the kernel of `SharedGram.half_step`.
+        """Reweight and improve X in Y ~ X A'; the kernel of `SharedGram.improve_rows`.
 
         Parameters
         ----------

@@ -1,6 +1,6 @@
 """The steps of a fit on a CUDA GPU: how the kernels of `robustnmf.kernels.cuda.functions` are launched.
 
-Both half-steps of `robustnmf.solvers.one_pass` are one function here, called with the roles exchanged: rows are samples
+Both half-steps of `solvers.SharedGram` are one function here, called with the roles exchanged: rows are samples
 and X their codes, or rows are features and X the basis. So an iteration reads the data twice, and some of it once more.
 
 Sums over the data are split between programs and added up in a fixed order: the same data give the same bits.

@@ -270,7 +270,7 @@ _THREAD = local()
 @contiguous
 @reading
 def half_step(Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int) -> Any:
-    """Reweight and improve X in Y ~ X A'; the kernel of `SharedGram.half_step`.
+    """Reweight and improve X in Y ~ X A'; the kernel of `SharedGram.improve_rows`.
 
     Parameters
     ----------
