@@ -45,13 +45,13 @@ SECONDS = Table(
 
 
 def drawing(name):
-    plt = figures.pyplot()
-    with plt.rc_context(figures.style()):
-        figure, axes = plt.subplots(1, 2, figsize=(9, 3.5))
-        axes[0].errorbar([1, 2, 3], [3, 1, 2], yerr=0.3, marker="o", label="L2-NMF")
-        axes[0].legend()
-        axes[1].imshow(np.eye(4), cmap="gray")
-        return figures.to_svg(figure, name)
+    def paint(figure):
+        left, right = figure.subplots(1, 2)
+        left.errorbar([1, 2, 3], [3, 1, 2], yerr=0.3, marker="o", label="L2-NMF")
+        left.legend()
+        right.imshow(np.eye(4), cmap="gray")
+
+    return figures.draw(paint, name, (9, 3.5), layout=None)
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ import numpy as np
 from robustnmf.datasets import load_ar, load_caltech101
 from robustnmf.paper import figures
 from robustnmf.paper.columns import TITLES, model
-from robustnmf.paper.comparison import best_of_all, comparison_table
-from robustnmf.paper.measures import clustering_measures
+from robustnmf.paper.comparison import best_of_all, clustering_tables
+from robustnmf.paper.measures import clustering_measures, fit_measures
 from robustnmf.paper.results import Results
 from robustnmf.paper.section import Figure, Section
-from robustnmf.paper.task import Experiment, Matrix, Outcome, Task
+from robustnmf.paper.task import Experiment, Matrix, Outcome, Task, all_tasks
 
 AR_FILE = "ar_42x30.npz"
 CALTECH_FILE = "caltech101_effnetlite0.npz"
@@ -54,13 +54,7 @@ def draw(samples: Labelled, n_classes: int, trial: int) -> Labelled:
 
 def plan(name: str, noun: str, choices: Mapping[str, Any]) -> list[Task]:
     """Return every method for every number of classes."""
-    limits = {"max_iter": choices["max_iter"], "tol": choices["tol"]}
-    return [
-        Task(name, f"{level} {noun}", level, method, trial, limits)
-        for trial in range(choices["trials"])
-        for level in choices["levels"]
-        for method in TITLES
-    ]
+    return all_tasks(name, [(f"{level} {noun}", level) for level in choices["levels"]], TITLES, choices)
 
 
 def run(task: Task, data: Path | None) -> Outcome:
@@ -71,10 +65,7 @@ def run(task: Task, data: Path | None) -> Outcome:
         return Outcome(clustering_measures(samples.data, samples.target, task.trial))
     fitted = model(task.method, int(task.level), task.trial, **task.parameters)
     codes = fitted.fit_transform(samples.data)
-    measures = clustering_measures(codes, samples.target, task.trial) | {"iterations": float(fitted.n_iter_)}
-    if np.isfinite(fitted.thresholds_).any():
-        measures["cut"] = 100 * float(fitted.outliers_.mean())
-    return Outcome(measures)
+    return Outcome(clustering_measures(codes, samples.target, task.trial) | fit_measures(fitted))
 
 
 PROTOCOL = (
@@ -84,73 +75,53 @@ PROTOCOL = (
 )
 
 
-def section(
-    name: str, item: str, title: str, noun: str, protocol: Sequence[str], remarks: Sequence[str], results: Results
-) -> Section:
+def section(name: str, item: str, title: str, noun: str, protocol: str, remark: str, results: Results) -> Section:
     """Return tables and curves of accuracy and mutual information."""
-    methods = tuple(TITLES)
     labels = {"accuracy": "accuracy %", "nmi": "NMI %"}
     n_trials = len({record.task.trial for record in results.records})
+    svg = figures.curves(results, labels, name, f"number of {noun}")
     return Section(
         name,
         title,
         (item,),
-        (*PROTOCOL, *protocol, f"Trials in these results: {n_trials}."),
-        remarks,
-        tables=[
-            comparison_table(results, "accuracy", {}, "Clustering accuracy %", noun, methods, "higher"),
-            comparison_table(results, "nmi", {}, "Normalised mutual information %", noun, methods, "higher"),
-        ],
-        figures=[
-            Figure(
-                "Means and standard deviations over trials.", figures.curves(results, labels, name, f"number of {noun}")
-            )
-        ],
+        (*PROTOCOL, protocol, f"Trials in these results: {n_trials}."),
+        (remark,),
+        tables=clustering_tables(results, "", noun),
+        figures=[Figure("Means and standard deviations over trials.", svg)],
         checks=[best_of_all(results, "accuracy", tie=1.0)],
     )
 
 
+def experiment(
+    name: str, item: str, what: str, needs: str, title: str, noun: str, protocol: str, remark: str
+) -> Experiment:
+    """Return the clustering of one data set."""
+    of_results = partial(section, name, item, title, noun, protocol, remark)
+    return Experiment(name, {item: what}, partial(plan, name, noun), run, of_results, needs)
+
+
 EXPERIMENTS: Sequence[Experiment] = (
-    Experiment(
+    experiment(
         "ar-clustering",
-        {"fig8": "AR clustering, 2 to 10 people"},
-        partial(plan, "ar-clustering", "people"),
-        run,
-        partial(
-            section,
-            "ar-clustering",
-            "fig8",
-            "Clusters of AR faces",
-            "people",
-            (
-                "All 26 shots of each person, at 42 x 30 pixels (the paper: 55 x 40). The text says “between two and "
-                "ten images of each individual”, the figure “number of clusters between 2 and 10”: read as two to ten "
-                "individuals.",
-            ),
-            ("The paper gives a figure without numbers; there is nothing to hold ours against but its shape.",),
-        ),
-        needs=AR_FILE,
+        "fig8",
+        "AR clustering, 2 to 10 people",
+        AR_FILE,
+        "Clusters of AR faces",
+        "people",
+        "All 26 shots of each person, at 42 x 30 pixels (the paper: 55 x 40). The text says “between two and ten "
+        "images of each individual”, the figure “number of clusters between 2 and 10”: read as two to ten individuals.",
+        "The paper gives a figure without numbers; there is nothing to hold ours against but its shape.",
     ),
-    Experiment(
+    experiment(
         "caltech-clustering",
-        {"fig11": "Caltech-101 clustering, 2 to 10 categories"},
-        partial(plan, "caltech-clustering", "categories"),
-        run,
-        partial(
-            section,
-            "caltech-clustering",
-            "fig11",
-            "Clusters of Caltech-101 objects",
-            "categories",
-            (
-                "All images of each category, 31 to 800 of them; Faces_easy, a second framing of Faces, is left out. "
-                "Features: 1280 outputs of EfficientNet-Lite0 (the paper: 4096 of AlexNet, which could not be had).",
-            ),
-            (
-                "These features separate the categories far better than those of 2014 did: K-means without any "
-                "factorisation finds most of them, which leaves little for a factorisation to add.",
-            ),
-        ),
-        needs=CALTECH_FILE,
+        "fig11",
+        "Caltech-101 clustering, 2 to 10 categories",
+        CALTECH_FILE,
+        "Clusters of Caltech-101 objects",
+        "categories",
+        "All images of each category, 31 to 800 of them; Faces_easy, a second framing of Faces, is left out. Features: "
+        "1280 outputs of EfficientNet-Lite0 (the paper: 4096 of AlexNet, which could not be had).",
+        "These features separate the categories far better than those of 2014 did: K-means without any factorisation "
+        "finds most of them, which leaves little for a factorisation to add.",
     ),
 )

@@ -1,15 +1,16 @@
 """Ours beside the paper's: tables, and claims that can fail."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Literal
 
 import numpy as np
 
 from robustnmf.paper.columns import TITLES
-from robustnmf.paper.paper_values import MISPRINTS, Printed
+from robustnmf.paper.paper_values import Printed, as_meant
 from robustnmf.paper.results import Results
-from robustnmf.paper.section import Cell, Check, Table
+from robustnmf.paper.section import Check, Table
 
 
 def comparison_table(
@@ -31,14 +32,24 @@ def comparison_table(
     for setting, level in zip(results.settings, results.levels, strict=True):
         cells = []
         for method, name in columns:
-            paper, note = printed.get(method, {}).get(level, np.nan), ""
-            if (misprints, method, level) in MISPRINTS:
-                paper, note = MISPRINTS[misprints, method, level]
-            wanted = {"setting": setting, "method": method}
-            cells.append(Cell(results.mean(name, **wanted), results.deviation(name, **wanted), paper, note))
+            paper, note = as_meant(printed, misprints, method, level)
+            cells.append(replace(results.cell(name, setting=setting, method=method), paper=paper, note=note))
         rows.append((setting, cells))
     titles = [TITLES[method] + (f", {name}" if len(measures) > 1 else "") for method, name in columns]
     return Table(caption, corner, titles, rows, better, digits)
+
+
+def clustering_tables(
+    results: Results, what: str, corner: str, methods: Sequence[str] = tuple(TITLES), **printed: Printed
+) -> list[Table]:
+    """Return accuracy and mutual information, beside those that the paper prints, by measure."""
+    captions = {"accuracy": "Clustering accuracy %", "nmi": "Normalised mutual information %"}
+    return [
+        comparison_table(
+            results, measure, printed.get(measure, {}), caption + what, corner, methods, "higher", f"table3 {measure}"
+        )
+        for measure, caption in captions.items()
+    ]
 
 
 def within(
@@ -55,8 +66,8 @@ def within(
 ) -> Check:
     """Say whether a column of ours agrees with one of the paper on every row, or on those of some levels."""
     differences = {}
-    for level, paper in printed[printed_as or method].items():
-        paper, _ = MISPRINTS.get((misprints, printed_as or method, level), (paper, ""))
+    for level in printed[printed_as or method]:
+        paper, _ = as_meant(printed, misprints, printed_as or method, level)
         ours = results.mean(measure, level=level, method=method)
         if (levels is None or level in levels) and not np.isnan(ours):
             differences[level] = ours - paper

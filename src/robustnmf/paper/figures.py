@@ -5,14 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from robustnmf.errors import MissingExtraError
 from robustnmf.paper.columns import TITLES
 from robustnmf.paper.results import Results
 from robustnmf.paper.task import Matrix
-from robustnmf.report import drawing
-from robustnmf.report.drawing import INK, style
+from robustnmf.report.drawing import INK, draw
 
-__all__ = ["COLOURS", "INK", "curves", "pictures", "pyplot", "style", "to_svg"]
+__all__ = ["COLOURS", "INK", "curves", "draw", "legend_below", "pictures"]
 
 # Told apart also by those who do not see red and green, and on a dark page (Okabe and Ito, lightened).
 COLOURS = {
@@ -32,23 +30,15 @@ COLOURS = {
 MARKERS = {"kmeans": "x", "default": "o", "truncated-cauchy": "s", "cauchy": "^"}
 
 
-def pyplot() -> Any:
-    """Import Matplotlib, which is an extra, for drawing into files."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "plots") from error
-    matplotlib.use("Agg", force=False)
-    import matplotlib.pyplot as plt
-
-    return plt
-
-
-def to_svg(figure: Any, name: str) -> str:
-    """Return a figure as an SVG element, and close it."""
-    svg = drawing.to_svg(figure, name)
-    pyplot().close(figure)
-    return svg
+def legend_below(figure: Any, ncols: int = 5) -> None:
+    """Name all that is drawn in any panel once, below them: not every method has every measure."""
+    named: dict[str, Any] = {}
+    for axis in figure.axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            named.setdefault(label, handle)
+    order = list(TITLES.values())
+    named = dict(sorted(named.items(), key=lambda item: order.index(item[0]) if item[0] in order else 0))
+    figure.legend(named.values(), named, loc="outside lower center", ncols=min(ncols, len(named) or 1), fontsize=8)
 
 
 def curves(
@@ -68,11 +58,10 @@ def curves(
     xlabel : label of the levels.
     printed : the paper's values by method and level, drawn dotted in the first panel.
     """
-    plt = pyplot()
-    with plt.rc_context(style()):
-        width = 4.6 * len(measures)
-        figure, axes = plt.subplots(1, len(measures), figsize=(width, 3.6), layout="constrained", squeeze=False)
-        for axis, (measure, label) in zip(axes[0], measures.items(), strict=True):
+
+    def paint(figure: Any) -> None:
+        axes = figure.subplots(1, len(measures), squeeze=False)[0]
+        for axis, (measure, label) in zip(axes, measures.items(), strict=True):
             for method in (m for m in TITLES if m in results.methods):
                 levels = [x for x in results.levels if results.values(measure, level=x, method=method)]
                 if not levels:
@@ -82,23 +71,17 @@ def curves(
                 look = {"color": COLOURS[method], "marker": MARKERS.get(method, "."), "ms": 4}
                 heavy = {"lw": 2.4, "zorder": 5} if method == "default" else {"lw": 1.2}
                 axis.errorbar(levels, means, yerr=np.nan_to_num(deviations), label=TITLES[method], **look, **heavy)
-                if printed is not None and axis is axes[0][0] and method in printed:
+                if printed is not None and axis is axes[0] and method in printed:
                     dotted = [printed[method].get(x, np.nan) for x in levels]
                     axis.plot(levels, dotted, ":", color=COLOURS[method], lw=1)
             axis.set(xlabel=xlabel, ylabel=label)
             axis.grid(alpha=0.25, lw=0.5)
-        named: dict[str, Any] = {}
-        for axis in axes[0]:  # not every method has every measure
-            handles, labels = axis.get_legend_handles_labels()
-            named |= dict(zip(labels, handles, strict=True))
-        named = {TITLES[method]: named[TITLES[method]] for method in TITLES if TITLES[method] in named}
-        figure.legend(named.values(), named, loc="outside lower center", ncols=min(5, len(named) or 1), fontsize=8)
-        return to_svg(figure, name)
+        legend_below(figure)
+
+    return draw(paint, name, (4.6 * len(measures), 3.6))
 
 
-def pictures(
-    rows: Sequence[tuple[str, Matrix]], name: str, *, vmax: float | None = None, columns: Sequence[str] = ()
-) -> str:
+def pictures(rows: Sequence[tuple[str, Matrix]], name: str, *, vmax: float | None = None) -> str:
     """Draw images in a grid, one row for each stage; values are mapped to grey from 0 to `vmax`.
 
     Parameters
@@ -106,26 +89,22 @@ def pictures(
     rows : label and array (n_images, height, width) of each row.
     name : identifier of the figure.
     vmax : value drawn white; None takes the largest of each row.
-    columns : titles of the columns.
     """
-    plt = pyplot()
-    with plt.rc_context(style()):
-        n_columns = max(len(images) for _, images in rows)
-        height, width = rows[0][1].shape[1:]
-        size = (1.5 + 0.62 * n_columns, 0.35 + 0.62 * height / width * len(rows))
-        figure, axes = plt.subplots(len(rows), n_columns, figsize=size, squeeze=False)
-        figure.subplots_adjust(
-            left=1.45 / size[0], right=0.995, top=1 - 0.3 / size[1], bottom=0.01, wspace=0.04, hspace=0.04
-        )
+    n_columns = max(len(images) for _, images in rows)
+    height, width = rows[0][1].shape[1:]
+    size = (1.5 + 0.62 * n_columns, 0.35 + 0.62 * height / width * len(rows))
+    margins = {"left": 1.45 / size[0], "right": 0.995, "top": 1 - 0.3 / size[1], "bottom": 0.01}
+
+    def paint(figure: Any) -> None:
+        figure.subplots_adjust(**margins, wspace=0.04, hspace=0.04)
+        axes = figure.subplots(len(rows), n_columns, squeeze=False)
         for line, (label, images) in zip(axes, rows, strict=True):
             top = vmax or float(np.max(images)) or 1.0
-            for axis in line:
-                axis.set(xticks=[], yticks=[])
+            for axis in line[len(images) :]:
                 axis.axis("off")
             for axis, image in zip(line, images, strict=False):
-                axis.axis("on")
+                axis.set(xticks=[], yticks=[])
                 axis.imshow(image, cmap="gray", vmin=0, vmax=top, interpolation="nearest")
             line[0].set_ylabel(label, rotation=0, ha="right", va="center", fontsize=8)
-        for axis, title in zip(axes[0], columns, strict=False):
-            axis.set_title(title, fontsize=7)
-        return to_svg(figure, name)
+
+    return draw(paint, name, size, layout=None)

@@ -1,6 +1,7 @@
 """The bound of Theorem 1 against the number of samples, and a measured gap beside it."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ import numpy as np
 from robustnmf import RobustNMF
 from robustnmf.paper import figures
 from robustnmf.paper.results import Results
-from robustnmf.paper.section import Cell, Check, Figure, Section, Table
-from robustnmf.paper.task import Experiment, Matrix, Outcome, Task
+from robustnmf.paper.section import Check, Figure, Section, Table
+from robustnmf.paper.task import Experiment, Matrix, Outcome, Task, all_tasks
 from robustnmf.paper.theory import generalization_bound
 
 FEATURES, RANK = 16, 2
@@ -38,12 +39,8 @@ def risk(model: RobustNMF, X: Matrix) -> float:
 
 def plan(choices: Mapping[str, Any]) -> list[Task]:
     """Return one fit for each number of samples."""
-    limits = {"max_iter": choices["max_iter"], "tol": choices["tol"]}
-    return [
-        Task("generalisation", f"{n} samples", n, "truncated-cauchy", trial, limits)
-        for trial in range(choices["trials"])
-        for n in choices["levels"]
-    ]
+    settings = [(f"{n} samples", n) for n in choices["levels"]]
+    return all_tasks("generalisation", settings, ["truncated-cauchy"], choices)
 
 
 def run(task: Task, data: Path | None) -> Outcome:
@@ -56,21 +53,16 @@ def run(task: Task, data: Path | None) -> Outcome:
         RANK, preset="published", scale=SCALE, outliers=TRUNCATION, random_state=task.trial, **task.parameters
     ).fit(X)
     known, unknown = risk(model, X), risk(model, new)
-    setting: dict[str, Any] = {
-        "m": FEATURES,
-        "r": RANK,
-        "alpha": 1.0,
-        "sigma": TRUNCATION,
-        "gamma": SCALE,
-        "delta": CONFIDENCE,
-    }
+    bound = partial(
+        generalization_bound, n, m=FEATURES, r=RANK, alpha=1.0, sigma=TRUNCATION, gamma=SCALE, delta=CONFIDENCE
+    )
     return Outcome(
         {
             "loss": known,
             "loss of new samples": unknown,
             "gap": abs(unknown - known),
-            "bound": generalization_bound(n, **setting),
-            "bound, consistent reading": generalization_bound(n, **setting, reading="consistent"),
+            "bound": bound(),
+            "bound, consistent reading": bound(reading="consistent"),
         }
     )
 
@@ -78,13 +70,10 @@ def run(task: Task, data: Path | None) -> Outcome:
 def section(results: Results) -> Section:
     """Return the bound and the gap."""
     measures = ("loss", "loss of new samples", "gap", "bound", "bound, consistent reading")
-    rows = [
-        (setting, [Cell(results.mean(m, setting=setting), results.deviation(m, setting=setting)) for m in measures])
-        for setting in results.settings
-    ]
+    rows = [(setting, [results.cell(m, setting=setting) for m in measures]) for setting in results.settings]
     levels = results.levels
-    ratios = [results.mean("gap", level=n) / results.mean("bound", level=n) for n in levels]
     gaps = [results.mean("gap", level=n) for n in levels]
+    ratios = [gap / results.mean("bound", level=n) for n, gap in zip(levels, gaps, strict=True)]
     rate = float(np.polyfit(np.log(levels), np.log(gaps), 1)[0]) if len(levels) > 1 else float("nan")
     return Section(
         "generalisation",
@@ -120,24 +109,17 @@ def section(results: Results) -> Section:
 
 
 def _drawing(results: Results) -> str:
-    plt = figures.pyplot()
-    levels = results.levels
-    with plt.rc_context(figures.style()):
-        figure, axis = plt.subplots(figsize=(5.5, 3.4), layout="constrained")
+    def paint(figure: Any) -> None:
+        axis, levels = figure.subplots(), results.levels
         for measure, look in (("gap", "o-"), ("bound", "s-"), ("bound, consistent reading", "^-")):
             axis.loglog(levels, [results.mean(measure, level=n) for n in levels], look, label=measure, ms=4)
         axis.set(xlabel="number of samples", ylabel="mean loss per sample")
         axis.grid(alpha=0.25, lw=0.5)
         axis.legend(fontsize=8)
-        return figures.to_svg(figure, "generalisation")
+
+    return figures.draw(paint, "generalisation", (5.5, 3.4))
 
 
-EXPERIMENTS: Sequence[Experiment] = (
-    Experiment(
-        "generalisation",
-        {"theorem1": "the bound against the number of samples, and a measured gap"},
-        plan,
-        run,
-        section,
-    ),
-)
+ITEMS = {"theorem1": "the bound against the number of samples, and a measured gap"}
+
+EXPERIMENTS: Sequence[Experiment] = (Experiment("generalisation", ITEMS, plan, run, section),)

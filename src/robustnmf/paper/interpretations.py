@@ -1,6 +1,8 @@
 """Where the paper is silent: how much our choices matter."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,10 @@ from robustnmf.paper.columns import MODELS, TITLES, model
 from robustnmf.paper.comparison import comparison_table
 from robustnmf.paper.results import Results
 from robustnmf.paper.section import Cell, Section, Table
-from robustnmf.paper.task import Experiment, Matrix, Outcome, Task
+from robustnmf.paper.task import Experiment, Matrix, Outcome, Task, all_tasks
 
 RANK = 40
+METHODS = ("nenmf", "default")
 Noise = Callable[[Matrix, float, int], Matrix]
 
 
@@ -48,15 +51,13 @@ LEVELS = {"salt and pepper": (5, 30, 60), "Laplace": (40, 120, 280)}
 
 def plan_noises(choices: Mapping[str, Any]) -> list[Task]:
     """Return L2-NMF, which needs no tuning, and the default under every reading of the noises."""
-    limits = {"max_iter": choices["max_iter"], "tol": choices["tol"]}
-    return [
-        Task("readings", f"{noise}, {reading}, {level}", level, method, trial, limits)
-        for trial in range(choices["trials"])
+    settings = [
+        (f"{noise}, {reading}, {level}", level)
         for noise in choices["noises"]
         for reading in READINGS[noise]
         for level in LEVELS[noise]
-        for method in ("nenmf", "default")
     ]
+    return all_tasks("readings", settings, METHODS, choices)
 
 
 def run_noises(task: Task, data: Path | None) -> Outcome:
@@ -75,27 +76,19 @@ def _fit(task: Task, X: Matrix) -> Outcome:
 
 def noises_section(results: Results) -> Section:
     """Return the errors under every reading beside the paper's L2-NMF."""
-    printed = {
-        "salt and pepper": paper_values.salt_and_pepper_errors()["nenmf"],
-        "Laplace": paper_values.laplace_errors()["nenmf"],
-    }
+    printed = {"salt and pepper": paper_values.salt_and_pepper_errors(), "Laplace": paper_values.laplace_errors()}
     tables = []
     for noise, readings in READINGS.items():
+        misprints = "table2" if noise == "salt and pepper" else ""
         rows = []
-        for reading in readings:
-            for level in LEVELS[noise]:
-                setting = f"{noise}, {reading}, {level}"
-                if setting not in results.settings:
-                    continue
-                paper, note = printed[noise][level], ""
-                if noise == "salt and pepper" and ("table2", "nenmf", level) in paper_values.MISPRINTS:
-                    paper, note = paper_values.MISPRINTS["table2", "nenmf", level]
-                ours = Cell(results.mean("error", setting=setting, method="nenmf"), paper=paper, note=note)
-                rows.append(
-                    (f"{reading}: {level}", [ours, Cell(results.mean("error", setting=setting, method="default"))])
-                )
-        titles = [TITLES["nenmf"], TITLES["default"]]
+        for reading, level in product(readings, LEVELS[noise]):
+            setting = f"{noise}, {reading}, {level}"
+            if setting in results.settings:
+                l2, ours = (Cell(results.mean("error", setting=setting, method=method)) for method in METHODS)
+                paper, note = paper_values.as_meant(printed[noise], misprints, "nenmf", level)
+                rows.append((f"{reading}: {level}", [replace(l2, paper=paper, note=note), ours]))
         if rows:
+            titles = [TITLES[method] for method in METHODS]
             tables.append(Table(f"Relative error %, readings of {noise}", "reading: level", titles, rows, "neither"))
     return Section(
         "readings",
@@ -108,14 +101,12 @@ def noises_section(results: Results) -> Section:
 
 def plan_stopping(choices: Mapping[str, Any]) -> list[Task]:
     """Return every published model stopped at various tolerances."""
-    limit = choices["max_iter"]
-    return [
-        Task("stopping", f"tolerance {tol:g}", -np.log10(tol), method, trial, {"max_iter": limit, "tol": tol})
-        for trial in range(choices["trials"])
+    published = [method for method in MODELS if method != "default"]
+    by_tolerance = [
+        all_tasks("stopping", [(f"tolerance {tol:g}", -np.log10(tol))], published, choices, tol=tol)
         for tol in choices["tolerances"]
-        for method in MODELS
-        if method != "default"
-    ]  # fmt: skip
+    ]
+    return [task for tasks in by_tolerance for task in tasks]
 
 
 def run_stopping(task: Task, data: Path | None) -> Outcome:
@@ -144,15 +135,10 @@ def stopping_section(results: Results) -> Section:
     )  # fmt: skip
 
 
+NOISES = {"readings": "what other readings of the noises would give"}
+STOPPING = {"stopping": "what other tolerances would give"}
+
 EXPERIMENTS: Sequence[Experiment] = (
-    Experiment(
-        "readings",
-        {"readings": "what other readings of the noises would give"},
-        plan_noises,
-        run_noises,
-        noises_section,
-    ),
-    Experiment(
-        "stopping", {"stopping": "what other tolerances would give"}, plan_stopping, run_stopping, stopping_section
-    ),
+    Experiment("readings", NOISES, plan_noises, run_noises, noises_section),
+    Experiment("stopping", STOPPING, plan_stopping, run_stopping, stopping_section),
 )

@@ -97,30 +97,24 @@ def section(results: Results) -> Section:
 
 
 def _drawing(results: Results) -> str:
-    plt = figures.pyplot()
     curves = results.arrays(setting="losses")
     names = {"e2": "squared", "e1": "absolute", "ec": "Cauchy", "et": "truncated Cauchy", "e0": "L0"}
-    with plt.rc_context(figures.style()):
-        figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-        for name, label in names.items():
-            if curves:
+
+    def paint(figure: Any) -> None:
+        left, right = figure.subplots(1, 2)
+        if curves:
+            for name, label in names.items():
                 left.plot(curves["x"], curves[name], label=label)
+            for gamma, epsilon in SHAPES:
+                right.plot(curves["wide"], curves[f"shape {gamma:g}"], label=f"gamma {gamma:g}, epsilon {epsilon:g}")
         left.set(ylim=(0, 8), xlabel="x", ylabel="loss", title="(a)")
         left.legend(fontsize=8)
-        for gamma, epsilon in SHAPES:
-            if curves:
-                right.plot(curves["wide"], curves[f"shape {gamma:g}"], label=f"gamma {gamma:g}, epsilon {epsilon:g}")
         right.set(xlabel="x", ylabel="loss / its maximum", title="(b)")
         right.legend(fontsize=8, loc="lower right")
-        return figures.to_svg(figure, "losses")
+
+    return figures.draw(paint, "losses", (9, 3.4))
 
 
-EXPERIMENTS: Sequence[Experiment] = (
-    Experiment(
-        "losses",
-        {"fig1": "the losses, and e_t as gamma falls", "table1-weights": "robustness weights of all models"},
-        plan,
-        run,
-        section,
-    ),
-)
+ITEMS = {"fig1": "the losses, and e_t as gamma falls", "table1-weights": "robustness weights of all models"}
+
+EXPERIMENTS: Sequence[Experiment] = (Experiment("losses", ITEMS, plan, run, section),)

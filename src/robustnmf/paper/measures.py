@@ -37,12 +37,12 @@ def clustering_measures(codes: Matrix, labels: Matrix, seed: int) -> dict[str, f
     }
 
 
-def fit_measures(model: Any, codes: Matrix, clean: Matrix, mask: Matrix | None) -> dict[str, float]:
-    """Return error to the clean data, iterations, and how well the outliers were found, in percent."""
-    measures = {
-        "error": 100 * relative_error(clean, codes @ model.components_),
-        "iterations": float(model.n_iter_),
-    }
+def fit_measures(
+    model: Any, codes: Matrix | None = None, clean: Matrix | None = None, mask: Matrix | None = None
+) -> dict[str, float]:
+    """Return iterations and, where the truth is known, the error and how well outliers were found, in percent."""
+    measures = {} if clean is None else {"error": 100 * relative_error(clean, codes @ model.components_)}
+    measures["iterations"] = float(model.n_iter_)
     if np.isfinite(model.thresholds_).any():
         measures["cut"] = 100 * float(model.outliers_.mean())
         if mask is not None:

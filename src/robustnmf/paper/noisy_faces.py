@@ -5,15 +5,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sklearn.utils import Bunch
+
 from robustnmf.datasets import load_orl
 from robustnmf.datasets.corruptions import Corrupted, block_occlusion, laplace, salt_and_pepper
 from robustnmf.paper import figures, paper_values
 from robustnmf.paper.columns import MODELS, TITLES, model
-from robustnmf.paper.comparison import best_of_all, comparison_table, ordering, within
+from robustnmf.paper.comparison import best_of_all, clustering_tables, comparison_table, ordering, within
 from robustnmf.paper.measures import clustering_measures, fit_measures
 from robustnmf.paper.results import Results
-from robustnmf.paper.section import Figure, Section
-from robustnmf.paper.task import Experiment, Matrix, Outcome, Task
+from robustnmf.paper.section import Figure, Section, Table
+from robustnmf.paper.task import Experiment, Outcome, Task, all_tasks
 
 RANK = 40
 """The number of people."""
@@ -24,43 +26,38 @@ class Corruption(NamedTuple):
 
     setting: str
     xlabel: str
-    apply: Callable[[Matrix, tuple[int, int], float, int], Corrupted]
+    apply: Callable[[Bunch, float, int], Corrupted]
 
 
 CORRUPTIONS: Mapping[str, Corruption] = {
     "laplace": Corruption(
         "deviation {:g}",
         "standard deviation of the noise",
-        lambda X, shape, level, seed: laplace(X, level, random_state=seed),
+        lambda faces, level, seed: laplace(faces.data, level, random_state=seed),
     ),
     "saltpepper": Corruption(
         "{:g} %",
         "corrupted pixels, %",
-        lambda X, shape, level, seed: salt_and_pepper(X, level / 100, random_state=seed),
+        lambda faces, level, seed: salt_and_pepper(faces.data, level / 100, random_state=seed),
     ),
     "occlusion": Corruption(
         "{0:g} x {0:g}",
         "side of the block, pixels",
-        lambda X, shape, level, seed: block_occlusion(X, int(level), shape, random_state=seed),
+        lambda faces, level, seed: block_occlusion(faces.data, int(level), faces.image_shape, random_state=seed),
     ),
 }
 
 
 def plan(name: str, choices: Mapping[str, Any]) -> list[Task]:
-    """Return every method at every level; all trials of one number before those of the next."""
-    limits = {"max_iter": choices["max_iter"], "tol": choices["tol"]}
-    return [
-        Task(name, CORRUPTIONS[name].setting.format(level), level, method, trial, limits)
-        for trial in range(choices["trials"])
-        for level in choices["levels"]
-        for method in TITLES
-    ]
+    """Return every method at every level."""
+    setting = CORRUPTIONS[name].setting
+    return all_tasks(name, [(setting.format(level), level) for level in choices["levels"]], TITLES, choices)
 
 
 def run(task: Task, data: Path | None) -> Outcome:
     """Corrupt the faces, factorise them, and see what is left of them and of who they are."""
     faces = load_orl()
-    corrupted = CORRUPTIONS[task.experiment].apply(faces.data, faces.image_shape, task.level, task.trial)
+    corrupted = CORRUPTIONS[task.experiment].apply(faces, task.level, task.trial)
     if task.method == "kmeans":
         return Outcome(clustering_measures(corrupted.data, faces.target, task.trial))
     fitted = model(task.method, RANK, task.trial, **task.parameters)
@@ -100,7 +97,7 @@ def laplace_section(results: Results) -> Section:
             "first rows agree and the last fall short of it, so the paper's noise must have been stronger there. "
             "Rows are therefore comparable among our columns, and with the paper only at small deviations.",
         ),
-        tables=[table, *clustering_tables(results, "Laplace noise", "deviation")],
+        tables=[table, *clustering_tables(results, ", Laplace noise", "deviation")],
         figures=[noise_figure(results, "laplace", printed)],
         checks=[
             within(results, "error", "nenmf", printed, 0.5, "L2-NMF", levels=(40,)),
@@ -130,7 +127,7 @@ def saltpepper_section(results: Results) -> Section:
             "truncation. With the outlier rule of the authors' code, which cuts half of clean data, the published "
             "model is worse at few and better at many corrupted pixels.",
         ),
-        tables=[table, *clustering_tables(results, "salt and pepper", "pixels"), mask_table(results, "pixels")],
+        tables=[table, *clustering_tables(results, ", salt and pepper", "pixels"), mask_table(results, "pixels")],
         figures=[noise_figure(results, "saltpepper", printed)],
         checks=[
             within(results, "error", "nenmf", printed, 0.3, "L2-NMF", misprints="table2"),
@@ -145,19 +142,15 @@ def saltpepper_section(results: Results) -> Section:
 def occlusion_section(results: Results) -> Section:
     """Return Table "occluded ORL"."""
     accuracies, information = paper_values.occlusion_accuracies(), paper_values.occlusion_nmi()
-    methods = tuple(TITLES)
+    tightest = "Clustering accuracy %, occlusion: the tightest of ten K-means runs instead of their mean"
     tables = [
-        comparison_table(
-            results, "accuracy", accuracies, "Clustering accuracy %, occlusion", "block", methods=methods,
-            better="higher",
-        ),
-        comparison_table(
-            results, "nmi", information, "Normalised mutual information %, occlusion", "block", methods=methods,
-            better="higher", misprints="table3 nmi",
-        ),
-        tightest_table(results, "occlusion", "block"),
+        *clustering_tables(results, ", occlusion", "block", accuracy=accuracies, nmi=information),
+        comparison_table(results, "accuracy tightest", {}, tightest, "block", tuple(TITLES), "higher"),
         mask_table(results, "block"),
-    ]  # fmt: skip
+    ]
+    labels = {"accuracy": "accuracy %", "nmi": "NMI %"}
+    svg = figures.curves(results, labels, "occlusion", CORRUPTIONS["occlusion"].xlabel, accuracies)
+    caption = "Clusters found in occluded faces: means and standard deviations over trials; dotted, the paper."
     return Section(
         "occlusion",
         "ORL faces with occluding blocks",
@@ -175,46 +168,21 @@ def occlusion_section(results: Results) -> Section:
             "and far better from 16 x 16 on. Both start as in the authors' code, which the paper does not describe.",
         ),
         tables=tables,
-        figures=[
-            Figure(
-                "Clusters found in occluded faces: means and standard deviations over trials; dotted, the paper.",
-                figures.curves(
-                    results, {"accuracy": "accuracy %", "nmi": "NMI %"}, "occlusion", "side of the block, pixels",
-                    accuracies,
-                ),
-            )
-        ],
+        figures=[Figure(caption, svg)],
         checks=[
             within(results, "accuracy", "kmeans", accuracies, 2.0, "K-means"),
             within(results, "accuracy", "nenmf", accuracies, 2.0, "L2-NMF"),
             ordering(results, "accuracy", accuracies, 14, better="higher", apart=2.0),
             best_of_all(results, "accuracy", tie=1.0),
         ],
-    )  # fmt: skip
+    )
 
 
-def clustering_tables(results: Results, what: str, corner: str) -> list[Any]:
-    """Return accuracy and mutual information, for which the paper has figures only."""
-    methods = tuple(TITLES)
-    return [
-        comparison_table(results, "accuracy", {}, f"Clustering accuracy %, {what}", corner, methods, "higher"),
-        comparison_table(results, "nmi", {}, f"Normalised mutual information %, {what}", corner, methods, "higher"),
-    ]
-
-
-def tightest_table(results: Results, what: str, corner: str) -> Any:
-    """Return the accuracy of the best K-means run instead of the mean: how much that choice matters."""
-    caption = f"Clustering accuracy %, {what}: the tightest of ten K-means runs instead of their mean"
-    return comparison_table(results, "accuracy tightest", {}, caption, corner, tuple(TITLES), "higher")
-
-
-def mask_table(results: Results, corner: str) -> Any:
+def mask_table(results: Results, corner: str) -> Table:
     """Return how well the two models that have a mask find the corrupted pixels."""
-    rows = results.where(method=["truncated-cauchy", "default"])
-    return comparison_table(
-        rows, ("precision", "recall"), {}, "Precision and recall of the outlier mask, %", corner,
-        ("truncated-cauchy", "default"), "higher",
-    )  # fmt: skip
+    methods, caption = ("truncated-cauchy", "default"), "Precision and recall of the outlier mask, %"
+    rows = results.where(method=methods)
+    return comparison_table(rows, ("precision", "recall"), {}, caption, corner, methods, "higher")
 
 
 def noise_figure(results: Results, name: str, printed: paper_values.Printed) -> Figure:
@@ -224,21 +192,12 @@ def noise_figure(results: Results, name: str, printed: paper_values.Printed) -> 
     return Figure("Means and standard deviations over trials; dotted, the errors that the paper prints.", svg)
 
 
-def experiment(name: str, items: Mapping[str, str], section: Callable[[Results], Section]) -> Experiment:
-    """Return one of the three."""
-    return Experiment(name, items, partial(plan, name), run, section)
-
+LAPLACE = {"table1": "ORL, Laplace noise: relative error", "fig-laplace": "the same: accuracy and NMI"}
+SALT_AND_PEPPER = {"table2": "ORL, salt and pepper: relative error", "fig-saltpepper": "the same: accuracy and NMI"}
+OCCLUSION = {"table3": "ORL, occluding blocks: accuracy and NMI"}
 
 EXPERIMENTS: Sequence[Experiment] = (
-    experiment(
-        "laplace",
-        {"table1": "ORL, Laplace noise: relative error", "fig-laplace": "the same: accuracy and NMI"},
-        laplace_section,
-    ),
-    experiment(
-        "saltpepper",
-        {"table2": "ORL, salt and pepper: relative error", "fig-saltpepper": "the same: accuracy and NMI"},
-        saltpepper_section,
-    ),
-    experiment("occlusion", {"table3": "ORL, occluding blocks: accuracy and NMI"}, occlusion_section),
+    Experiment("laplace", LAPLACE, partial(plan, "laplace"), run, laplace_section),
+    Experiment("saltpepper", SALT_AND_PEPPER, partial(plan, "saltpepper"), run, saltpepper_section),
+    Experiment("occlusion", OCCLUSION, partial(plan, "occlusion"), run, occlusion_section),
 )

@@ -3,6 +3,7 @@
 import csv
 from collections.abc import Mapping
 from importlib.resources import files
+from math import isnan, nan
 
 # Columns of the files and ours.
 _METHODS = {
@@ -30,6 +31,12 @@ MISPRINTS: Mapping[tuple[str, str, float], tuple[float, str]] = {
 """Numbers that are believed to be misprints: what is meant, and why."""
 
 Printed = Mapping[str, Mapping[float, float]]
+
+
+def as_meant(printed: Printed, table: str, method: str, level: float) -> tuple[float, str]:
+    """Return the paper's number, or what is meant by a misprint, and a note on that; NaN if the paper has none."""
+    paper = printed.get(method, {}).get(level, nan)
+    return (paper, "") if isnan(paper) else MISPRINTS.get((table, method, level), (paper, ""))
 
 
 def _rows(name: str) -> list[dict[str, str]]:

@@ -14,7 +14,7 @@ from robustnmf.paper.clustering import AR_FILE
 from robustnmf.paper.columns import TITLES, model
 from robustnmf.paper.results import Results
 from robustnmf.paper.section import Figure, Section
-from robustnmf.paper.task import Experiment, Matrix, Outcome, Task
+from robustnmf.paper.task import Experiment, Matrix, Outcome, Task, all_tasks
 
 RANK = 2
 """Two sessions, two basis images."""
@@ -55,8 +55,8 @@ SOURCES = {"person": orl_person, "person-ar": ar_person}
 
 def plan(name: str, choices: Mapping[str, Any]) -> list[Task]:
     """Return each method on the faces of one person."""
-    parameters = {"person": choices["person"], "max_iter": choices["max_iter"], "tol": choices["tol"]}
-    return [Task(name, f"person {choices['person']}", 0, method, 0, parameters) for method in METHODS]
+    number = choices["person"]
+    return all_tasks(name, [(f"person {number}", 0)], METHODS, choices, person=number)
 
 
 def run(task: Task, data: Path | None) -> Outcome:
@@ -92,20 +92,22 @@ def _weights_after(n_iter: int, X: Matrix, tol: float) -> Matrix:
 
 def section(name: str, source: str, results: Results) -> Section:
     """Return pictures of the faces, their reconstructions, errors, basis and weights."""
+    found = {m: arrays for m in METHODS if (arrays := results.arrays(method=m))}
     drawings = []
-    for method in METHODS:
-        arrays = results.arrays(method=method)
-        if arrays:
-            rows = [
-                ("faces", arrays["images"]),
-                ("reconstructions", arrays["reconstructions"]),
-                ("errors", arrays["errors"]),
-                ("weights", 255 * arrays["weights"]),
-            ]
-            svg = figures.pictures(rows, f"{name}-{method}", vmax=255)
-            drawings.append(Figure(f"{TITLES[method]}: faces, reconstructions, errors and weights (white is 1).", svg))
-    drawings += _basis(name, results)
-    drawings += _sequence(name, results)
+    for method, arrays in found.items():
+        rows = [
+            ("faces", arrays["images"]),
+            ("reconstructions", arrays["reconstructions"]),
+            ("errors", arrays["errors"]),
+            ("weights", 255 * arrays["weights"]),
+        ]
+        svg = figures.pictures(rows, f"{name}-{method}", vmax=255)
+        drawings.append(Figure(f"{TITLES[method]}: faces, reconstructions, errors and weights (white is 1).", svg))
+    if found:
+        rows = [(TITLES[m], arrays["basis"]) for m, arrays in found.items()]
+        drawings.append(Figure("The two basis images of each method.", figures.pictures(rows, f"{name}-basis")))
+    if "truncated-cauchy" in found:
+        drawings.append(_sequence(name, found["truncated-cauchy"]))
     return Section(
         name,
         f"One person, some faces hidden ({source})",
@@ -121,23 +123,11 @@ def section(name: str, source: str, results: Results) -> Section:
     )
 
 
-def _basis(name: str, results: Results) -> list[Figure]:
-    """Return the basis images of all methods."""
-    rows = [(TITLES[m], results.arrays(method=m)) for m in METHODS]
-    rows_with = [(label, arrays["basis"]) for label, arrays in rows if arrays]
-    if not rows_with:
-        return []
-    return [Figure("The two basis images of each method.", figures.pictures(rows_with, f"{name}-basis"))]
-
-
-def _sequence(name: str, results: Results) -> list[Figure]:
+def _sequence(name: str, arrays: Mapping[str, Matrix]) -> Figure:
     """Return the weights of the published model on its way (Figure 3)."""
-    arrays = results.arrays(method="truncated-cauchy")
-    rows = [(f"after {n}", arrays[f"weights after {n}"]) for n in MOMENTS if f"weights after {n}" in arrays]
-    if not rows:
-        return []
+    rows = [("faces", arrays["images"] / 255), *((f"after {n}", arrays[f"weights after {n}"]) for n in MOMENTS)]
     caption = "Weights of the published model at its start and after 1, 2, 4, 8 and 16 iterations (white is 1)."
-    return [Figure(caption, figures.pictures([("faces", arrays["images"] / 255), *rows], f"{name}-weights", vmax=1))]
+    return Figure(caption, figures.pictures(rows, f"{name}-weights", vmax=1))
 
 
 ITEMS = {"fig2": "faces of one person and what becomes of them", "fig3": "the weights over the iterations"}

@@ -1,6 +1,7 @@
 """People of AR recognised in the second session by the first (Table 4)."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from robustnmf.paper.clustering import AR_FILE
 from robustnmf.paper.columns import MODELS, TITLES, model
 from robustnmf.paper.paper_values import recognition_accuracies
 from robustnmf.paper.results import Results
-from robustnmf.paper.section import Cell, Check, Figure, Section, Table
+from robustnmf.paper.section import Check, Figure, Section, Table
 from robustnmf.paper.task import Experiment, Matrix, Outcome, Task
 
 CONDITIONS: Mapping[str, range] = {
@@ -86,12 +87,7 @@ def section(results: Results) -> Section:
     rows = []
     for method in (m for m in METHODS if m in results.methods):
         paper = printed.get(method, {}) if full else {}
-        cells = [
-            Cell(
-                results.mean(name, method=method), results.deviation(name, method=method), paper.get(name, float("nan"))
-            )
-            for name in CONDITIONS
-        ]
+        cells = [replace(results.cell(c, method=method), paper=paper.get(c, np.nan)) for c in CONDITIONS]
         rows.append((_title(method), cells))
     table = Table("Images of the second session recognised, %", "method", list(CONDITIONS), rows, "higher")
     return Section(
@@ -125,16 +121,13 @@ def _title(method: str) -> str:
 
 def _checks(results: Results) -> list[Check]:
     totals = {m: results.mean("total", method=m) for m in results.methods}
-    ours = totals.pop("default", float("nan"))
+    ours = totals.pop("default", np.nan)
+    claim = "The default recognises more people than every other model"
     if np.isnan(ours) or not totals:
-        return [Check("The default recognises more people than every other model", None, "no results")]
+        return [Check(claim, None, "no results")]
     best = max(totals, key=lambda m: totals[m])
     return [
-        Check(
-            "The default recognises more people than every other model",
-            ours > totals[best],
-            f"{ours:.1f} %; best other {_title(best)}, {totals[best]:.1f} %",
-        ),
+        Check(claim, ours > totals[best], f"{ours:.1f} %; best other {_title(best)}, {totals[best]:.1f} %"),
         Check("The default reaches the paper's 90 %", ours >= 90, f"{ours:.1f} %"),
     ]
 
@@ -155,11 +148,11 @@ def _exchanged(results: Results, printed: Mapping[str, Mapping[str, float]]) -> 
 
 
 def _bars(results: Results, printed: Mapping[str, Mapping[str, float]]) -> str:
-    plt = figures.pyplot()
     methods = [m for m in METHODS if m in results.methods]
-    with plt.rc_context(figures.style()):
-        figure, axis = plt.subplots(figsize=(9.5, 3.6), layout="constrained")
-        width = 0.85 / len(methods)
+    width = 0.85 / len(methods)
+
+    def paint(figure: Any) -> None:
+        axis = figure.subplots()
         for i, method in enumerate(methods):
             place = np.arange(len(CONDITIONS)) + (i - (len(methods) - 1) / 2) * width
             heights = [results.mean(name, method=method) for name in CONDITIONS]
@@ -168,8 +161,9 @@ def _bars(results: Results, printed: Mapping[str, Mapping[str, float]]) -> str:
                 if name in printed.get(method, {}):
                     axis.plot([x - width / 2, x + width / 2], [printed[method][name]] * 2, ":", color=figures.INK, lw=1)
         axis.set(xticks=range(len(CONDITIONS)), xticklabels=list(CONDITIONS), ylabel="recognised, %")
-        figure.legend(loc="outside lower center", ncols=4, fontsize=8)
-        return figures.to_svg(figure, "recognition")
+        figures.legend_below(figure, ncols=4)
+
+    return figures.draw(paint, "recognition", (9.5, 3.6))
 
 
 EXPERIMENTS: Sequence[Experiment] = (

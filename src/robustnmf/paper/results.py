@@ -9,13 +9,14 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from robustnmf.paper.section import Cell
 from robustnmf.paper.task import Matrix, Outcome, Task
 from robustnmf.utils.files import append_line, make_folder, read_lines, write_owned
 
@@ -42,31 +43,18 @@ class Record:
 
     def to_json(self) -> str:
         """Return it as one line."""
-        task = self.task
-        line = {
-            "experiment": task.experiment,
-            "setting": task.setting,
-            "level": task.level,
-            "method": task.method,
-            "trial": task.trial,
-            "parameters": dict(task.parameters),
-            "version": self.version,
-            "seconds": self.seconds,
-            "measures": dict(self.measures),
-            "arrays": self.arrays,
-            "failure": self.failure,
-        }
-        return json.dumps(line)
+        line = asdict(self)
+        return json.dumps(line.pop("task") | line)
 
     @classmethod
     def from_json(cls, line: str) -> "Record":
         """Read one line."""
-        fields = json.loads(line)
-        task = Task(*(fields[name] for name in ("experiment", "setting", "level", "method", "trial", "parameters")))
-        rest = (fields[name] for name in ("version", "seconds", "measures", "arrays", "failure"))
-        if fields["arrays"] is not None and not re.fullmatch(r"\w[\w-]*\.npz", fields["arrays"]):
-            raise ValueError(f"arrays must be the name of a file in the same folder; got {fields['arrays']!r}")
-        return cls(task, *rest)
+        values = json.loads(line)
+        task = Task(**{field.name: values[field.name] for field in fields(Task)})
+        rest = {field.name: values[field.name] for field in fields(cls) if field.name != "task"}
+        if rest["arrays"] is not None and not re.fullmatch(r"\w[\w-]*\.npz", rest["arrays"]):
+            raise ValueError(f"arrays must be the name of a file in the same folder; got {rest['arrays']!r}")
+        return cls(task, **rest)
 
 
 class Log:
@@ -172,6 +160,10 @@ class Results:
         """Return the standard deviation of a measure between trials, NaN for fewer than two."""
         values = self.values(measure, **wanted)
         return float(np.std(values, ddof=1)) if len(values) > 1 else float("nan")
+
+    def cell(self, measure: str, **wanted: Any) -> Cell:
+        """Return mean and standard deviation of a measure as a cell of a table."""
+        return Cell(self.mean(measure, **wanted), self.deviation(measure, **wanted))
 
     def arrays(self, **wanted: Any) -> dict[str, Matrix]:
         """Return the arrays of the first task with these fields."""

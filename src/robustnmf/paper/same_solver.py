@@ -9,11 +9,11 @@ from robustnmf import RobustNMF
 from robustnmf.datasets import load_orl
 from robustnmf.datasets.corruptions import block_occlusion, salt_and_pepper
 from robustnmf.paper.clustering import AR_FILE, Labelled, draw, faces
-from robustnmf.paper.comparison import comparison_table
+from robustnmf.paper.comparison import clustering_tables, comparison_table
 from robustnmf.paper.measures import clustering_measures, fit_measures
 from robustnmf.paper.results import Results
 from robustnmf.paper.section import Section
-from robustnmf.paper.task import Experiment, Matrix, Outcome, Task
+from robustnmf.paper.task import Experiment, Matrix, Outcome, Task, all_tasks
 
 LOSSES: Mapping[str, str] = {
     "nenmf": "l2",
@@ -31,35 +31,18 @@ NOISES = {"40 % salt and pepper": 0.0, "12 x 12 blocks": 1.0}
 
 def plan_orl(choices: Mapping[str, Any]) -> list[Task]:
     """Return every loss on faces under two corruptions."""
-    return _tasks("same-solver", [(setting, NOISES[setting]) for setting in choices["settings"]], choices)
+    return all_tasks("same-solver", [(setting, NOISES[setting]) for setting in choices["settings"]], LOSSES, choices)
 
 
 def plan_ar(choices: Mapping[str, Any]) -> list[Task]:
     """Return every loss on faces of a few people."""
-    return _tasks("same-solver-ar", [(f"{level} people", level) for level in choices["levels"]], choices)
-
-
-def _tasks(name: str, settings: Sequence[tuple[str, float]], choices: Mapping[str, Any]) -> list[Task]:
-    limits = {"max_iter": choices["max_iter"], "tol": choices["tol"]}
-    return [
-        Task(name, setting, level, method, trial, limits)
-        for trial in range(choices["trials"])
-        for setting, level in settings
-        for method in LOSSES
-    ]
+    return all_tasks("same-solver-ar", [(f"{level} people", level) for level in choices["levels"]], LOSSES, choices)
 
 
 def _model(task: Task, rank: int) -> RobustNMF:
     """Return a model with the solver and the start that all have in common."""
-    return RobustNMF(
-        rank,
-        method=LOSSES[task.method],
-        preset="published",
-        solver="nesterov",
-        init="random",
-        random_state=task.trial,
-        **task.parameters,
-    )
+    shared: dict[str, Any] = {"preset": "published", "solver": "nesterov", "init": "random", "random_state": task.trial}
+    return RobustNMF(rank, method=LOSSES[task.method], **shared, **task.parameters)
 
 
 def run_orl(task: Task, data: Path | None) -> Outcome:
@@ -87,13 +70,11 @@ def run_ar(task: Task, data: Path | None) -> Outcome:
 
 def section(name: str, source: str, results: Results) -> Section:
     """Return accuracy, mutual information and, where the truth is known, error."""
-    measures = {"accuracy": ("Clustering accuracy %", "higher"), "nmi": ("Normalised mutual information %", "higher")}
+    methods = tuple(LOSSES)
+    tables = clustering_tables(results, f", {source}", "data", methods)
     if name == "same-solver":
-        measures["error"] = ("Relative error % to the clean faces", "lower")
-    tables = [
-        comparison_table(results, measure, {}, f"{caption}, {source}", "data", tuple(LOSSES), better)  # type: ignore[arg-type]
-        for measure, (caption, better) in measures.items()
-    ]
+        caption = f"Relative error % to the clean faces, {source}"
+        tables.append(comparison_table(results, "error", {}, caption, "data", methods, "lower"))
     return Section(
         name,
         f"All losses under one solver ({source})",

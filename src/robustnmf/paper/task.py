@@ -1,8 +1,9 @@
 """What an experiment is made of: tasks that can be run one by one, in any order, in any process."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,3 +56,16 @@ class Experiment:
     """From the `Results` to a `Section` of the report."""
     needs: str | None = None
     """File in the folder ``--data`` without which it cannot run."""
+
+
+def all_tasks(
+    name: str,
+    settings: Iterable[tuple[str, float]],
+    methods: Iterable[str],
+    choices: Mapping[str, Any],
+    **parameters: Any,
+) -> list[Task]:
+    """Return every method in every setting (words and level); all trials of one number before those of the next."""
+    limits = {name: choices[name] for name in ("max_iter", "tol") if name in choices} | parameters
+    combinations = product(range(choices.get("trials", 1)), settings, methods)
+    return [Task(name, setting, level, method, trial, limits) for trial, (setting, level), method in combinations]

@@ -11,9 +11,10 @@ from the statements.
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from numbers import Integral
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,66 +28,29 @@ Reading = Literal["printed", "consistent"]
 # Table 1: how much an entry counts, given its residual.
 
 
-def _l2_weight(residual: Array) -> Array:
-    """Weight of NMF: the same for every entry."""
-    return np.ones_like(residual)
-
-
-def _hypersurface_weight(residual: Array, *, gamma: float = 1.0) -> Array:
-    """Weight of HCNMF; the paper has gamma = 1."""
-    return 1 / np.hypot(1, residual / gamma)
-
-
 def _norm_weight(residual: Array, *, floor: float = 1e-3) -> Array:
-    """Weight of L1-NMF (of an entry) and L2,1-NMF (of a sample), floor / |r| with a rounded tip."""
     return floor / np.hypot(floor, residual)
 
 
-def _capped_weight(residual: Array, *, theta: float = 5.0, floor: float = 1e-3) -> Array:
-    """Weight of RCNMF: that of L2,1-NMF up to theta, zero beyond.
-
-    Table 1 gives both values to a norm of exactly theta; it is kept, like an entry at the truncation of the last row.
-    """
-    return np.where(residual > theta, 0.0, _norm_weight(residual, floor=floor))
-
-
-def _rnmf_l1_weight(residual: Array, *, penalty: float = 2.0) -> Array:
-    """Weight 1 - S / r of RNMF-L1, with its S = sign(r) max(|r| - penalty / 2, 0) put in: min(1, penalty / (2 |r|))."""
-    return (penalty / 2) / np.maximum(residual, penalty / 2)
-
-
-def _huber_weight(residual: Array, *, cutoff: float = 1.0) -> Array:
-    """Weight of HuberNMF: min(1, cutoff / |r|)."""
-    return cutoff / np.maximum(residual, cutoff)
-
-
-def _cim_weight(residual: Array, *, width: float = 1.0) -> Array:
-    """Weight of CIM-NMF. Table 1 prints the exponential in the denominator; it belongs in the numerator."""
-    return np.exp(-0.5 * (residual / width) ** 2)
-
-
 def _cauchy_weight(residual: Array, *, gamma: float = 1.0) -> Array:
-    """Weight of CauchyNMF. Table 1 prints the loss as ln(1 + r / gamma); its derivative there has the ratio squared."""
     return 1 / (1 + (residual / gamma) ** 2)
 
 
-def _truncated_cauchy_weight(residual: Array, *, gamma: float = 1.0, sigma: float = 25.0) -> Array:
-    """Weight of Truncated CauchyNMF: that of CauchyNMF up to gamma sqrt(sigma), zero beyond."""
-    return np.where(residual > gamma * math.sqrt(sigma), 0.0, _cauchy_weight(residual, gamma=gamma))
-
-
+# Table 1 gives both of its values to a norm of exactly theta; it is kept, like an entry at the last row's truncation.
 ROBUSTNESS_WEIGHTS: Mapping[str, Callable[..., Array]] = MappingProxyType(
     {
-        "l2": _l2_weight,
-        "hypersurface": _hypersurface_weight,
+        "l2": lambda r: np.ones_like(r),
+        "hypersurface": lambda r, *, gamma=1.0: 1 / np.hypot(1, r / gamma),
         "l21": _norm_weight,
-        "capped": _capped_weight,
-        "rnmf-l1": _rnmf_l1_weight,
+        "capped": lambda r, *, theta=5.0, floor=1e-3: np.where(r > theta, 0.0, _norm_weight(r, floor=floor)),
+        "rnmf-l1": lambda r, *, penalty=2.0: (penalty / 2) / np.maximum(r, penalty / 2),
         "l1": _norm_weight,
-        "huber": _huber_weight,
-        "cim": _cim_weight,
+        "huber": lambda r, *, cutoff=1.0: cutoff / np.maximum(r, cutoff),
+        "cim": lambda r, *, width=1.0: np.exp(-0.5 * (r / width) ** 2),
         "cauchy": _cauchy_weight,
-        "truncated-cauchy": _truncated_cauchy_weight,
+        "truncated-cauchy": lambda r, *, gamma=1.0, sigma=25.0: np.where(
+            r > gamma * math.sqrt(sigma), 0.0, _cauchy_weight(r, gamma=gamma)
+        ),
     }
 )
 """The rows of Table 1, in its order: weights as functions of |r|, with their parameters as keywords."""
@@ -399,28 +363,16 @@ def generalization_bound(
     >>> [round(generalization_bound(n, **setting), 3) for n in (100, 10_000, 1_000_000)]
     [5.029, 0.607, 0.07]
     """
-    _require_setting(n=n, m=m, r=r, alpha=alpha, sigma=sigma, gamma=gamma, delta=delta)
-    if epsilon is None:
-        epsilon = 1 / n
+    theorem = _Theorem(n, m, r, alpha, sigma, gamma, delta, reading)
+    epsilon = 1 / n if epsilon is None else epsilon
     _require_positive(epsilon=epsilon)
-    log_k = _log_covering_constant(m, r, alpha, sigma, gamma, reading)
-    return _bound(n, math.log(epsilon), log_k, m * r, (alpha / gamma) ** 2, math.log(2 / delta))
+    return theorem.bound(math.log(epsilon))
 
 
-def optimal_generalization_bound(
-    n: float,
-    *,
-    m: int,
-    r: int,
-    alpha: float,
-    sigma: float,
-    gamma: float,
-    delta: float,
-    reading: Reading = "printed",
-) -> OptimalBound:
+def optimal_generalization_bound(n: float, **setting: Any) -> OptimalBound:
     """Return the least bound of Theorem 1 over epsilon: its second line, with the epsilon that attains it.
 
-    Parameters are those of `generalization_bound`; sigma must be finite.
+    `setting` holds the other parameters of `generalization_bound`, except epsilon; sigma must be finite.
 
     Examples
     --------
@@ -429,43 +381,29 @@ def optimal_generalization_bound(
     >>> round(best.bound, 3), round(best.epsilon, 3)
     (4.561, 0.15)
     """
-    _require_setting(n=n, m=m, r=r, alpha=alpha, sigma=sigma, gamma=gamma, delta=delta)
-    log_k = _log_covering_constant(m, r, alpha, sigma, gamma, reading)
+    theorem = _Theorem(n, **setting)
+    bound, log_k = theorem.bound, theorem.log_covering_constant
     if not math.isfinite(log_k):
-        raise ValueError(f"sigma must be finite: the bound is infinite for every epsilon otherwise; got {sigma!r}.")
-    dimension, loss_range, log_delta = m * r, (alpha / gamma) ** 2, math.log(2 / delta)
-
-    def bound(log_epsilon: float) -> float:
-        return _bound(n, log_epsilon, log_k, dimension, loss_range, log_delta)
-
+        raise ValueError(
+            f"sigma must be finite: the bound is infinite for every epsilon otherwise; got {theorem.sigma!r}."
+        )
     # With S under the root, the slope is zero where epsilon sqrt(S) = alpha^2 m r / (8 n gamma^2). epsilon sqrt(S)
     # rises up to `peak`, where ln(K / epsilon) + ln(2 / delta) / (m r) = 1/2, so below it the bound has one minimum.
     # Above it the bound may fall once more, to where the covering number is 1.
-    peak = min(log_k, log_k + log_delta / dimension - 0.5)
+    peak = min(log_k, log_k + math.log(2 / theorem.delta) / theorem.dimension - 0.5)
     useless = math.log(bound(-math.log(n)) / 2)  # from here on 2 epsilon alone exceeds the bound for 1 / n
-    flat = math.log(loss_range * dimension / (8 * n))
+    flat = math.log(theorem.loss_range * theorem.dimension / (8 * n))
     lowest = min(peak, flat, -math.log(n)) - 20  # below the zero of the slope for any S < e^40
     found = minimize_scalar(bound, bounds=(lowest, min(peak, useless)), method="bounded", options={"xatol": 1e-9})
     best = min((float(found.x), min(log_k, useless), -math.log(n)), key=bound)
     return OptimalBound(bound(best), math.exp(best))
 
 
-def decay_ratio(
-    n: float,
-    *,
-    m: int,
-    r: int,
-    alpha: float,
-    sigma: float,
-    gamma: float,
-    delta: float,
-    reading: Reading = "printed",
-) -> float:
+def decay_ratio(n: float, **setting: Any) -> float:
     """Return the bound of Theorem 1 divided by sqrt(ln(n) / n), the rate of Remark 1.
 
-    It tends to `decay_limit` as n grows, but only as 1 + constant / ln(n) does.
-
-    Parameters are those of `generalization_bound`, with epsilon = 1 / n; n must be above 1.
+    It tends to `decay_limit` as n grows, but only as 1 + constant / ln(n) does. `setting` holds the other parameters
+    of `generalization_bound`, except epsilon, which is 1 / n; n must be above 1.
 
     Examples
     --------
@@ -475,10 +413,7 @@ def decay_ratio(
     """
     if not n > 1:
         raise ValueError(f"n must be above 1, where ln(n) / n is positive; got {n!r}.")
-    bound = generalization_bound(
-        n, m=m, r=r, alpha=alpha, sigma=sigma, gamma=gamma, delta=delta, epsilon=None, reading=reading
-    )
-    return bound / math.sqrt(math.log(n) / n)
+    return generalization_bound(n, epsilon=None, **setting) / math.sqrt(math.log(n) / n)
 
 
 def decay_limit(*, m: int, r: int, alpha: float, gamma: float) -> float:
@@ -496,37 +431,58 @@ def decay_limit(*, m: int, r: int, alpha: float, gamma: float) -> float:
     return (alpha / gamma) ** 2 * math.sqrt(m * r / 2)
 
 
-def _bound(n: float, log_epsilon: float, log_k: float, dimension: int, loss_range: float, log_delta: float) -> float:
-    """Return the expression of Theorem 1 under its minimum; `dimension` is m r, `log_delta` is ln(2 / delta)."""
-    log_covering_number = dimension * max(log_k - log_epsilon, 0.0)
-    return 2 * math.exp(log_epsilon) + loss_range * math.sqrt((log_covering_number + log_delta) / (2 * n))
+@dataclass(frozen=True)
+class _Theorem:
+    """Theorem 1 in one setting; the fields are the parameters of `generalization_bound`."""
 
+    n: float
+    m: int
+    r: int
+    alpha: float
+    sigma: float
+    gamma: float
+    delta: float
+    reading: Reading = "printed"
 
-def _log_covering_constant(m: int, r: int, alpha: float, sigma: float, gamma: float, reading: Reading) -> float:
-    """Return ln K of Theorem 1, by log-gamma: Gamma(m / 2) overflows from m = 344 on."""
-    if reading not in ("printed", "consistent"):
-        raise ValueError(f"reading must be 'printed' or 'consistent'; got {reading!r}.")
-    log_q = math.log(r if reading == "printed" else gamma)
-    log_terms = (
-        math.log(8 * r + 2) - 2 * log_q,
-        math.log(sigma) - math.log(2) / 2 - 3 * log_q,
-        math.log(2 * r) + 2 * math.log(sigma) - 4 * log_q,
-    )
-    log_c = float(np.logaddexp.reduce(log_terms)) + 2 * math.log(alpha)
-    volume = (math.log(4) - math.lgamma(m / 2)) / m + math.log(math.pi) / 2
-    return volume + log_c + math.log(m * r / 2)
+    def __post_init__(self) -> None:
+        if not 1 <= self.n < math.inf:
+            raise ValueError(f"n must be a finite number of samples, at least 1; got {self.n!r}.")
+        _require_counts(m=self.m, r=self.r)
+        _require_positive(alpha=self.alpha, sigma=self.sigma, gamma=self.gamma)
+        if math.isinf(self.alpha) or math.isinf(self.gamma):
+            raise ValueError(f"alpha and gamma must be finite; got {self.alpha!r} and {self.gamma!r}.")
+        if not 0 < self.delta < 1:
+            raise ValueError(f"delta must be a probability strictly between 0 and 1; got {self.delta!r}.")
+        if self.reading not in ("printed", "consistent"):
+            raise ValueError(f"reading must be 'printed' or 'consistent'; got {self.reading!r}.")
 
+    @property
+    def dimension(self) -> int:
+        return self.m * self.r
 
-def _require_setting(*, n: float, m: int, r: int, alpha: float, sigma: float, gamma: float, delta: float) -> None:
-    """Refuse parameters for which Theorem 1 says nothing."""
-    if not 1 <= n < math.inf:
-        raise ValueError(f"n must be a finite number of samples, at least 1; got {n!r}.")
-    _require_counts(m=m, r=r)
-    _require_positive(alpha=alpha, sigma=sigma, gamma=gamma)
-    if math.isinf(alpha) or math.isinf(gamma):
-        raise ValueError(f"alpha and gamma must be finite; got {alpha!r} and {gamma!r}.")
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must be a probability strictly between 0 and 1; got {delta!r}.")
+    @property
+    def loss_range(self) -> float:
+        return (self.alpha / self.gamma) ** 2
+
+    @property
+    def log_covering_constant(self) -> float:
+        """Return ln K, by log-gamma: Gamma(m / 2) overflows from m = 344 on."""
+        m, r, log_sigma = self.m, self.r, math.log(self.sigma)
+        log_q = math.log(r if self.reading == "printed" else self.gamma)
+        log_terms = (
+            math.log(8 * r + 2) - 2 * log_q,
+            log_sigma - math.log(2) / 2 - 3 * log_q,
+            math.log(2 * r) + 2 * log_sigma - 4 * log_q,
+        )
+        log_c = float(np.logaddexp.reduce(log_terms)) + 2 * math.log(self.alpha)
+        volume = (math.log(4) - math.lgamma(m / 2)) / m + math.log(math.pi) / 2
+        return volume + log_c + math.log(m * r / 2)
+
+    def bound(self, log_epsilon: float) -> float:
+        """Return the expression of the theorem under its minimum."""
+        log_covering_number = self.dimension * max(self.log_covering_constant - log_epsilon, 0.0)
+        root = math.sqrt((log_covering_number + math.log(2 / self.delta)) / (2 * self.n))
+        return 2 * math.exp(log_epsilon) + self.loss_range * root
 
 
 def _require_counts(**counts: int) -> None:

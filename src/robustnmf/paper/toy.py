@@ -10,7 +10,7 @@ from robustnmf.paper import figures
 from robustnmf.paper.columns import TITLES, model
 from robustnmf.paper.results import Results
 from robustnmf.paper.section import Cell, Check, Figure, Section, Table
-from robustnmf.paper.task import Experiment, Matrix, Outcome, Task
+from robustnmf.paper.task import Experiment, Matrix, Outcome, Task, all_tasks
 
 SLOPE = 0.2
 N_POINTS = 180
@@ -67,16 +67,10 @@ def deviation_percent(found: float) -> float:
 
 def plan(choices: Mapping[str, Any]) -> list[Task]:
     """Return the four cases, and a curve for each direction, method and trial."""
-    limits = {"max_iter": choices["max_iter"], "tol": choices["tol"]}
-    step = {**limits, "step": choices["step"]}
-    settings = [(setting, level, limits) for level, setting in enumerate(CASES)]
-    settings += [(setting, len(CASES) + level, step) for level, setting in enumerate(DIRECTIONS)]
-    return [
-        Task("toy", setting, level, method, trial, parameters)
-        for trial in range(choices["trials"])
-        for setting, level, parameters in settings
-        for method in METHODS
-    ]
+    cases = [(setting, level) for level, setting in enumerate(CASES)]
+    curves = [(setting, level) for level, setting in enumerate(DIRECTIONS, start=len(CASES))]
+    tasks = all_tasks("toy", cases, METHODS, choices)
+    return tasks + all_tasks("toy", curves, METHODS, choices, step=choices["step"])
 
 
 def run(task: Task, data: Path | None) -> Outcome:
@@ -148,13 +142,9 @@ def section(results: Results) -> Section:
 
 
 def _slope_table(results: Results) -> Table:
-    rows = [
-        (setting, [Cell(100 * results.mean("found", setting=setting, method=method)) for method in METHODS])
-        for setting in CASES
-    ]
-    return Table(
-        "Trials in which the slope is found, %", "points moved", [TITLES[m] for m in METHODS], rows, "higher", 0
-    )
+    rows = [(case, [Cell(100 * results.mean("found", setting=case, method=m)) for m in METHODS]) for case in CASES]
+    titles = [TITLES[m] for m in METHODS]
+    return Table("Trials in which the slope is found, %", "points moved", titles, rows, "higher", 0)
 
 
 def _breakdown_table(results: Results) -> Table:
@@ -193,30 +183,27 @@ def _checks(results: Results, n_trials: int) -> list[Check]:
 
 
 def _lines(results: Results) -> str:
-    plt = figures.pyplot()
-    with plt.rc_context(figures.style()):
-        figure, axes = plt.subplots(1, len(CASES), figsize=(11, 3.2), layout="constrained", sharey=True)
+    def paint(figure: Any) -> None:
+        axes = figure.subplots(1, len(CASES), sharey=True)
         for axis, setting in zip(axes, CASES, strict=True):
             cloud = results.arrays(setting=setting, trial=0).get("points")
             if cloud is None:
                 continue
             axis.plot(*cloud.T, ".", ms=3, color="#8a8a8a")
-            right = float(cloud[:, 0].max())
+            right, top = cloud.max(axis=0)
             for method in METHODS:
-                found = results.mean("slope", setting=setting, method=method, trial=0)
-                ends = np.array([0, right])
-                axis.plot(ends, found * ends, color=figures.COLOURS[method], label=TITLES[method])
-            axis.set(title=setting, xlabel="x", ylim=(0, 1.05 * float(cloud[:, 1].max())), xlim=(0, right))
+                end = results.mean("slope", setting=setting, method=method, trial=0) * right
+                axis.plot([0, right], [0, end], color=figures.COLOURS[method], label=TITLES[method])
+            axis.set(title=setting, xlabel="x", ylim=(0, 1.05 * top), xlim=(0, right))
         axes[0].set_ylabel("y")
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(METHODS), fontsize=8)
-        return figures.to_svg(figure, "toy-lines")
+        figures.legend_below(figure)
+
+    return figures.draw(paint, "toy-lines", (11, 3.2))
 
 
 def _curves(results: Results) -> str:
-    plt = figures.pyplot()
-    with plt.rc_context(figures.style()):
-        figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained", sharey=True)
+    def paint(figure: Any) -> None:
+        axes = figure.subplots(1, 2, sharey=True)
         for axis, (setting, direction) in zip(axes, DIRECTIONS.items(), strict=True):
             for method in METHODS:
                 curve = breakdown_curve(results, setting, method)
@@ -227,11 +214,11 @@ def _curves(results: Results) -> str:
             axis.set(title=f"points moved {moved}", xlabel="share of moved points, %")
             axis.grid(alpha=0.25, lw=0.5)
         axes[0].set_ylabel("slope off by, %")
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(METHODS), fontsize=8)
-        return figures.to_svg(figure, "toy-breakdown")
+        figures.legend_below(figure)
+
+    return figures.draw(paint, "toy-breakdown", (9, 3.4))
 
 
-EXPERIMENTS: Sequence[Experiment] = (
-    Experiment("toy", {"fig5": "the line with contaminated points, and the breakdown curve"}, plan, run, section),
-)
+ITEMS = {"fig5": "the line with contaminated points, and the breakdown curve"}
+
+EXPERIMENTS: Sequence[Experiment] = (Experiment("toy", ITEMS, plan, run, section),)
