@@ -105,7 +105,7 @@ def test_the_histogram_of_residuals_counts_every_observed_entry(model, data, ax)
     assert sum(tops[0]) == np.isfinite(data.X).sum() - model.outliers_.sum()
     assert sum(tops[1]) == np.isfinite(data.X).sum()  # the outliers are on top
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert set(labels) == {"kept", "outliers", "scale", "cut"}
+    assert set(labels) == {"kept", "outliers", "scale", "threshold"}
 
 
 def test_outliers_are_red_and_missing_entries_grey(model, ax):

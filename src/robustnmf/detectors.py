@@ -7,13 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 from sklearn.base import BaseEstimator, OutlierMixin, clone
-from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from robustnmf.algorithm.encoding import Description
 from robustnmf.data.blocks import Observations, check_observations
 from robustnmf.engines import NumPyEngine
-from robustnmf.estimators import RobustNMF
+from robustnmf.estimators import NonNegativeInput, RobustNMF
 from robustnmf.utils.arrays import to_host
 
 Vector = NDArray[np.float64]
@@ -26,7 +25,7 @@ DEVIATIONS = 3.0
 MAD_OF_NORMAL = 0.6745
 
 
-class RobustNMFOutlierDetector(OutlierMixin, BaseEstimator):
+class RobustNMFOutlierDetector(NonNegativeInput, OutlierMixin, BaseEstimator):
     """Detector of samples of which a large part is wrong.
 
     A `RobustNMF` is fitted, which cuts off entries that do not fit. A sample is scored by the share of its entries that
@@ -171,13 +170,6 @@ class RobustNMFOutlierDetector(OutlierMixin, BaseEstimator):
         own = {"n_components": self.n_components, "random_state": self.random_state}
         estimator.set_params(**{name: value for name, value in own.items() if value is not None})
         return estimator
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
-        tags.input_tags.allow_nan = True
-        tags.input_tags.sparse = True
-        return tags
 
 
 def _described(model: RobustNMF, data: Observations) -> tuple[NDArray[Any], Description]:

@@ -47,8 +47,23 @@ from robustnmf.utils.arrays import Array, Namespace, is_on_host, same_kind, to_h
 Matrix = NDArray[Any]
 
 
+class NonNegativeInput(BaseEstimator):
+    """What scikit-learn is told of all estimators here: data is non-negative, may have gaps and be sparse."""
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = tags.input_tags.allow_nan = tags.input_tags.sparse = True
+        if tags.transformer_tags is not None:
+            tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.n_components_)
+
+
 @storable
-class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Non-negative matrix factorisation of data that is partly wrong or missing.
 
     Finds non-negative codes and components whose product approximates X, gives every entry of X a weight, and cuts off
@@ -82,8 +97,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         `robustnmf.solvers`.
     schedule : "auto", {"staged", "plain"} or object
         How the fit proceeds: "plain" repeats Algorithm 2; "staged", what "auto" stands for with the Cauchy models of
-        the default preset, chooses between two openings, takes scale and cut from entries that it holds out, and stops
-        before it follows the noise; see `robustnmf.algorithm.staged`.
+        the default preset, chooses between two initial stages, takes scale and thresholds from entries that it holds
+        out, and stops before it follows the noise; see `robustnmf.algorithm.staged`.
     image_shape : (rows, columns) or None
         Shape of the image that each sample is, for the rules "mrf" and "median-filter".
     max_iter : int
@@ -143,7 +158,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         log-likelihood up to a constant.
     history_ : dict of ndarray
         Per iteration, the start first: "objective", "scale", "outlier_share", "seconds", "relative_change". A staged
-        fit lists both openings, one after the other.
+        fit lists both initial stages, one after the other.
     reconstruction_err_ : float
         Frobenius norm of the residual over observed entries that are not outliers.
     sparse_errors_ : ndarray (n_samples, n_features)
@@ -457,8 +472,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """
         if is_out_of_core(X, self.engine):
             return self._lazily("scores", X, weights, uncertainties)
-        with self._engine_for(X) as engine:
-            about = self._encode_and_describe(self._check_new(X, weights, uncertainties, engine), engine)[1].on_host()
+        about = self._describe_entries(X, weights, uncertainties)
         observed = about.totals > 0
         mean_loss = about.losses / np.where(observed, about.totals, 1)
         log_scale = log(self._basis.weighting.scale) + log(self._unit)  # scale_ itself may vanish for denormal data
@@ -493,18 +507,6 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             setattr(model, name, value if is_on_host(value) else to_host(value))
         return model
 
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.n_components_)
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
-        tags.input_tags.allow_nan = True
-        tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
-
     def _check_parameters(self) -> Parts:
         """Check the constructor's parameters and return the parts they stand for."""
         if not isinstance(self.max_iter, Integral) or isinstance(self.max_iter, bool) or self.max_iter < 1:
@@ -513,27 +515,14 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             raise ValueError(f"tol must be a finite, non-negative number; got {self.tol!r}.")
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be a function of one iteration, or None; got {self.callback!r}.")
-        for name, value, most in (
-            ("alpha_W", self.alpha_W, inf),
-            ("l1_ratio", self.l1_ratio, 1.0),
-            ("forget_factor", self.forget_factor, 1.0),
-        ):
-            _check_number(name, value, most)
+        for name, most in (("alpha_W", inf), ("l1_ratio", 1.0), ("forget_factor", 1.0)):
+            _check_number(name, getattr(self, name), most)
         if not isinstance(self.alpha_H, str) or self.alpha_H != "same":  # an array has no truth value
             _check_number("alpha_H", self.alpha_H, inf, or_else=" or 'same'")
-        return resolve(
-            self.method,
-            self.preset,
-            loss=self.loss,
-            init=self.init,
-            scale=self.scale,
-            outliers=self.outliers,
-            solver=self.solver,
-            schedule=self.schedule,
-            image_shape=self.image_shape,
-            penalised=is_penalised(self),
-            fixed=self.fixed_components is not None,
-        )
+        parts = ("loss", "init", "scale", "outliers", "solver", "schedule", "image_shape")
+        given = {name: getattr(self, name) for name in parts}
+        fixed = self.fixed_components is not None
+        return resolve(self.method, self.preset, **given, penalised=is_penalised(self), fixed=fixed)
 
     def _sparse_errors(self, data: Observations, codes: Matrix) -> Matrix:
         """Return the error matrix S of RNMF-L1 in units of X, zero where the data is missing."""

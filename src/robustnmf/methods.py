@@ -155,25 +155,11 @@ METHODS: Mapping[str, Model] = MappingProxyType(
             Multiplicative(),
             outliers=SpreadRule(),
         ),
-        "cim": _rival(
-            "Correntropy NMF (CIM-NMF)",
-            _ICDM,
-            Correntropy(),
-            RootMeanSquare(),
-            Multiplicative(),
-        ),
-        "huber": _rival(
-            "Huber-NMF",
-            _ICDM,
-            Huber(),
-            MAD(factor=1.0),  # the cutoff is the median of the absolute residuals
-            Multiplicative(),
-        ),
+        "cim": _rival("Correntropy NMF (CIM-NMF)", _ICDM, Correntropy(), RootMeanSquare(), Multiplicative()),
+        # The cutoff is the median of the absolute residuals.
+        "huber": _rival("Huber-NMF", _ICDM, Huber(), MAD(factor=1.0), Multiplicative()),
         "cauchy": Model(
-            "CauchyNMF",
-            _TPAMI,
-            replace(_DEFAULT, outliers=NoRejection()),
-            replace(_PUBLISHED, outliers=NoRejection()),
+            "CauchyNMF", _TPAMI, *(replace(parts, outliers=NoRejection()) for parts in (_DEFAULT, _PUBLISHED))
         ),
         "truncated-cauchy": Model("Truncated CauchyNMF", _TPAMI, _DEFAULT, _PUBLISHED),
         "heavy-noise": _one_shot(

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import normalized_mutual_info_score
+from sklearn.metrics.cluster import contingency_matrix
 
 from robustnmf.utils.arrays import Array
 
@@ -76,7 +77,7 @@ def clustering_accuracy(labels_true: Iterable[Hashable], labels_pred: Iterable[H
     >>> clustering_accuracy(["cat", "cat", "dog", "dog"], [1, 1, 0, 1])
     0.75
     """
-    table = _contingency(labels_true, labels_pred)
+    table = contingency_matrix(*_label_codes(labels_true, labels_pred))
     rows, columns = linear_sum_assignment(table, maximize=True)
     return float(table[rows, columns].sum() / table.sum())
 
@@ -97,8 +98,7 @@ def normalized_mutual_information(labels_true: Iterable[Hashable], labels_pred: 
     >>> normalized_mutual_information(["cat", "cat", "dog", "dog"], [1, 1, 0, 0])
     1.0
     """
-    codes_true, codes_pred = _label_codes(labels_true, labels_pred)
-    return float(normalized_mutual_info_score(codes_true, codes_pred, average_method="arithmetic"))
+    return float(normalized_mutual_info_score(*_label_codes(labels_true, labels_pred), average_method="arithmetic"))
 
 
 def match_components(true: ArrayLike, estimated: ArrayLike) -> ComponentMatch:
@@ -189,14 +189,6 @@ def _polar(array: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.
     return array / peak / norm, (peak * norm)[..., 0]
 
 
-def _contingency(labels_true: Iterable[Hashable], labels_pred: Iterable[Hashable]) -> NDArray[np.intp]:
-    """Return how many samples each pair of class (row) and cluster (column) shares."""
-    rows, columns = _label_codes(labels_true, labels_pred)
-    table = np.zeros((rows.max() + 1, columns.max() + 1), dtype=np.intp)
-    np.add.at(table, (rows, columns), 1)
-    return table
-
-
 def _label_codes(*labellings: Iterable[Hashable]) -> tuple[NDArray[np.intp], ...]:
     """Return each labelling with its labels replaced by 0, 1, ... in order of appearance."""
     lists = [_label_list(labels) for labels in labellings]
@@ -204,11 +196,10 @@ def _label_codes(*labellings: Iterable[Hashable]) -> tuple[NDArray[np.intp], ...
         raise ValueError(f"Both labellings must have the same length; got {' and '.join(str(len(x)) for x in lists)}.")
     if not lists[0]:
         raise ValueError("Labels must not be empty; got none.")
-    codes = []
-    for labels in lists:
-        number = {label: code for code, label in enumerate(dict.fromkeys(labels))}
-        codes.append(np.array([number[label] for label in labels], dtype=np.intp))
-    return tuple(codes)
+    numbers = [{label: code for code, label in enumerate(dict.fromkeys(labels))} for labels in lists]
+    return tuple(
+        np.array([code[x] for x in labels], dtype=np.intp) for code, labels in zip(numbers, lists, strict=True)
+    )
 
 
 def _label_list(labels: Iterable[Hashable]) -> list[Hashable]:

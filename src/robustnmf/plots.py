@@ -117,8 +117,8 @@ def residuals(model: Any, X: Any, *, kind: Literal["histogram", "map"] = "histog
     X : array-like (n_samples, n_features)
         Samples, those of the fit or others; NaN is missing.
     kind : {"histogram", "map"}
-        A histogram of the magnitudes with the outliers in colour, the scale and the cut; or a map of the signed
-        residuals, samples down and features across, whose colours end at the cut (if there is none, at five scales).
+        A histogram of the magnitudes with the outliers in colour, the scale and the threshold; or a map of the signed
+        residuals, samples down and features across, whose colours end at the threshold (without one, at five scales).
     ax : matplotlib Axes or None
         Where to draw.
     """
@@ -180,8 +180,7 @@ def weight_maps(
     if titles is not None and len(titles) != len(columns):
         raise ValueError(f"titles must have {len(columns)} entries, one for each array; got {len(titles)}.")
     n_images = len(columns[0])
-    size = (0.4 + 1.3 * len(columns), 0.5 + 1.3 * n_images * height / width)
-    figure = _figure(figure, size)
+    figure = _figure(figure, (0.4 + 1.3 * len(columns), 0.5 + 1.3 * n_images * height / width))
     axes = figure.subplots(n_images, len(columns), squeeze=False)
     for place, images in enumerate(columns):
         for axis, image in zip(axes[:, place], images, strict=True):
@@ -454,19 +453,18 @@ def _residual_histogram(A: Matrix, observed: Matrix, outliers: Matrix, model: An
     """Draw magnitudes of residuals on a logarithmic axis: errors are far larger than noise."""
     tiny = max(float(np.max(A)) * 1e-9, float(np.finfo(float).tiny))
     magnitudes = np.maximum(A, tiny)  # a residual of zero has no logarithm
-    kept = magnitudes[observed & ~outliers]
-    cut = magnitudes[outliers]
-    both = np.concatenate([kept, cut])
+    kept, rejected = magnitudes[observed & ~outliers], magnitudes[outliers]
+    both = np.concatenate([kept, rejected])
     if both.size:
         # From a thousandth on: how small a small residual is says nothing.
         lowest = max(float(both.min()), float(np.median(both)) * 1e-3)
         bins = np.geomspace(lowest, max(float(both.max()), 2 * lowest), 61)
-        parts = [np.maximum(part, lowest) for part in (kept, cut)]
+        parts = [np.maximum(part, lowest) for part in (kept, rejected)]
         ax.hist(parts, bins=bins, stacked=True, color=["C0", OUTLIER_COLOUR], label=["kept", "outliers"])
     ax.axvline(model.scale_, color="black", linestyle=":", label="scale")
     threshold = float(np.median(model.thresholds_))
     if np.isfinite(threshold):
-        ax.axvline(threshold, color="black", linestyle="--", label="cut")
+        ax.axvline(threshold, color="black", linestyle="--", label="threshold")
     ax.set(xscale="log", xlabel="magnitude of the residual", ylabel="entries")
     ax.legend()
     return ax

@@ -122,10 +122,6 @@ def heavy_noise_nmf(
     many columns are pure. Where the noise is of the same moderate size everywhere, least squares averages it out as
     well and has no such error; this method pays where a few entries or columns would dominate a sum of squares.
 
-    References
-    ----------
-    Bhattacharyya et al. (2016); Bansal et al. (2014).
-
     Examples
     --------
     Every entry is kept with probability 0.3 only, and then magnified by 1 / 0.3.

@@ -114,10 +114,6 @@ def self_dictionary(
     ndarray of shape (n, n)
         X; the identity if no column can be spared.
 
-    References
-    ----------
-    Gillis and Luce (2014), the program whose optimal value tells the rank.
-
     Examples
     --------
     The third column is the sum of the first two, in any unit.
@@ -157,10 +153,6 @@ def self_dictionary_of_rank(V: ArrayLike, rank: int, *, noise: NoiseModel = "abs
     -------
     SelfDictionary
         X and the smallest error.
-
-    References
-    ----------
-    Bittorf et al. (2012); Gillis and Luce (2014).
 
     Examples
     --------
@@ -235,10 +227,6 @@ def select_columns(
     ndarray of int
         Column indices, ascending.
 
-    References
-    ----------
-    Gillis and Luce (2014), the post-processing for near duplicates and its hybrid; Gillis and Vavasis (2014).
-
     Examples
     --------
     >>> rng = np.random.default_rng(0)
@@ -279,13 +267,7 @@ def near_separable_nmf(
 
     Parameters
     ----------
-    V : array_like of shape (m, n)
-        Non-negative data without columns of zeros.
-    rank : int, optional
-        How many columns to select.
-    epsilon : float or "auto"
-        The noise level, an l1 norm of columns.
-    rho, noise, threshold, n_outliers, max_columns, max_features, rng
+    V, rank, epsilon, rho, noise, threshold, n_outliers, max_columns, max_features, rng
         As for `select_columns`.
 
     Returns
@@ -303,10 +285,6 @@ def near_separable_nmf(
     Noise of a few per cent of the columns' norms leaves the selected columns and a detected rank as they are, if basis
     columns differ by half their norm or more and no other column is nearly pure. An outlier in one entry of a basis
     column moves that column: the l1 norm bounds the noise of whole columns and discards no entries.
-
-    References
-    ----------
-    Gillis and Luce (2014).
 
     Examples
     --------

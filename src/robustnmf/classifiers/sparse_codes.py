@@ -22,17 +22,7 @@ GAP = 1e-8
 
 
 def shortest_code(A: Floats, y: Floats, max_steps: int) -> Floats:
-    """Return the x of least ||x||_1 with A x = y, by linear programming.
-
-    Parameters
-    ----------
-    A : ndarray (m, n)
-        Atoms in columns.
-    y : ndarray (m,)
-        The sample.
-    max_steps : int
-        Most steps.
-    """
+    """Return the x of least ||x||_1 with A x = y, by linear programming; A (m, n) has atoms in columns, y is (m,)."""
     n = A.shape[1]
     result = linprog(np.ones(2 * n), A_eq=np.hstack([A, -A]), b_eq=y, method="highs", options={"maxiter": max_steps})
     if result.status == 2:
@@ -73,17 +63,10 @@ def shortest_code_within(dictionary: Dictionary, y: Floats, tolerance: float, ma
 
     The solutions of min 1/2 ||A x - y||**2 + penalty * ||x||_1 are a piecewise linear path in the penalty, followed
     from x = 0 to where the distance reaches the tolerance: a solution there is one of the problem with the constraint.
+    If no x comes so close, the least-squares solution of least l1 norm is returned. `max_steps` limits the pieces of
+    the path; y is (m,).
 
-    Parameters
-    ----------
-    dictionary : Dictionary
-        Atoms A, (m, n).
-    y : ndarray (m,)
-        The sample.
-    tolerance : float
-        Allowed distance. If no x comes so close, the least-squares solution of least l1 norm is returned.
-    max_steps : int
-        Most pieces of the path.
+    scikit-learn's `lars_path_gram` follows the same path as fast, but stops short where atoms are repeated or tied.
 
     References
     ----------
@@ -219,16 +202,7 @@ def sparse_error_code(A: Floats, y: Floats, max_steps: int = 200) -> Floats:
     Written as the l1 regression min ||g - B x||_1 with B = [A; I] and g = [y; 0], whose dual is max g' d subject to
     B' d = 0 and -1 <= d <= 1. Mehrotra's predictor-corrector steps from points that satisfy both sets of constraints
     keep to them, so that the duality gap bounds the error. A step costs one matrix A' D A, or A E A' if that is
-    smaller; about 15 are needed.
-
-    Parameters
-    ----------
-    A : ndarray (m, n)
-        Atoms in columns.
-    y : ndarray (m,)
-        The sample.
-    max_steps : int
-        Most steps.
+    smaller; about 15 are needed. SciPy's `linprog` takes five times as long. A (m, n) has atoms in columns, y is (m,).
 
     References
     ----------

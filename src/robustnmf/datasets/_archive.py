@@ -59,6 +59,17 @@ def read_arrays(path: str | os.PathLike[str], required: Mapping[str, Axes]) -> d
     return arrays
 
 
+def image_fields(images: NDArray[Any]) -> dict[str, Any]:
+    """Return what every set of images has: data, images and image_shape."""
+    data = images.reshape(len(images), -1).astype(np.float64)
+    return {"data": data, "images": images, "image_shape": images.shape[1:]}
+
+
+def count_from_zero(labels: NDArray[Any]) -> NDArray[np.intp]:
+    """Return labels, which the archives count from 1, counted from 0."""
+    return labels.astype(np.intp) - 1
+
+
 def _read(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
     """Return an array, after a check that the archive holds as many bytes as it declares: no more memory is taken."""
     entry = archive.getinfo(f"{name}.npy")

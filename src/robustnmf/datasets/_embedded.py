@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import Bunch
 
-from robustnmf.datasets._archive import Axes, read_arrays
+from robustnmf.datasets._archive import Axes, count_from_zero, image_fields, read_arrays
 
 ORL_DESCRIPTION = """\
 ORL faces (the AT&T "Database of Faces"), 32 x 32
@@ -90,14 +90,7 @@ def load_orl() -> Bunch:
     (2.0, 235.0)
     """
     arrays = _read_embedded("orl_32x32.npz", {"images": ("n", "rows", "columns"), "labels": ("n",)})
-    images = arrays["images"]
-    return Bunch(
-        data=images.reshape(len(images), -1).astype(np.float64),
-        images=images,
-        target=arrays["labels"].astype(np.intp) - 1,  # the archive counts people from 1
-        image_shape=images.shape[1:],
-        DESCR=ORL_DESCRIPTION,
-    )
+    return Bunch(**image_fields(arrays["images"]), target=count_from_zero(arrays["labels"]), DESCR=ORL_DESCRIPTION)
 
 
 def load_baltimore(*, drop_totals: bool = True) -> Bunch:
@@ -147,15 +140,9 @@ def load_baltimore(*, drop_totals: bool = True) -> Bunch:
     >>> print(air.dates[air.data[:, potassium].argmax()])  # fireworks of New Year's Eve
     2005-01-01
     """
-    arrays = _read_embedded(
-        "pm25_baltimore.npz",
-        {
-            "concentrations": ("n", "species"),
-            "uncertainties": ("n", "species"),
-            "species": ("species",),
-            "dates": ("n",),
-        },
-    )
+    table: Axes = ("n", "species")
+    required = {"concentrations": table, "uncertainties": table, "species": ("species",), "dates": ("n",)}
+    arrays = _read_embedded("pm25_baltimore.npz", required)
     species = arrays["species"]
     kept = ~np.isin(species, ["PM2.5", "OM"]) if drop_totals else np.ones(species.shape, dtype=bool)
     data = arrays["concentrations"][:, kept].astype(np.float64)

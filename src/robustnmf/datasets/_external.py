@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils import Bunch
 
-from robustnmf.datasets._archive import Axes, read_arrays
+from robustnmf.datasets._archive import Axes, count_from_zero, image_fields, read_arrays
 
 IMAGES: Axes = ("n", "rows", "columns")
 
@@ -88,8 +86,8 @@ def load_ar(path: str | os.PathLike[str]) -> Bunch:
     required: dict[str, Axes] = dict.fromkeys(("labels", "shot", "session", "occlusion"), ("n",))
     arrays = read_arrays(path, {"images": IMAGES, **required})
     return Bunch(
-        **_image_fields(arrays["images"]),
-        target=_count_from_zero(arrays["labels"]),
+        **image_fields(arrays["images"]),
+        target=count_from_zero(arrays["labels"]),
         shot=arrays["shot"],
         session=arrays["session"],
         occlusion=arrays["occlusion"],
@@ -140,19 +138,12 @@ def load_caltech101(path: str | os.PathLike[str]) -> Bunch:
     >>> objects.data.shape  # doctest: +SKIP
     (8677, 1280)
     """
-    arrays = read_arrays(
-        path,
-        {
-            "features": ("n", "n_features"),
-            "scale": (),
-            "labels": ("n",),
-            "class_names": ("n_classes",),
-            "image_number": ("n",),
-        },
-    )
+    each: Axes = ("n",)
+    required = {"features": ("n", "n_features"), "scale": (), "labels": each, "class_names": ("n_classes",)}
+    arrays = read_arrays(path, {**required, "image_number": each})
     return Bunch(
         data=arrays["features"] * float(arrays["scale"]),
-        target=_count_from_zero(arrays["labels"]),
+        target=count_from_zero(arrays["labels"]),
         target_names=arrays["class_names"],
         image_number=arrays["image_number"],
         DESCR=CALTECH101_DESCRIPTION,
@@ -206,13 +197,8 @@ def load_samson(path: str | os.PathLike[str]) -> Bunch:
     """
     arrays = read_arrays(
         path,
-        {
-            "Y": ("n_bands", "n_pixels"),
-            "endmembers": ("n_bands", "k"),
-            "abundances": ("k", "n_pixels"),
-            "names": ("k",),
-            "shape": (2,),
-        },
+        {"Y": ("n_bands", "n_pixels"), "endmembers": ("n_bands", "k"), "abundances": ("k", "n_pixels")}
+        | {"names": ("k",), "shape": (2,)},
     )
     rows, columns = (int(size) for size in arrays["shape"])
     n_pixels = arrays["Y"].shape[1]
@@ -268,18 +254,4 @@ def load_video_hall(path: str | os.PathLike[str]) -> Bunch:
     (24, 144, 176)
     """
     arrays = read_arrays(path, {"images": IMAGES})
-    return Bunch(**_image_fields(arrays["images"]), DESCR=VIDEO_HALL_DESCRIPTION)
-
-
-def _image_fields(images: NDArray[Any]) -> dict[str, Any]:
-    """Return what every set of images has: data, images and image_shape."""
-    return {
-        "data": images.reshape(len(images), -1).astype(np.float64),
-        "images": images,
-        "image_shape": images.shape[1:],
-    }
-
-
-def _count_from_zero(labels: NDArray[Any]) -> NDArray[np.intp]:
-    """Return labels, which the archives count from 1, counted from 0."""
-    return labels.astype(np.intp) - 1
+    return Bunch(**image_fields(arrays["images"]), DESCR=VIDEO_HALL_DESCRIPTION)

@@ -127,23 +127,7 @@ def laplace(X: ArrayLike, deviation: float, *, clip: bool = True, random_state: 
 
 
 def gaussian(X: ArrayLike, deviation: float, *, clip: bool = True, random_state: RandomState = None) -> Corrupted:
-    """Return a copy of X with Gaussian noise added to every entry.
-
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, n_features)
-        The data. NaN entries stay NaN.
-    deviation : float
-        Standard deviation of the noise.
-    clip : bool
-        Whether to raise negative results to zero, so that they can be factorised.
-    random_state : int, Generator, RandomState or None
-        Source of chance; the same int gives the same result.
-
-    Returns
-    -------
-    Corrupted
-        The data, and a mask that marks every entry whose value changed.
+    """Return a copy of X with Gaussian noise of a standard deviation added to every entry; else as `laplace`.
 
     Examples
     --------

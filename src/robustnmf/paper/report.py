@@ -86,7 +86,6 @@ def render(sections: Sequence[Section], *, title: str, summary: Mapping[str, str
         anchors=anchors(sections),
         verdicts=VERDICTS,
         entries=entries,
-        notes=notes,
         letter=letter,
         label_key=label_key,
         natural_width=natural_width,
@@ -123,7 +122,7 @@ def anchors(sections: Sequence[Section]) -> dict[str, list[tuple[str, str]]]:
 
 def entries(table: Table) -> Iterator[tuple[str, list[Entry]]]:
     """Yield the rows of a table as they are shown: label and cells."""
-    marks = {note: letter(number) for number, note in enumerate(notes(table))}
+    marks = {note: letter(number) for number, note in enumerate(table.notes)}
     unused = set(marks)
     for label, cells in table.rows:
         if len(cells) != len(table.columns):
@@ -153,11 +152,6 @@ def _entry(cell: Cell, table: Table, top: float, mark: str, first: bool) -> Entr
         mark=mark,
         first=first,
     )
-
-
-def notes(table: Table) -> list[str]:
-    """Return the notes of a table, each once, in the order of the cells."""
-    return list(dict.fromkeys(cell.note for _, cells in table.rows for cell in cells if cell.note))
 
 
 def letter(number: int) -> str:

@@ -127,15 +127,12 @@ class Outlook:
         if not self.spent:
             return float("nan")
         means = {kind: fmean(times) for kind, times in self.spent.items()}
-        alike: dict[str, list[float]] = defaultdict(list)
-        for (experiment, _), mean in means.items():
-            alike[experiment].append(mean)
-        typical = {experiment: fmean(some) for experiment, some in alike.items()}
-        whatever = fmean(typical.values())
-        expected = [
-            count * means.get(kind, typical.get(kind[0], whatever)) for kind, count in self.waiting.items() if count
-        ]
-        return sum(expected) / self.n_jobs
+
+        def expected(kind: tuple[str, str]) -> float:
+            alike = [mean for (experiment, _), mean in means.items() if experiment == kind[0]]
+            return means[kind] if kind in means else fmean(alike or means.values())
+
+        return sum(count * expected(kind) for kind, count in self.waiting.items() if count) / self.n_jobs
 
     def __str__(self) -> str:
         minutes, seconds = divmod(round(self.seconds), 60)

@@ -32,6 +32,11 @@ class Table:
     """Which way is better, for colours."""
     digits: int = 2
 
+    @property
+    def notes(self) -> list[str]:
+        """The notes of the cells, each once, in their order."""
+        return list(dict.fromkeys(cell.note for _, cells in self.rows for cell in cells if cell.note))
+
 
 @dataclass(frozen=True)
 class Figure:

@@ -47,8 +47,7 @@ def _table(table: Table) -> str:
     """Return a table with its caption above and the notes below."""
     lines = [f"*{table.caption}*\n", _line([table.corner, *table.columns]), _line(["---"] * (len(table.columns) + 1))]
     lines += [_line([label, *(_cell(cell, table.digits) for cell in cells)]) for label, cells in table.rows]
-    notes = dict.fromkeys(cell.note for _, cells in table.rows for cell in cells if cell.note)
-    return "\n".join(lines) + "\n" + "".join(f"\n{note}\n" for note in notes)
+    return "\n".join(lines) + "\n" + "".join(f"\n{note}\n" for note in table.notes)
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -5,13 +5,17 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from robustnmf.algorithm.clones import given, variant, where_data_is
 from robustnmf.algorithm.rank_search import RankSelection, find_rank
-from robustnmf.selection.default import default_if_none
+from robustnmf.estimators import NonNegativeInput, TruncatedCauchyNMF
 from robustnmf.utils.random_state import generator, seeds
+
+
+def default_if_none(estimator: Any) -> Any:
+    """Return the estimator, or a `TruncatedCauchyNMF` with its defaults."""
+    return TruncatedCauchyNMF() if estimator is None else estimator
 
 
 def select_rank(
@@ -131,7 +135,7 @@ def auto_rank(
     )
 
 
-class RobustNMFCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class RobustNMFCV(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Non-negative matrix factorisation that finds its number of components by cross-validation.
 
     Parameters
@@ -201,14 +205,10 @@ class RobustNMFCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
         Parameters
         ----------
-        X : array-like (n_samples, n_features)
-            Non-negative data; NaN means missing.
+        X, weights, uncertainties
+            See `select_rank`.
         y : None
             Ignored.
-        weights : array-like (n_samples, n_features) or None
-            Non-negative weight of every entry.
-        uncertainties : array-like (n_samples, n_features) or None
-            Standard deviation of the noise of every entry, see `select_rank`.
         """
         self.fit_transform(X, weights=weights, uncertainties=uncertainties)
         return self
@@ -267,15 +267,3 @@ class RobustNMFCV(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         if len(getattr(X, "shape", ())) == 2:  # anything else the estimator refuses, or makes a matrix of
             validate_data(self, X, reset=False, skip_check_array=True)
         return self.best_estimator_
-
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.n_components_)
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
-        tags.input_tags.allow_nan = True
-        tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags

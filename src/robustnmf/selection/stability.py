@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from robustnmf.algorithm.clones import at_least, given, quietly, variant, where_data_is, works_on_device
 from robustnmf.data.blocks import check_observations
 from robustnmf.metrics import match_components
-from robustnmf.selection.default import default_if_none
+from robustnmf.selection.rank import default_if_none
 from robustnmf.utils.arrays import to_host
 from robustnmf.utils.parallel import delayed, run_all
 from robustnmf.utils.random_state import generator, seeds
