@@ -43,7 +43,7 @@ from robustnmf.solvers import (
 )
 from robustnmf.solvers.nesterov import _better
 from robustnmf.solvers.objective import Objective
-from robustnmf.solvers.shared_gram import advance, propose, rule_of
+from robustnmf.solvers.shared_gram import advance, propose
 from robustnmf.solvers.sparse_error import sparse_error
 
 
@@ -589,9 +589,9 @@ def test_constants_of_the_one_pass():
 def test_rules_that_kernels_understand():
     Y = np.ones((2, 3))
     full = NumPyEngine()
-    assert rule_of(Weighting(Cauchy(), 1.0), Y, 2, full) is not None
-    assert rule_of(Weighting(SampleNorm(), 1.0), Y, 2, full) is None
-    assert rule_of(Weighting(Cauchy(), 1.0), Y, 2, engine) is None
+    assert full.kernels.rule_of(Weighting(Cauchy(), 1.0), Y, 2) is not None
+    assert full.kernels.rule_of(Weighting(SampleNorm(), 1.0), Y, 2) is None
+    assert engine.kernels.rule_of(Weighting(Cauchy(), 1.0), Y, 2) is None
 
 
 # --- Losses by themselves ---------------------------------------------------------------------------------------------

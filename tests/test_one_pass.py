@@ -190,9 +190,9 @@ def test_weights_that_kernels_do_not_know_go_the_slow_way():
     class Own(Cauchy):
         pass
 
-    assert rule_of(Own(), 1.0, None, np.ones((2, 3)), 2) is None
-    assert rule_of(SampleNorm(), 1.0, None, np.ones((2, 3)), 2) is None
-    assert rule_of(Cauchy(), 1.0, np.ones((2, 1)), np.ones((2, 3)), 2) is None
+    assert rule_of(Weighting(Own(), 1.0), np.ones((2, 3)), 2) is None
+    assert rule_of(Weighting(SampleNorm(), 1.0), np.ones((2, 3)), 2) is None
+    assert rule_of(Weighting(Cauchy(), 1.0, np.ones((2, 1))), np.ones((2, 3)), 2) is None
     state = State()
     assert_close(*(state.sweep(Weighting(loss, 0.5), NumPyEngine()) for loss in (Own(), Cauchy())))
 

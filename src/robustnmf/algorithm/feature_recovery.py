@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.algorithm.encoding import Basis, encode, losses, row_medians, typical_code
+from robustnmf.algorithm.holdout import HeldOut, Point
 from robustnmf.engines.protocol import Engine
 from robustnmf.model.weighting import Weighting
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
@@ -33,28 +34,30 @@ def rejected_features(
 def encode_rejected(
     V: Blocks,
     M: Blocks | None,
-    W: Array,
-    Ht: Blocks,
+    point: Point,
     rejected: NDArray[np.intp],
     weighting: Weighting,
+    held: HeldOut,
     engine: Engine,
-) -> Array:
-    """Return W with some features encoded anew, where the codes explain them, (m, r)."""
+) -> Point:
+    """Return the point with some features encoded anew, where the codes explain them."""
+    W, Ht, *_ = point
     features = engine.place(rejected)
     some = engine.map(_some_features, V, features=features)
     weights = None if M is None else engine.map(_some_features, M, features=features)
     new = engine.xp.asarray(W, copy=True)
     shared: dict[str, Any] = {"basis": _codes_as_basis(W, Ht, weighting, engine), "engine": engine}
     new[features] = engine.map_features(_encode_if_explained, some, weights, W[features], **shared)
-    return new
+    return held.point(new, Ht)
 
 
 def encode_all_features(
-    V: Blocks, M: Blocks | None, W: Array, Ht: Blocks, weighting: Weighting, engine: Engine
-) -> Array:
-    """Return W with its features encoded anew, where that gives a lower loss, (m, r)."""
+    V: Blocks, M: Blocks | None, point: Point, weighting: Weighting, held: HeldOut, engine: Engine
+) -> Point:
+    """Return the point with all features encoded anew, where that gives a lower loss."""
+    W, Ht, *_ = point
     shared: dict[str, Any] = {"basis": _codes_as_basis(W, Ht, weighting, engine), "engine": engine}
-    return engine.map_features(_encode_if_better, V, M, W, **shared)
+    return held.point(engine.map_features(_encode_if_better, V, M, W, **shared), Ht)
 
 
 def _codes_as_basis(W: Array, Ht: Blocks, weighting: Weighting, engine: Engine) -> Basis:

@@ -64,6 +64,10 @@ class Iteration(NamedTuple):
     relative_change: float
     """The left side of the stopping rule (3-9)."""
 
+    def in_units_of(self, unit: float) -> "Iteration":
+        """Return it with the scale in units of X, for data that was divided by a unit."""
+        return self._replace(scale=self.scale * unit)
+
 
 class Result(NamedTuple):
     """The outcome of a run."""
@@ -157,7 +161,7 @@ def take_start(*parts: Any, **options: Any) -> Result:
 def step(V: Blocks, M: Blocks | None, state: State, method: Method, engine: Engine, scale_floor: float) -> State:
     """Make one iteration of Algorithm 2 and measure the residuals it leaves."""
     W, Ht = sweep(V, M, state.W, state.Ht, state.weighting, method, engine)
-    return assess(V, M, W, engine.anchor(Ht), state, method, engine, scale_floor)
+    return assess(V, M, W, engine.truncate_lineage(Ht), state, method, engine, scale_floor)
 
 
 def sweep(

@@ -211,7 +211,7 @@ def _random_codes(V: Blocks, rank: int, rng: np.random.Generator, engine: Engine
         )
         for end, length in zip(np.cumsum(lengths), lengths, strict=True)
     ]
-    return engine.hold(blocks)
+    return engine.persist(blocks)
 
 
 @dataclass(frozen=True)
@@ -320,10 +320,9 @@ def bright_features(levels: Array) -> Array:
 
 def middle_level(levels: Array) -> Array:
     """Return the median of those levels that are positive, 0 if none is, ()."""
-    positive = levels > 0
-    if not array_namespace(levels).any(positive):
-        return 0 * levels[0]
-    return median(levels[positive][None, :], complete=True)[0]
+    ordered = array_namespace(levels).sort(levels[levels > 0])
+    n = len(ordered)
+    return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2 if n else 0 * levels[0]
 
 
 def credible(levels: Array) -> Array:

@@ -20,6 +20,7 @@ Each stage is a function of an immutable `State` and returns one; `robustnmf.alg
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
@@ -135,10 +136,12 @@ class Staged:
             V, M, Ht = whole.part(V), whole.part(M), whole.part(Ht)
         if engine.kernels.prepare is not None and method.solver.sweeps_by_kernel:
             losses = [*(stage.loss for stage in self.initial_stages), method.loss]
-            engine.kernels.prepare(W, [(method.loss, *given), *((loss, V, M, Ht) for loss in losses)])
+            weightings = [Weighting(loss, 1.0) for loss in losses]
+            engine.kernels.prepare(W, [(weightings[-1], *given), *((weighting, V, M, Ht) for weighting in weightings)])
         held = HeldOut.draw(V, M, engine)
         data = [V] if whole is None else [V, whole.V]
-        driver = Driver(callback, Journal(checkpoint, engine, data, W.shape[1], len(held.values)))
+        journal = None if checkpoint is None else Journal(checkpoint, engine, data, W.shape[1], len(held.values))
+        driver = Driver(callback, journal)
         fit = Fit(self, V, M, method, engine, held, whole, W.shape[1], max_iter, tol, scale_floor)
         end = driver.run(stages(fit, W, Ht))
         last = driver.history[-1]
@@ -302,7 +305,7 @@ Steps: TypeAlias = Generator[Any, Any, State]
 
 def stages(fit: Fit, W: Array, Ht: Blocks) -> Generator[Any, Any, End]:
     """Follow the better of the initial stages to the end."""
-    start = yield Compute(lambda: fit.held.point(W, Ht))
+    start = yield Compute(partial(fit.held.point, W, Ht))
     monitor = Monitor.begin(fit.held, INITIALLY_MONITORED_AT * fit.median(start), start)
     state = State(start, start, fit.plan.momentum, fit.mixture(start), monitor, needed=(start,))
     latest, paths = (yield from report_start(fit, state)), []
@@ -336,10 +339,8 @@ def initial_stage(fit: Fit, state: State, stage: InitialStage) -> Generator[Any,
         if not state.stopped:
             state = yield from iterate(fit, state)
     state = state._replace(needed=(*state.needed, state.point, state.last))
-    found = yield Measure(
-        lambda: {"misfit": misfit(fit, state.point)}, lambda found: is_finite(found["misfit"]), state.point
-    )
-    return Path(state, best, found["misfit"])
+    found = yield Measure(partial(misfit, fit, state.point), is_finite, state.point, "misfit")
+    return Path(state, best, found)
 
 
 def report_start(fit: Fit, state: State) -> Steps:
@@ -465,7 +466,7 @@ def weigh(fit: Fit, state: State) -> Generator[Any, Any, tuple[State, Weighting]
 def advance(fit: Fit, state: State, weighting: Weighting, method: Method, *, see_all: bool = False) -> Steps:
     """Make one sweep, with momentum from the last one, and compare the point that it leads to."""
     point, last, monitor = state.point, state.last, state.monitor
-    new = yield Compute(lambda: next_point(fit, state, weighting, method, see_all), (point, last))
+    new = yield Compute(partial(next_point, fit, state, weighting, method, see_all), (point, last))
     monitor, share = monitor.see(new, fit.typical_threshold(weighting))
     grown = min(MOMENTUM_GROWTH * state.momentum, MOST_MOMENTUM)
     needed = (*state.needed, new, point, monitor.kept)
@@ -496,10 +497,10 @@ def next_point(fit: Fit, state: State, weighting: Weighting, method: Method, see
     if with_all:
         assert fit.whole is not None
         W, Ht = sweep(fit.whole.V, fit.whole.M, W, Ht, weighting, method, engine)
-        Ht = engine.anchor(Ht)
+        Ht = engine.truncate_lineage(Ht)
         return held.point(W, fit.whole.part(Ht))._replace(Ht=Ht)
     W, Ht = sweep(fit.V, fit.M, W, Ht, weighting, method, engine, held.positions if hide else None)
-    return held.point(W, engine.anchor(Ht))
+    return held.point(W, engine.truncate_lineage(Ht))
 
 
 # --- Between stages ---------------------------------------------------------------------------------------------------
@@ -514,18 +515,16 @@ def recover_features(fit: Fit, state: State, weighting: Weighting) -> Steps:
     method, point = fit.method, state.point
     if weighting.cut is None or weighting.is_spatial or method.fixed or method.loss.group == "sample":
         return state
-    now, how = (fit.V, fit.M, point.W, point.Ht), (weighting, fit.engine)
+    find = partial(rejected_features, fit.V, fit.M, point.W, point.Ht, weighting, fit.engine)
 
-    def are_features(found: dict[str, Any]) -> bool:
-        lost = found["lost"]
-        return lost.ndim == 1 and lost.dtype.kind == "i" and bool(np.isin(lost, np.arange(fit.n_features)).all())
+    def are_features(found: Array) -> bool:
+        return found.ndim == 1 and found.dtype.kind == "i" and bool(np.isin(found, np.arange(fit.n_features)).all())
 
     # The name "lost" is that of checkpoints of version 0.1.
-    found = yield Measure(lambda: {"lost": rejected_features(*now, *how)}, are_features, point)
-    rejected = found["lost"]
+    rejected = yield Measure(find, are_features, point, "lost")
     if not rejected.size:
         return state
-    encode = lambda: fit.held.point(encode_rejected(*now, rejected, *how), point.Ht)  # noqa: E731
+    encode = partial(encode_rejected, fit.V, fit.M, point, rejected, weighting, fit.held, fit.engine)
     return state._replace(point=(yield Compute(encode, (point,))))
 
 
@@ -539,10 +538,8 @@ def encode_features_again(fit: Fit, state: State, weighting: Weighting) -> Steps
     enough = FEW_SAMPLES * fit.rank * fit.n_features
     if fit.held.n_observed > enough or weighting.is_spatial or fit.method.fixed:
         return state
-    parts = (fit.V, fit.M, point.W, point.Ht, weighting, fit.engine)
-    return state._replace(
-        point=(yield Compute(lambda: fit.held.point(encode_all_features(*parts), point.Ht), (point,)))
-    )
+    encode = partial(encode_all_features, fit.V, fit.M, point, weighting, fit.held, fit.engine)
+    return state._replace(point=(yield Compute(encode, (point,))))
 
 
 def encode_all_samples(fit: Fit, state: State, weighting: Weighting, code_sweeps: int | None = None) -> Steps:

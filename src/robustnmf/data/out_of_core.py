@@ -57,16 +57,14 @@ def engine_of(X: Any, engine: Any, device: Any, checkpoint: Any) -> Any:
     return DaskEngine(folder=checkpoint, inside=inside, device=device)
 
 
-def blocks_of(X: Any, engine: Any, like: Blocks | None = None) -> Blocks:
+def blocks_of(X: Any, engine: Engine, like: Blocks | None = None) -> Blocks:
     """Return the blocks of data, or of weights that are cut like data."""
     if is_dask(X):
         return _dask_blocks(as_dask(X), engine, like)
     rows = rows_of(X)
     if rows is not None:
-        read: Blocks = engine.read(rows, like)
-        return read
-    split: Blocks = engine.split(as_data(X), like=like)
-    return split
+        return engine.read(rows, like)
+    return engine.split(as_data(X), like=like)
 
 
 def as_data(X: Any) -> Any:
@@ -85,7 +83,7 @@ def as_data(X: Any) -> Any:
     return check_array(X, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False)
 
 
-def _dask_blocks(X: Any, engine: Any, like: Blocks | None) -> Blocks:
+def _dask_blocks(X: Any, engine: Engine, like: Blocks | None) -> Blocks:
     """Return the chunks of a Dask array that have rows."""
     from robustnmf.engines.dask.chunks import chunk_sources, filled_chunks
 

@@ -8,7 +8,7 @@ which is all that half-quadratic programming needs: the tangent
 
 majorises it, so a weighted least-squares step never raises the objective.
 
-A loss that kernels can compute says so by a method ``kernel_form``; without it the reference functions are used.
+A loss that kernels can compute says so by its ``kernel_form``; without it the reference functions are used.
 """
 
 from collections.abc import Mapping
@@ -118,8 +118,7 @@ class Squared:
     def weight(self, s: Array, xp: Namespace) -> Array:
         return xp.ones_like(s)
 
-    def kernel_form(self) -> Form:
-        return Form(SQUARED)
+    kernel_form: ClassVar[Form] = Form(SQUARED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +146,7 @@ class Cauchy:
     def weight(self, s: Array, xp: Namespace) -> Array:
         return 1 / (1 + s)
 
-    def kernel_form(self) -> Form:
-        return Form(CAUCHY)
+    kernel_form: ClassVar[Form] = Form(CAUCHY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +172,7 @@ class Hypersurface:
     def weight(self, s: Array, xp: Namespace) -> Array:
         return 0.5 / xp.sqrt(1 + s)
 
-    def kernel_form(self) -> Form:
-        return Form(ROUNDED, 1.0)
+    kernel_form: ClassVar[Form] = Form(ROUNDED, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +211,7 @@ class Absolute(_RoundedNorm):
     name: ClassVar[str] = "absolute"
     group: ClassVar[Group] = "entry"
 
+    @property
     def kernel_form(self) -> Form:
         return Form(ROUNDED, self.floor**2)
 
@@ -259,8 +257,7 @@ class Huber:
     def weight(self, s: Array, xp: Namespace) -> Array:
         return 1 / xp.sqrt(xp.where(s <= 1, 1, s))
 
-    def kernel_form(self) -> Form:
-        return Form(HUBER)
+    kernel_form: ClassVar[Form] = Form(HUBER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,8 +285,7 @@ class Correntropy:
     def weight(self, s: Array, xp: Namespace) -> Array:
         return 0.5 * xp.exp(-0.5 * s)
 
-    def kernel_form(self) -> Form:
-        return Form(CORRENTROPY)
+    kernel_form: ClassVar[Form] = Form(CORRENTROPY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +340,7 @@ class Truncated:
     def weight(self, s: Array, xp: Namespace) -> Array:
         return xp.where(s <= self.cap, self.loss.weight(s, xp), 0)
 
+    @property
     def kernel_form(self) -> Form | None:
         form = form_of(self.loss)
         return None if form is None else form._replace(reach=sqrt(self.cap))

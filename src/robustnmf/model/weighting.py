@@ -79,10 +79,14 @@ class Weighting:
         """Return rho of magnitudes A."""
         return self.loss.rho(squared_ratio(A, self.scale, xp), xp)
 
+    def row_losses(self, R: Array, M: Array | None, xp: Namespace) -> Array:
+        """Return the sum of M * rho over each row, or rho of the whole row, (B,)."""
+        rho = self.losses(self.magnitudes(R, M, xp), xp)
+        return xp.sum(rho if M is None else self.counts(M, xp) * rho, axis=1, dtype=xp.float64)
+
     def _beyond(self, A: Array, M: Array | None, xp: Namespace) -> Array:
-        if self.is_spatial:
-            return self.rule.mask(A, M, self.cut, xp)  # type: ignore[union-attr]
-        return A > self.cut
+        mask = getattr(self.rule, "mask", None)
+        return A > self.cut if mask is None else mask(A, M, self.cut, xp)
 
 
 @block_function(recomputed=True)

@@ -115,14 +115,8 @@ def _lower(X: Array, new: Array, R: Array, R_new: Array, M: Array | None, weight
 
     The tip of the loss is rounded, so that what lowers the L1 norm may raise the loss.
     """
-    before, after = (_row_losses(residual, M, weighting, xp) for residual in (R, R_new))
+    before, after = (weighting.row_losses(residual, M, xp) for residual in (R, R_new))
     return xp.where((after < before)[:, None], new, X)
-
-
-def _row_losses(R: Array, M: Array | None, weighting: Weighting, xp: Namespace) -> Array:
-    """Return the loss of each row, (B,)."""
-    rho = weighting.losses(xp.abs(R), xp)
-    return xp.sum(rho if M is None else M * rho, axis=1, dtype=xp.float64)
 
 
 def _row_norms(R: Array, M: Array | None, xp: Namespace) -> Array:

@@ -58,13 +58,15 @@ class Armijo(LossSolver):
         curvature = xp.sum(image * image if Q is None else Q * image * image, axis=1)
         slope = xp.sum(direction * direction, axis=1)
         alpha = xp.where(curvature > 0, 2 * slope / xp.where(curvature > 0, curvature, 1), 0)
-        now = _row_losses(R, M, weighting, xp)
+        # scale**2 / 2 times the loss has the gradient of the weighted squares.
+        unit = 0.5 * weighting.scale**2
+        now = unit * weighting.row_losses(R, M, xp)
         result = X
         open_rows = alpha > 0
         for _ in range(self.max_backtracks):
             trial = X - alpha[:, None] * gradient
             trial = xp.where(trial > 0, trial, 0)
-            decrease = now - _row_losses(Y - trial @ A.T, M, weighting, xp)
+            decrease = now - unit * weighting.row_losses(Y - trial @ A.T, M, xp)
             enough = decrease >= -self.sufficient * xp.sum(gradient * (trial - X), axis=1)
             result = xp.where((open_rows & enough)[:, None], trial, result)
             open_rows = open_rows & ~enough
@@ -72,9 +74,3 @@ class Armijo(LossSolver):
                 break
             alpha = alpha * self.shrink
         return result
-
-
-def _row_losses(R: Array, M: Array | None, weighting: Weighting, xp: Namespace) -> Array:
-    """Return scale**2 / 2 times the loss of each row, whose gradient is that of the weighted squares, (B,)."""
-    rho = weighting.losses(weighting.magnitudes(R, M, xp), xp)
-    return 0.5 * weighting.scale**2 * xp.sum(rho if M is None else M * rho, axis=1)

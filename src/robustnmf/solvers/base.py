@@ -32,6 +32,8 @@ class Solver:
     """Whether it lowers weighted squares, and so serves any loss, with penalties too."""
     keeps_fixed: ClassVar[bool] = False
     """Whether it can leave the first columns of the basis as they are."""
+    models_sparse_errors: ClassVar[bool] = False
+    """Whether its model has a sparse error S beside the factors, V ~ WH + S."""
     sweeps_by_kernel: ClassVar[bool] = False
     """Whether `Kernels.sweep` does what its sweep does."""
 

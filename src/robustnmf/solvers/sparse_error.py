@@ -23,6 +23,7 @@ class SparseError(LossSolver):
 
     name: ClassVar[str] = "sparse-error"
     works_by_sums: ClassVar[bool] = True
+    models_sparse_errors: ClassVar[bool] = True
 
     def accepts(self, loss: Loss) -> bool:
         """Return True for Huber's loss, which is this model's without S."""

@@ -70,20 +70,20 @@ class CudaKernels:
             order_statistics=self.order_statistics,
             predict=self.predict,
             extrapolate=self.extrapolate,
-            converge=self.converge,
-            statistics=self.statistics,
+            converge=converge,
+            statistics=Statistics,
             iterate=self.iterate,
             prepare=self.prepare,
         )
 
-    def rule_of(self, loss: Any, scale: Any, cut: Any, Y: Any, rank: int) -> Rule | None:
+    def rule_of(self, weighting: Any, Y: Any, rank: int) -> Rule | None:
         """Return the rule of a weighting for data Y (B, p), or None if kernels cannot follow it.
 
         They know some losses, and ranks up to `HIGHEST_RANK`; Y must be on their device.
         """
-        form, flat = form_of(loss), cut is None or cut.ndim < 2
+        form, scale, cut = form_of(weighting.loss), weighting.scale, weighting.cut
         fits = Y.device == self.device and rank <= HIGHEST_RANK.get(Y.dtype, 0)
-        if form is None or not flat or not fits:
+        if form is None or weighting.is_spatial or (cut is not None and cut.ndim > 1) or not fits:
             return None
         if isinstance(scale, torch.Tensor):
             scale = scale.to(Y.dtype).reshape(-1)
@@ -186,7 +186,7 @@ class CudaKernels:
         key = (id(seen), M is None or id(M[0]), *how)
         if key not in self.iterations:
             W = now[0]
-            rule = self.rule_of(method.loss, weighting.scale, cut, Y, W.shape[1])
+            rule = self.rule_of(weighting, Y, W.shape[1])
             if rule is None:
                 return None
             nets = (method.penalties.codes, method.penalties.basis)
@@ -206,11 +206,11 @@ class CudaKernels:
 
         Parameters
         ----------
-        sweeps : loss, blocks of data, of weights or None, and of codes, for each.
+        sweeps : weighting, blocks of data, of weights or None, and of codes, for each.
         """
         wanted = {}
-        for loss, V, M, Ht in sweeps:
-            rule = self.rule_of(loss, 1.0, None, V[0], W.shape[1])
+        for weighting, V, M, Ht in sweeps:
+            rule = self.rule_of(weighting, V[0], W.shape[1])
             if rule is not None and V[0].is_cuda:
                 key = (rule.form, rule.reach < inf, W.dtype, W.shape, *(Y.shape for Y in V), M is None)
                 wanted[key] = partial(self._try, V, [None] * len(V) if M is None else M, W, Ht, rule)
@@ -254,17 +254,9 @@ class CudaKernels:
         again, self.last = self.last[:1] == (key,), (key, data)
         return again
 
-    def converge(self, step: Any, Y: Any, M: Any, X: Any, *, max_iter: int, tol: float, few: float) -> Any:
-        """Improve rows of X until each is at rest; the kernel of `algorithm.encoding`."""
-        return converge(step, Y, M, X, max_iter=max_iter, tol=tol, few=few)
-
     def extrapolate(self, new: Any, last: Any, momentum: float) -> Any:
         """Return a factor moved on by a share of its last move; the kernel of `algorithm.staged`."""
         return torch.lerp(last, new, 1 + momentum).clamp_(min=0)
-
-    def statistics(self, weights: Any, informative: Any, hidden: bool, look: Any) -> Statistics:
-        """Return what computes the statistics of held-out residuals; the kernel of `algorithm.holdout`."""
-        return Statistics(weights, informative, hidden, look)
 
     def predict(self, X: Any, positions: Any, W: Any) -> Any:
         """Return entries of X W' at positions (k, 2); the kernel of `algorithm.holdout`."""
