@@ -279,7 +279,7 @@ def test_mixtures_of_residuals_are_those_of_the_host(kind):
         assert max(found.width, expected.width) < 1e-15
     else:
         assert found.width == pytest.approx(expected.width, rel=1e-3)
-        assert found.plain == pytest.approx(expected.plain, rel=0.02, abs=1e-6)
+        assert found.uniform_density == pytest.approx(expected.uniform_density, rel=0.02, abs=1e-6)
 
 
 @pytest.mark.slow

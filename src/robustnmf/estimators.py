@@ -82,8 +82,8 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         `robustnmf.solvers`.
     schedule : "auto", {"staged", "plain"} or object
         How the fit proceeds: "plain" repeats Algorithm 2; "staged", what "auto" stands for with the Cauchy models of
-        the default preset, chooses between two openings, takes scale and cut from entries that it holds out, and stops
-        before it follows the noise; see `robustnmf.algorithm.staged`.
+        the default preset, chooses between two initial stages, takes scale and threshold from entries held out,
+        and stops before it follows the noise; see `robustnmf.algorithm.staged`.
     image_shape : (rows, columns) or None
         Shape of the image that each sample is, for the rules "mrf" and "median-filter".
     max_iter : int
@@ -143,7 +143,7 @@ class RobustNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         log-likelihood up to a constant.
     history_ : dict of ndarray
         Per iteration, the start first: "objective", "scale", "outlier_share", "seconds", "relative_change". A staged
-        fit lists both openings, one after the other.
+        fit lists both initial stages, one after the other.
     reconstruction_err_ : float
         Frobenius norm of the residual over observed entries that are not outliers.
     sparse_errors_ : ndarray (n_samples, n_features)

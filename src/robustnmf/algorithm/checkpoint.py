@@ -21,6 +21,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from math import inf, isfinite
 from os import PathLike
@@ -239,10 +240,10 @@ class Checkpoint:
         with self.reading():
             if [block.shape for block in record.blocks] != [(length, rank) for length in lengths]:
                 raise ValueError("blocks of other shapes")
-        sources = [_Saved(str(self.folder), block) for block in record.blocks]
         if not engine.reaches(self.folder):
-            return engine.split(np.concatenate([source() for source in sources]), like=like)
-        return engine.persist([ReadBlock(s, None, s.block.shape, np.dtype(s.block.dtype)) for s in sources])
+            return engine.split(np.concatenate([_read_block(self.folder, block) for block in record.blocks]), like=like)
+        sources = (partial(_read_block, self.folder, block) for block in record.blocks)
+        return engine.persist([ReadBlock(s, None, s.args[1].shape, np.dtype(s.args[1].dtype)) for s in sources])
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
@@ -436,19 +437,13 @@ class Journal:
         self.checkpoint.commit(values, [*names, *self._saved])
 
 
-@dataclass(frozen=True)
-class _Saved:
-    """A block in a file; calling it reads and checks it."""
-
-    folder: str
-    block: _Block
-
-    def __call__(self) -> Array:
-        data = self.block.read(Path(self.folder))
-        try:
-            return factor(np.load(BytesIO(data), allow_pickle=False), self.block.shape)
-        except _CONTENT_ERRORS as error:
-            raise CheckpointError(f"{self.block.file} in {self.folder} is damaged. Delete the checkpoint.") from error
+def _read_block(folder: Path, block: _Block) -> Array:
+    """Return a block of a file, checked."""
+    data = block.read(folder)
+    try:
+        return factor(np.load(BytesIO(data), allow_pickle=False), block.shape)
+    except _CONTENT_ERRORS as error:
+        raise CheckpointError(f"{block.file} in {folder} is damaged. Delete the checkpoint.") from error
 
 
 def number(value: Any) -> float:

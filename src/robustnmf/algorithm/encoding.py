@@ -92,8 +92,8 @@ class Basis:
 
     def placed(self, place: Callable[[Any], Array]) -> "Basis":
         """Return the basis with its arrays elsewhere: `engine.place` takes them to an engine, `to_host` back."""
-        cut = self.weighting.cut
-        weighting = replace(self.weighting, cut=None if cut is None else mapped(cut, place))
+        threshold = self.weighting.threshold
+        weighting = replace(self.weighting, threshold=None if threshold is None else mapped(threshold, place))
         return replace(self, W=place(self.W), code=place(self.code), weighting=weighting)
 
     def penalty(self, xp: Namespace) -> Penalty | None:

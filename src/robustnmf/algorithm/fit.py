@@ -21,7 +21,6 @@ from robustnmf.algorithm.halfquadratic import (
     Callback,
     Iteration,
     Result,
-    State,
     comparable,
     penalty_value,
     take_start,
@@ -284,38 +283,30 @@ def _basis(
     parts: Parts,
     engine: Engine,
 ) -> tuple[Matrix, Basis]:
-    """Return the components, and all that is needed to encode a sample, on the host."""
-    state = result.state
-    kept = state.W.shape[1] if is_penalised(estimator) else len(known)
-    components, code = _normalise(state, importance, kept, noise, engine)
-    components[: len(known)] = known
-    basis = Basis(basis_of(components, noise), code, state.weighting, parts.penalties, result.code_sweeps)
-    return components, basis.placed(to_host)
+    """Return the components, and all that is needed to encode a sample, on the host.
 
-
-def _normalise(
-    state: State, importance: Blocks | None, kept: int, noise: Matrix | None, engine: Engine
-) -> tuple[Matrix, Array]:
-    """Return the components, W' in units of X with maximum 1 in each row but the first `kept`, and their typical code.
-
-    `noise` is what the features were divided by, (n_features,). A sample counts by its `importance`, (n,) in all.
+    Components are W' in units of X, with maximum 1 in each row but those that are known or penalised. `noise` is what
+    the features were divided by, (n_features,). A sample counts by its `importance`, (n,) in all.
     """
+    state = result.state
     W = to_host(state.W)
     in_units = W if noise is None else W * noise[:, None].astype(W.dtype)
     largest = in_units.max(axis=0)
     largest[largest == 0] = 1
-    largest[:kept] = 1
+    largest[: W.shape[1] if is_penalised(estimator) else len(known)] = 1
     # A copy has the strides of an array that is read from a file, even of one row: Torch orders its sums by them.
     components = (in_units / largest).T.copy()
-    code = typical_code(state.W, state.Ht, importance, engine)
-    return components, code * engine.place(largest, state.W.dtype)
+    components[: len(known)] = known
+    code = typical_code(state.W, state.Ht, importance, engine) * engine.place(largest, state.W.dtype)
+    basis = Basis(basis_of(components, noise), code, state.weighting, parts.penalties, result.code_sweeps)
+    return components, basis.placed(to_host)
 
 
 def thresholds(basis: Basis, unit: float, noise: Matrix | None) -> Matrix:
     """Return the residual in units of X beyond which an entry of each feature has weight zero, by rule or by loss."""
     by_loss = basis.weighting.scale * sqrt(getattr(basis.weighting.loss, "cap", inf))
-    by_rule = inf if basis.weighting.cut is None else basis.weighting.cut
+    by_rule = inf if basis.weighting.threshold is None else basis.weighting.threshold
     residuals = np.broadcast_to(np.minimum(by_rule, by_loss), basis.W.shape[:1]).astype(np.float64)
-    with np.errstate(over="ignore"):  # a threshold beyond the largest number cuts nothing
+    with np.errstate(over="ignore"):  # a threshold beyond the largest number rejects nothing
         in_units = residuals * unit if noise is None else residuals * unit * noise
         return in_units.astype(basis.W.dtype)

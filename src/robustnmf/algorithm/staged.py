@@ -41,7 +41,8 @@ from robustnmf.model.outliers import NoRejection
 from robustnmf.model.scales import reads
 from robustnmf.model.weighting import Weighting
 from robustnmf.solvers import SharedGram
-from robustnmf.utils.arrays import Array, Blocks, Namespace, evenly, is_foreign, is_uniform, mapped, to_host
+from robustnmf.utils.arrays import Array, Blocks, Namespace, is_foreign, is_uniform, mapped, subsample, to_host
+from robustnmf.utils.cached import cached_property
 
 __all__ = ["InitialStage", "Staged"]
 
@@ -158,7 +159,7 @@ class AllSamples:
     V: Blocks
     M: Blocks | None
     chosen: Blocks
-    """Which samples are, by their number in the block."""
+    """Which samples are, a slice of each block."""
     engine: Engine
 
     @classmethod
@@ -168,8 +169,7 @@ class AllSamples:
         every = int(n_samples / max(ENOUGH_ENTRIES / n_features, ENOUGH_SAMPLES * rank))
         if every < 2:
             return None
-        chosen = evenly([len(block) for block in V], every)
-        return cls(V, M, [engine.place(rows) for rows in chosen], engine)
+        return cls(V, M, subsample([len(block) for block in V], every), engine)
 
     def part(self, blocks: Blocks | None) -> Any:
         """Return the rows of the samples that were chosen, in blocks of the size that the data has."""
@@ -227,12 +227,12 @@ class Fit:
 
     def typical_threshold(self, weighting: Weighting) -> Any:
         """Return the median threshold of all features; on a device, if what it is compared with is there too."""
-        cut = weighting.cut
-        if cut is None:
+        threshold = weighting.threshold
+        if threshold is None:
             return inf
-        if is_uniform(cut):
-            return cut[0] if is_foreign(cut) and is_foreign(self.held.values) else float(cut[0])
-        return float(np.median(to_host(cut)))
+        if is_uniform(threshold):
+            return threshold[0] if is_foreign(threshold) and is_foreign(self.held.values) else float(threshold[0])
+        return float(np.median(to_host(threshold)))
 
 
 class State(NamedTuple):
@@ -280,15 +280,12 @@ class HeldOutMagnitudes(Sequence[Array]):
 
     def __init__(self, fit: Fit, point: Point, mixture: Mixture) -> None:
         self.fit, self.point, self.mixture = fit, point, mixture
-        self._blocks: Blocks | None = None
 
-    @property
+    @cached_property
     def blocks(self) -> Blocks:
         """The magnitudes."""
-        if self._blocks is None:
-            fit, point = self.fit, self.point
-            self._blocks = magnitudes_of(fit.V, fit.held.M, point.W, point.Ht, fit.method.loss, fit.engine)
-        return self._blocks
+        fit, point = self.fit, self.point
+        return magnitudes_of(fit.V, fit.held.M, point.W, point.Ht, fit.method.loss, fit.engine)
 
     def __len__(self) -> int:
         return len(self.fit.V)
@@ -330,8 +327,8 @@ def initial_stage(fit: Fit, state: State, stage: InitialStage) -> Generator[Any,
     for _ in range(min(fit.plan.initial_iter, fit.max_iter // 8)):
         if not state.stopped:
             scale = fit.median(state.point)
-            cut = None if stage.threshold is None else fit.per_feature(stage.threshold * scale)
-            state = yield from advance(fit, state, Weighting(stage.loss, scale, cut), method)
+            threshold = None if stage.threshold is None else fit.per_feature(stage.threshold * scale)
+            state = yield from advance(fit, state, Weighting(stage.loss, scale, threshold), method)
             state = state._replace(last=state.point)
     best = state.monitor.kept
     state = state._replace(momentum=fit.plan.momentum, mixture=fit.mixture(state.point), needed=(*state.needed, best))
@@ -393,11 +390,11 @@ def relax(fit: Fit, state: State, weighting: Weighting) -> Generator[Any, Any, t
     soon as they are allowed to. Squares tell, up to twice the threshold: beyond it are errors in any case.
     """
     by_mixture = reads(fit.method.scale) == reads(fit.method.outliers) == "mixture"
-    if weighting.cut is None or not by_mixture:
+    if weighting.threshold is None or not by_mixture:
         return state, weighting
     limit = RELAXED * fit.typical_threshold(weighting)
-    cut = mapped(weighting.cut, lambda cut: RELAXED * cut)
-    wider = replace(weighting, scale=RELAXED * weighting.scale, cut=cut)
+    threshold = mapped(weighting.threshold, lambda threshold: RELAXED * threshold)
+    wider = replace(weighting, scale=RELAXED * weighting.scale, threshold=threshold)
     relaxed = yield from settle(fit, state._replace(needed=(state.point,)), wider)
     before, after = (fit.held.mean(limited(fit, p, limit) ** 2) for p in (state.point, relaxed.point))
     return relaxed._replace(needed=()), wider if after < CLEARLY_BETTER * before else weighting
@@ -450,7 +447,7 @@ def weigh(fit: Fit, state: State) -> Generator[Any, Any, tuple[State, Weighting]
         weighting = apply_rules(magnitudes, fit.held.M, last, method, fit.engine, fit.scale_floor, fit.V[0])
         first = weighting.scale if state.scales is None else state.scales[1]
         numbers = {"scale": float(weighting.scale), "first": float(first)}
-        return numbers | ({} if weighting.cut is None else {"cut": to_host(weighting.cut)})
+        return numbers | ({} if weighting.threshold is None else {"cut": to_host(weighting.threshold)})
 
     def are_valid(found: dict[str, Any]) -> bool:
         if "cut" in found:
@@ -458,8 +455,8 @@ def weigh(fit: Fit, state: State) -> Generator[Any, Any, tuple[State, Weighting]
         return positive(found["scale"]) > 0 and positive(found["first"]) > 0
 
     found = yield Measure(find, are_valid, point)
-    cut = fit.engine.place(found["cut"]) if "cut" in found else None
-    weighting = Weighting(method.loss, found["scale"], cut, method.outliers)
+    threshold = fit.engine.place(found["cut"]) if "cut" in found else None
+    weighting = Weighting(method.loss, found["scale"], threshold, method.outliers)
     return state._replace(scales=(found["scale"], found["first"])), weighting
 
 
@@ -513,7 +510,7 @@ def recover_features(fit: Fit, state: State, weighting: Weighting) -> Steps:
     when it had to be, would never come back.
     """
     method, point = fit.method, state.point
-    if weighting.cut is None or weighting.is_spatial or method.fixed or method.loss.group == "sample":
+    if weighting.threshold is None or weighting.is_spatial or method.fixed or method.loss.group == "sample":
         return state
     find = partial(rejected_features, fit.V, fit.M, point.W, point.Ht, weighting, fit.engine)
 
@@ -557,14 +554,14 @@ def encode_all_samples(fit: Fit, state: State, weighting: Weighting, code_sweeps
 
 
 def final_weighting(fit: Fit, weighting: Weighting, mixture: Mixture) -> Weighting:
-    """Return the weighting that cuts what is rather wrong than clean.
+    """Return the weighting that rejects what is rather wrong than clean.
 
     While the factors move the threshold has to be generous; once they are found, it can be where it belongs. Residuals
     of the entries that were fitted do not say where that is.
     """
-    if weighting.cut is None or reads(fit.method.outliers) != "mixture" or not fit.held.hidden:
+    if weighting.threshold is None or reads(fit.method.outliers) != "mixture" or not fit.held.hidden:
         return weighting
-    return replace(weighting, cut=fit.per_feature(min(float(weighting.cut[0]), mixture.verdict)))
+    return replace(weighting, threshold=fit.per_feature(min(float(weighting.threshold[0]), mixture.decision_threshold)))
 
 
 def best_code_sweeps(fit: Fit, state: State, weighting: Weighting) -> int | None:
@@ -614,9 +611,9 @@ def limited(fit: Fit, point: Point, limit: Any) -> Array:
 
 
 @block_function(light=True)
-def _choose(rows: Array, chosen: Array, *, xp: Namespace) -> Array:
-    """Return some of the rows."""
-    return rows[chosen]
+def _choose(rows: Array, chosen: slice, *, xp: Namespace) -> Array:
+    """Return a copy of some of the rows."""
+    return xp.asarray(rows[chosen], copy=True)
 
 
 @block_function(light=True)

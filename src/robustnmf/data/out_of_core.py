@@ -13,7 +13,7 @@ from robustnmf.engines.protocol import block_function
 from robustnmf.errors import IncompatibleError
 from robustnmf.formats.registry import rows_of
 from robustnmf.formats.rows import BLOCK_BYTES, FloatRows, is_dask, number_type, row_blocks
-from robustnmf.utils.arrays import Array, Blocks, Namespace, first_rows
+from robustnmf.utils.arrays import Array, Blocks, Namespace, subsample
 from robustnmf.utils.extras import optional
 
 Matrix = NDArray[Any]
@@ -163,10 +163,10 @@ def even_rows(matrices: Sequence[Any], n_rows: int, engine: Engine) -> list[Matr
 
 def _even_rows(blocks: Blocks, n_rows: int, engine: Engine) -> Matrix:
     lengths = [len(block) for block in blocks]
-    every = max(1, sum(lengths) // n_rows)
-    return np.asarray(engine.join(engine.map(_every_so_many, blocks, first_rows(lengths, every), every=every)))
+    chosen = subsample(lengths, max(1, sum(lengths) // n_rows))
+    return np.asarray(engine.join(engine.map(_some_rows, blocks, chosen)))
 
 
 @block_function(on_host=True)
-def _every_so_many(Y: Array, first: Array, *, every: int, xp: Namespace) -> Array:
-    return xp.asarray(Y[int(first[0]) :: every], copy=True)  # a view would keep the whole block
+def _some_rows(Y: Array, rows: slice, *, xp: Namespace) -> Array:
+    return xp.asarray(Y[rows], copy=True)  # a view would keep the whole block

@@ -16,7 +16,7 @@ class Form(NamedTuple):
 
     form: int
     constant: float = 0.0
-    reach: float = inf
+    support: float = inf
     """Ratio of a residual to the scale beyond which the weight is zero."""
 
 
@@ -27,15 +27,15 @@ class Rule(NamedTuple):
     constant: float
     scale: Any
     """(B,), or (1,) for all rows."""
-    cut: Any
+    threshold: Any
     """Magnitudes beyond which the weight is zero, (p,), or (1,) for all columns,"""
-    reach: float
+    support: float
     """and ratios to the scale."""
 
     @property
     def loss(self) -> Form:
         """What it says of the loss."""
-        return Form(self.form, self.constant, self.reach)
+        return Form(self.form, self.constant, self.support)
 
 
 def form_of(loss: Any) -> Form | None:

@@ -61,7 +61,6 @@ class FixedScale:
             raise ValueError(f"A fixed scale (the paper's gamma) must be positive and finite; got {self.value!r}.")
 
     def __call__(self, magnitudes: Blocks, M: Blocks | None, previous: float | None, engine: Engine) -> float:
-        """Return the fixed value."""
         return self.value
 
     def in_unit(self, unit: float, dtype: Any) -> "FixedScale":
@@ -196,20 +195,20 @@ def _cauchy_kernel(A: Array, M: Array | None, *, scale: float, engine: Engine, x
     kernel = engine.kernels.cauchy_sum
     if kernel is not None:
         return kernel(A, M, scale)
-    return _weighted_sum(Cauchy().weight(squared_ratio(A, scale, xp), xp), M, xp)
+    return weighted_sum(Cauchy().weight(squared_ratio(A, scale, xp), xp), M, xp)
 
 
 def _magnitude_sum(A: Array, M: Array | None, *, xp: Namespace) -> tuple[float, float]:
     """Return the weighted sum of magnitudes and the sum of the weights."""
-    return _weighted_sum(A, M, xp)
+    return weighted_sum(A, M, xp)
 
 
 def _square_sum(A: Array, M: Array | None, *, xp: Namespace) -> tuple[float, float]:
     """Return the weighted sum of squared magnitudes and the sum of the weights."""
-    return _weighted_sum(A * A, M, xp)
+    return weighted_sum(A * A, M, xp)
 
 
-def _weighted_sum(values: Array, M: Array | None, xp: Namespace) -> tuple[float, float]:
+def weighted_sum(values: Array, M: Array | None, xp: Namespace) -> tuple[float, float]:
     """Return the sum of M * values and the sum of M, accumulated in double precision."""
     if M is None:
         return float(xp.sum(values, dtype=xp.float64)), float(size(values))

@@ -33,11 +33,9 @@ class Smoothing(LossSolver):
     name: ClassVar[str] = "smoothing"
 
     def accepts(self, loss: Loss) -> bool:
-        """Return True for the absolute loss."""
         return isinstance(loss, Absolute)
 
     def improve(self, Y: Array, M: Array | None, X: Array, A: Array, weighting: Weighting, engine: Engine) -> Array:
-        """Return X after the gradient steps, where they lowered the loss."""
         xp = engine.xp
         L = float(xp.linalg.matrix_norm(A, ord=2)) ** 2
         residual = Y - X @ A.T
@@ -77,11 +75,9 @@ class WeightedMedian(LossSolver):
     name: ClassVar[str] = "weighted-median"
 
     def accepts(self, loss: Loss) -> bool:
-        """Return True for the absolute loss."""
         return isinstance(loss, Absolute)
 
     def improve(self, Y: Array, M: Array | None, X: Array, A: Array, weighting: Weighting, engine: Engine) -> Array:
-        """Return X after the sweeps, where they lowered the loss."""
         new = self._sweep(Y, M, X, A, engine)
         return _lower(X, new, Y - X @ A.T, Y - new @ A.T, M, weighting, engine.xp)
 

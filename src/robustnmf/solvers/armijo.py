@@ -12,7 +12,7 @@ from robustnmf.utils.arrays import Array, Namespace
 
 @dataclass(frozen=True, slots=True)
 class Armijo(LossSolver):
-    """x <- max(0, x - alpha * gradient), with alpha cut until the loss falls by enough.
+    """x <- max(0, x - alpha * gradient), with alpha shrunk until the loss falls by enough.
 
     The line search is made for every row by itself. It starts at twice the minimiser of the quadratic majoriser along
     the gradient and is given up after `max_backtracks`, where the row stays as it is: no loss rises.
@@ -24,9 +24,9 @@ class Armijo(LossSolver):
     sufficient : float
         Share of the linear decrease that a step must reach.
     shrink : float
-        Factor by which alpha is cut.
+        Factor by which alpha shrinks.
     max_backtracks : int
-        Most cuts.
+        Most times that it does.
     """
 
     max_iter: int = 1
@@ -37,11 +37,9 @@ class Armijo(LossSolver):
     name: ClassVar[str] = "armijo"
 
     def accepts(self, loss: Loss) -> bool:
-        """Return True for every loss of single entries."""
         return loss.group == "entry"
 
     def improve(self, Y: Array, M: Array | None, X: Array, A: Array, weighting: Weighting, engine: Engine) -> Array:
-        """Return X after the gradient steps."""
         for _ in range(self.max_iter):
             X = self._descend(Y, M, X, A, weighting, engine.xp)
         return X

@@ -45,7 +45,6 @@ class SharedGram(LeastSquaresSolver):
     sweeps_by_kernel: ClassVar[bool] = True
 
     def solve(self, problem: Problem, X0: Array, engine: Engine) -> Array:
-        """Return the solutions after the sweeps, (B, r)."""
         xp, A, Q = engine.xp, problem.A, problem.Q
         R = problem.Y - X0 @ A.T if problem.residual is None else problem.residual
         descent = (R if Q is None else Q * R) @ A

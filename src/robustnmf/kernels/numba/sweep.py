@@ -93,13 +93,13 @@ class Shared(NamedTuple):
 
 def rule_of(weighting: Any, Y: Any, rank: int) -> Rule | None:
     """Return a weighting of entries for data Y (B, p) as a rule, or None if it has none; any rank will do."""
-    form, cut = form_of(weighting.loss), weighting.cut
-    if form is None or weighting.is_spatial or np.ndim(cut) > 1:
+    form, threshold = form_of(weighting.loss), weighting.threshold
+    if form is None or weighting.is_spatial or np.ndim(threshold) > 1:
         return None
     (n_rows, p), dtype = Y.shape, Y.dtype
     scales = np.full(n_rows, np.ravel(weighting.scale), dtype=dtype)
-    cuts = np.full(p, inf if cut is None else cut, dtype=dtype)
-    return Rule(form.form, form.constant, scales, cuts, form.reach)
+    thresholds = np.full(p, inf if threshold is None else threshold, dtype=dtype)
+    return Rule(form.form, form.constant, scales, thresholds, form.support)
 
 
 @njit(**FAST)
@@ -108,7 +108,7 @@ def _reweight(R: Any, M: Any, rule: Any, hidden: Any, offset: int, Q: Any, S: An
     n_rows, p = R.shape
     number = R.dtype.type
     zero, half, one, c = number(0), number(0.5), number(1), number(rule.constant)
-    reach = number(rule.reach)
+    support = number(rule.support)
     for b in range(n_rows):
         inverse = one / rule.scale[offset + b]
         r, q, s = R[b], Q[b], S[b]
@@ -131,7 +131,7 @@ def _reweight(R: Any, M: Any, rule: Any, hidden: Any, offset: int, Q: Any, S: An
             for i in range(p):
                 q[i] = one
         for i in range(p):
-            weight = q[i] if abs(r[i]) <= rule.cut[i] and abs(r[i] * inverse) <= reach else zero
+            weight = q[i] if abs(r[i]) <= rule.threshold[i] and abs(r[i] * inverse) <= support else zero
             if M is not None:
                 weight *= M[b, i]
             q[i] = weight
