@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from robustnmf.engines import NumPyEngine, numpy_engine
-from robustnmf.kernels import line_search as judging
+from robustnmf.kernels import line_search
 from robustnmf.kernels.interface import NO_KERNELS
 from robustnmf.model.losses import (
     Absolute,
@@ -43,7 +43,7 @@ from robustnmf.solvers import (
 )
 from robustnmf.solvers.nesterov import _better
 from robustnmf.solvers.objective import Objective
-from robustnmf.solvers.shared_gram import advance, propose, rule_of
+from robustnmf.solvers.shared_gram import advance, propose
 from robustnmf.solvers.sparse_error import sparse_error
 
 
@@ -530,8 +530,8 @@ def test_a_solution_that_is_worse_than_the_start_is_not_taken():
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("level", "seed"), [(1.0, 3), (0.1, 3), (1.0, 52), (3.0, 9), (3.0, 13)])
 def test_one_pass_over_the_data_by_hand(level, seed, weighted, fixed, penalised, monkeypatch):
-    """Codes by one step each, then the basis by a step from the sums over samples, judged by some of them."""
-    monkeypatch.setattr(judging, "MOST_ROWS", 4)
+    """Codes by one step each, then the basis by a step from the sums over samples, checked by some of them."""
+    monkeypatch.setattr(line_search, "MOST_ROWS", 4)
     monkeypatch.setattr(numpy_engine, "ROWS", 3)
     rng = np.random.default_rng(seed)
     V, W, Ht = level * (rng.random((9, 7)) + 0.2), rng.random((7, 3)), level * rng.random((9, 3))
@@ -570,28 +570,28 @@ def test_one_pass_over_the_data_by_hand(level, seed, weighted, fixed, penalised,
     curvature = Q.T @ X**2
     steepness = np.where(np.arange(3) < fixed, 0, curvature + ridge)
     move = propose((X.T * trust) @ X, descent, steepness, W, 2, engine)
-    judges = np.arange(9) % 3 == 0  # one in three: nine samples, at most four judges
-    along = (X[judges] @ move.T) ** 2
-    bend = np.sum(Q[judges] * along, axis=0)
-    seen_by_judges = np.sum(X[judges] ** 2, axis=1) @ Q[judges]
-    stand_for = curvature.sum(axis=1) / np.where(seen_by_judges > 0, seen_by_judges, 1)
+    checks = np.arange(9) % 3 == 0  # one in three: nine samples, at most four checks
+    along = (X[checks] @ move.T) ** 2
+    bend = np.sum(Q[checks] * along, axis=0)
+    seen_by_checks = np.sum(X[checks] ** 2, axis=1) @ Q[checks]
+    stand_for = curvature.sum(axis=1) / np.where(seen_by_checks > 0, seen_by_checks, 1)
     expected = advance(W, move, descent, bend * stand_for + ridge * np.sum(move**2, axis=1), xp)
     np.testing.assert_allclose(found_W, W if fixed == 3 else expected, rtol=1e-10, atol=1e-13)
     np.testing.assert_array_equal(found_W[:, :fixed], W[:, :fixed])
 
 
 def test_constants_of_the_one_pass():
-    assert (judging.MOST_ROWS, numpy_engine.ROWS) == (256, 256)
-    for n, judges in ((100, 100), (256, 256), (257, 129), (1000, 250)):
-        assert len(range(n)[judging.checked_rows([n])[0]]) == judges
+    assert (line_search.MOST_ROWS, numpy_engine.ROWS) == (256, 256)
+    for n, checks in ((100, 100), (256, 256), (257, 129), (1000, 250)):
+        assert len(range(n)[line_search.checked_rows([n])[0]]) == checks
 
 
 def test_rules_that_kernels_understand():
     Y = np.ones((2, 3))
     full = NumPyEngine()
-    assert rule_of(Weighting(Cauchy(), 1.0), Y, 2, full) is not None
-    assert rule_of(Weighting(SampleNorm(), 1.0), Y, 2, full) is None
-    assert rule_of(Weighting(Cauchy(), 1.0), Y, 2, engine) is None
+    assert full.kernels.rule_of(Weighting(Cauchy(), 1.0), Y, 2) is not None
+    assert full.kernels.rule_of(Weighting(SampleNorm(), 1.0), Y, 2) is None
+    assert engine.kernels.rule_of(Weighting(Cauchy(), 1.0), Y, 2) is None
 
 
 # --- Losses by themselves ---------------------------------------------------------------------------------------------

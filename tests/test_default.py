@@ -259,7 +259,9 @@ def test_tiny_data():
     assert np.median([relative(found.reconstruction, problem.clean) for problem, found in tiny()]) < 0.0125
 
 
-@pytest.mark.xfail(reason="nothing is held out: what the wary opening fits exactly is taken for the clean residuals")
+@pytest.mark.xfail(
+    reason="nothing is held out: what the truncated L1 stage fits exactly is taken for the clean residuals"
+)
 def test_scale_of_tiny_data_is_that_of_its_noise():
     assert min(found.model.scale_ / (0.02 * problem.clean.mean()) for problem, found in tiny()) > 0.5
 

@@ -37,7 +37,7 @@ INTERNAL = {
     "robustnmf.errors": {"uncertainty_error"},
     "robustnmf.algorithm.initializers": {"bright_features", "credible", "middle_level", "with_known"},
     "robustnmf.solvers": {"SOLVERS", "solvers_that"},
-    "robustnmf.model.scales": {"reads"},
+    "robustnmf.model.scales": {"in_unit", "reads", "weighted_sum"},
     "robustnmf.plots": {"check_fitted", "check_image_shape", "check_names"},
     "robustnmf.paper.reproduce": {
         *("Outcome", "Skipped", "build_report", "current", "plan", "protocol", "select", "why_not"),

@@ -7,7 +7,7 @@ from scipy.optimize import minimize, minimize_scalar
 from conftest import make_data
 from robustnmf import RobustNMF
 from robustnmf.engines import NumPyEngine
-from robustnmf.model.mixture import REACH, SAMPLE, Mixture, fit_mixture, median, mixture_of_width, sample
+from robustnmf.model.mixture import SAMPLE, SUPPORT, Mixture, fit_mixture, median, mixture_of_width, sample
 from robustnmf.model.outliers import MixtureRule
 from robustnmf.model.scales import MixtureScale
 
@@ -24,16 +24,16 @@ def residuals(share, spread=(0.0, 50 * WIDTH), n=20_000, seed=0):
     return np.where(clean, np.abs(rng.laplace(0, WIDTH, n)), rng.uniform(*spread, n)), clean
 
 
-def minus_log_likelihood(magnitudes, reach, width, share):
+def minus_log_likelihood(magnitudes, support, width, share):
     """Return it for the magnitudes on [0, reach], of which a share is Laplace's, truncated there."""
-    inside = magnitudes[magnitudes <= reach]
-    peak = np.exp(-inside / width) / (width * -np.expm1(-reach / width))
-    return -np.sum(np.log(share * peak + (1 - share) / reach))
+    inside = magnitudes[magnitudes <= support]
+    peak = np.exp(-inside / width) / (width * -np.expm1(-support / width))
+    return -np.sum(np.log(share * peak + (1 - share) / support))
 
 
-def of_all(share, width, reach, magnitudes):
+def of_all(share, width, support, magnitudes):
     """Return the share of all magnitudes that belong to a peak which has this share of those inside."""
-    return share * np.mean(magnitudes <= reach) / -np.expm1(-reach / width)
+    return share * np.mean(magnitudes <= support) / -np.expm1(-support / width)
 
 
 # Truth.
@@ -72,25 +72,25 @@ def test_share_is_that_of_simulated_data_where_most_are_gross_errors(far, share)
 def test_mixture_is_the_maximum_of_the_likelihood_on_its_window(share):
     magnitudes, _ = residuals(share)
     found = fit_mixture(magnitudes)
-    reach = REACH * found.width
+    support = SUPPORT * found.width
     best = minimize(
-        lambda x: minus_log_likelihood(magnitudes, reach, np.exp(x[0]), 1 / (1 + np.exp(-x[1]))),
+        lambda x: minus_log_likelihood(magnitudes, support, np.exp(x[0]), 1 / (1 + np.exp(-x[1]))),
         (np.log(WIDTH), 1.0),
         method="Nelder-Mead",
     )
     width, inside = np.exp(best.x[0]), 1 / (1 + np.exp(-best.x[1]))
     assert found.width == pytest.approx(width, rel=0.02)
-    assert found.share == pytest.approx(of_all(inside, width, reach, magnitudes), rel=0.01)
+    assert found.share == pytest.approx(of_all(inside, width, support, magnitudes), rel=0.01)
 
 
 @pytest.mark.parametrize("width", [0.5 * WIDTH, WIDTH, 1.5 * WIDTH])
 def test_share_is_the_maximum_of_the_likelihood_at_a_known_width(width):
     magnitudes, _ = residuals(0.7)
-    reach = REACH * width
-    best = minimize_scalar(lambda s: minus_log_likelihood(magnitudes, reach, width, s), bounds=(1e-6, 1 - 1e-6))
+    support = SUPPORT * width
+    best = minimize_scalar(lambda s: minus_log_likelihood(magnitudes, support, width, s), bounds=(1e-6, 1 - 1e-6))
     found = mixture_of_width(width, magnitudes)
     assert found.width == width
-    assert found.share == pytest.approx(of_all(best.x, width, reach, magnitudes), rel=0.01)
+    assert found.share == pytest.approx(of_all(best.x, width, support, magnitudes), rel=0.01)
 
 
 def test_share_is_at_most_one():
@@ -105,24 +105,24 @@ def test_share_is_hardly_anything_where_nothing_is_within_reach():
 @pytest.mark.parametrize(("share", "tolerance"), [(0.9, 0.5), (0.6, 0.1), (0.3, 0.1)])
 def test_plain_is_the_density_of_the_others(share, tolerance):
     magnitudes, clean = residuals(share)
-    assert fit_mixture(magnitudes).plain == pytest.approx(np.mean(~clean) / (50 * WIDTH), rel=tolerance)
+    assert fit_mixture(magnitudes).uniform_density == pytest.approx(np.mean(~clean) / (50 * WIDTH), rel=tolerance)
 
 
 @pytest.mark.parametrize("share", [0.9, 0.6])
 def test_half_of_the_residuals_at_the_verdict_are_clean(share):
     magnitudes, clean = residuals(share, n=200_000)
-    at = np.abs(magnitudes - fit_mixture(magnitudes).verdict) < 0.3 * WIDTH
+    at = np.abs(magnitudes - fit_mixture(magnitudes).decision_threshold) < 0.3 * WIDTH
     assert at.sum() > 300
     assert clean[at].mean() == pytest.approx(0.5, abs=0.08)
 
 
 def test_verdict_is_at_least_three_widths():
-    assert Mixture(2.0, 0.1, 0.04).verdict == 3 * 2.0
+    assert Mixture(2.0, 0.1, 0.04).decision_threshold == 3 * 2.0
 
 
 @pytest.mark.parametrize("mixture", [Mixture(2.0, 1.0), Mixture(0.0, 1.0, 0.1)], ids=["no plain", "no width"])
 def test_verdict_is_infinite_where_none_is_wrong(mixture):
-    assert mixture.verdict == np.inf
+    assert mixture.decision_threshold == np.inf
 
 
 def test_width_is_to_one_per_cent_at_the_size_of_a_sample():
@@ -137,7 +137,7 @@ def test_width_is_to_one_per_cent_at_the_size_of_a_sample():
 def test_width_is_equivariant_to_the_last_bit(factor):
     magnitudes, _ = residuals(0.7, n=5000)
     expected, found = fit_mixture(magnitudes), fit_mixture(factor * magnitudes)
-    assert found == (factor * expected.width, expected.share, expected.plain / factor)
+    assert found == (factor * expected.width, expected.share, expected.uniform_density / factor)
 
 
 def test_integer_weights_count_as_copies():

@@ -150,7 +150,7 @@ def test_hidden_entries_have_no_influence_at_all(engine):
 @pytest.mark.parametrize("engine", [NumPyEngine(), ReferenceEngine()], ids=["kernels", "reference"])
 @pytest.mark.parametrize("n", [40, 3 * MOST_ROWS])
 def test_unit_of_the_weights_does_not_change_a_bit(engine, n):
-    """However light all entries are: the judges of a step are compared with the samples that they stand for."""
+    """However light all entries are: the checks of a step are compared with the samples that they stand for."""
     weighting, rng = Weighting(Cauchy(), 0.5), np.random.default_rng(1)
     states = State(n=n, missing=True), State(n=n, missing=True)
     # So uneven that some steps would go too far, and are shortened.
@@ -190,9 +190,9 @@ def test_weights_that_kernels_do_not_know_go_the_slow_way():
     class Own(Cauchy):
         pass
 
-    assert rule_of(Own(), 1.0, None, np.ones((2, 3)), 2) is None
-    assert rule_of(SampleNorm(), 1.0, None, np.ones((2, 3)), 2) is None
-    assert rule_of(Cauchy(), 1.0, np.ones((2, 1)), np.ones((2, 3)), 2) is None
+    assert rule_of(Weighting(Own(), 1.0), np.ones((2, 3)), 2) is None
+    assert rule_of(Weighting(SampleNorm(), 1.0), np.ones((2, 3)), 2) is None
+    assert rule_of(Weighting(Cauchy(), 1.0, np.ones((2, 1))), np.ones((2, 3)), 2) is None
     state = State()
     assert_close(*(state.sweep(Weighting(loss, 0.5), NumPyEngine()) for loss in (Own(), Cauchy())))
 
@@ -205,25 +205,25 @@ def test_arrays_of_any_layout_give_the_same():
         np.testing.assert_array_equal(a, b)
 
 
-def test_judges_are_evenly_spread_and_few():
+def test_checked_rows_are_evenly_spread_and_few():
     for n in (1, 5, MOST_ROWS, MOST_ROWS + 1, 10_000):
         lengths = [n // 3, n - n // 3 - n // 2, n // 2]
-        judges = np.arange(n)[checked_rows([n])[0]]
+        checks = np.arange(n)[checked_rows([n])[0]]
         first, *others = (np.arange(k)[rows] for k, rows in zip(lengths, checked_rows(lengths), strict=True))
-        assert np.concatenate([first, others[0] + n // 3, others[1] + n - n // 2]).tolist() == judges.tolist()
-        assert judges.size <= MOST_ROWS
-        assert judges.size > min(n, MOST_ROWS) // 2
-        assert len(set(np.diff(judges))) <= 1
+        assert np.concatenate([first, others[0] + n // 3, others[1] + n - n // 2]).tolist() == checks.tolist()
+        assert checks.size <= MOST_ROWS
+        assert checks.size > min(n, MOST_ROWS) // 2
+        assert len(set(np.diff(checks))) <= 1
 
 
 @pytest.mark.parametrize("p", [1, 1024, 1025, 1260, 1535, 1536, 2000, 4096, 16384, 100_003])
 def test_checked_features_are_spread_over_all(p):
     run, skip, count = checked_features(p)
-    judges = np.arange(count) // run * skip + np.arange(count) % run
+    checks = np.arange(count) // run * skip + np.arange(count) % run
     assert count == p <= 1024 or 256 <= count <= 512
-    assert np.all(np.diff(judges) > 0)
-    assert judges[0] == 0
-    assert p - skip <= judges[-1] < p
+    assert np.all(np.diff(checks) > 0)
+    assert checks[0] == 0
+    assert p - skip <= checks[-1] < p
 
 
 def test_histogram_is_that_of_numpy():

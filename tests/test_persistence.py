@@ -71,7 +71,7 @@ def assert_same(one, other):
         for name in vars(one):
             assert_same(getattr(one, name), getattr(other, name))
     elif type(one).__name__ == "Weighting":
-        for name in ("loss", "scale", "cut", "rule"):
+        for name in ("loss", "scale", "threshold", "rule"):
             assert_same(getattr(one, name), getattr(other, name))
     else:
         assert one == other

@@ -341,8 +341,8 @@ def test_max_iter_is_the_most_iterations_of_all_stages_together(max_iter):
     assert np.isfinite(model.components_).all()
 
 
-def test_history_lists_both_openings():
-    one, two = (staged(data.X, plan=Staged(initial_stages=openings)) for openings in ((HUBER,), (TRUNCATED_L1, HUBER)))
+def test_history_lists_both_stages():
+    one, two = (staged(data.X, plan=Staged(initial_stages=stages)) for stages in ((HUBER,), (TRUNCATED_L1, HUBER)))
     assert len(two.history) - len(one.history) == 12 + 4
 
 
@@ -437,13 +437,13 @@ def occluded(size=7):
 @pytest.mark.parametrize(
     ("problem", "rank", "better", "worse"),
     [(families, 5, HUBER, TRUNCATED_L1), (occluded, 6, TRUNCATED_L1, HUBER)],
-    ids=["families trusting", "blocks wary"],
+    ids=["families huber", "blocks truncated-l1"],
 )
 def test_better_opening_is_followed(problem, rank, better, worse):
     X, clean, _ = problem()
     right, wrong, both = (
-        make(n_components=rank, schedule=Staged(initial_stages=openings), max_iter=400)
-        for openings in ((better,), (worse,), (HUBER, TRUNCATED_L1))
+        make(n_components=rank, schedule=Staged(initial_stages=stages), max_iter=400)
+        for stages in ((better,), (worse,), (HUBER, TRUNCATED_L1))
     )
     assert error(right, X, clean) < 0.9 * error(wrong, X, clean)
     both.fit(X)

@@ -10,7 +10,7 @@ ON_GPU = torch.cuda.is_available()
 triton = pytest.importorskip("triton")
 
 from robustnmf import TruncatedCauchyNMF  # noqa: E402
-from robustnmf.algorithm.encoding import _settle, order_statistics  # noqa: E402
+from robustnmf.algorithm.encoding import Basis, order_statistics, settle  # noqa: E402
 from robustnmf.algorithm.holdout import HeldOut, Point  # noqa: E402
 from robustnmf.algorithm.monitor import Monitor  # noqa: E402
 from robustnmf.algorithm.staged import extrapolate  # noqa: E402
@@ -179,12 +179,12 @@ def test_tiles_are_narrower_where_memory_is_short(monkeypatch):
 def test_what_kernels_cannot_follow_is_left_to_torch():
     kernels = CudaKernels(triton_engine().device)
     Y = torch.ones((2, 3), device=kernels.device)
-    assert kernels.rule_of(Cauchy(), 1.0, None, Y, 2) is not None
-    assert kernels.rule_of(SampleNorm(), 1.0, None, Y, 2) is None
-    assert kernels.rule_of(Cauchy(), 1.0, torch.ones((2, 1)), Y, 2) is None
-    assert kernels.rule_of(Cauchy(), 1.0, None, Y.half(), 2) is None
-    assert kernels.rule_of(Cauchy(), 1.0, None, Y, 129) is None
-    assert kernels.rule_of(Cauchy(), 1.0, None, Y.double(), 65) is None
+    assert kernels.rule_of(Weighting(Cauchy(), 1.0), Y, 2) is not None
+    assert kernels.rule_of(Weighting(SampleNorm(), 1.0), Y, 2) is None
+    assert kernels.rule_of(Weighting(Cauchy(), 1.0, torch.ones((2, 1))), Y, 2) is None
+    assert kernels.rule_of(Weighting(Cauchy(), 1.0), Y.half(), 2) is None
+    assert kernels.rule_of(Weighting(Cauchy(), 1.0), Y, 129) is None
+    assert kernels.rule_of(Weighting(Cauchy(), 1.0), Y.double(), 65) is None
 
 
 @pytest.mark.skipif(not ON_GPU, reason="the interpreter knows no products of bfloat16")
@@ -238,9 +238,8 @@ def test_a_step_of_codes_is_the_same_when_it_is_recorded():
         for bases in ([A] * 9, [A, *[A.clone()] * 3, *[2 * A] * 5]):
             for recorded, alone in zip(path(bases, lambda: engine), path(bases, triton_engine), strict=True):
                 torch.testing.assert_close(recorded, alone, rtol=1e-5, atol=1e-6)
-        parts = {"A": A, "engine": engine, "xp": engine.xp}
-        weighting = Weighting(Cauchy(), 0.3)
-        first, second = (_settle(Y, None, codes.clone(), weighting, parts, 30, 1e-3) for _ in range(2))
+        basis = Basis(A, codes[0], Weighting(Cauchy(), 0.3))
+        first, second = (settle(Y, None, codes.clone(), basis, engine, 30, 1e-3) for _ in range(2))
         torch.testing.assert_close(first, second, rtol=0, atol=0)
 
 
@@ -280,7 +279,7 @@ def test_mixtures_of_residuals_are_those_of_the_host(kind):
         assert max(found.width, expected.width) < 1e-15
     else:
         assert found.width == pytest.approx(expected.width, rel=1e-3)
-        assert found.plain == pytest.approx(expected.plain, rel=0.02, abs=1e-6)
+        assert found.uniform_density == pytest.approx(expected.uniform_density, rel=0.02, abs=1e-6)
 
 
 @pytest.mark.slow
@@ -343,9 +342,8 @@ def test_codes_settle_as_those_of_the_reference(monkeypatch):
     results = []
     for engine, dtype in ((TorchlessEngine(), np.float64), (triton_engine(), np.float32)):
         Y, codes, A = (engine.place(a.astype(dtype)) for a in (X, H, W))
-        parts = {"A": A, "engine": engine, "xp": engine.xp}
         with engine.running():
-            results.append(to_host(_settle(Y, None, codes, weighting, parts, 30, 1e-3)))
+            results.append(to_host(settle(Y, None, codes, Basis(A, codes[0], weighting), engine, 30, 1e-3)))
     np.testing.assert_allclose(results[1], results[0], atol=5e-3 * results[0].max())
 
 

@@ -40,7 +40,7 @@ from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeEr
 from robustnmf.methods import Parts, resolve
 from robustnmf.persistence import save
 from robustnmf.persistence.contents import storable
-from robustnmf.solvers import SharedGram, SparseError
+from robustnmf.solvers import SharedGram
 from robustnmf.solvers.sparse_error import sparse_error
 from robustnmf.utils.arrays import Array, Namespace, is_on_host, same_kind, to_host
 
@@ -292,7 +292,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             codes = check_codes(fitted.codes * fitted.unit, engine.xp)
             self._take(fitted)
             self.weights_, self.outliers_ = about.weights, about.outliers
-            if isinstance(parts.solver, SparseError):
+            if parts.method.solver.models_sparse_errors:
                 self.sparse_errors_ = self._sparse_errors(data.whole, to_host(codes))
         return codes, fitted.result
 

@@ -30,7 +30,7 @@ EXPLAINED: dict[str, str] = {
     "-> "
     "mean = start / Y.shape[1] if M is None else start / xp.where(start > 0, xp.sum(M, axis=1), 2)": ZERO,
     "solvers/shared_gram: if rule is not None and kernel is not None: -> "
-    "if rule is not None and kernel is None:": SAME_RESULT + " The kernel is a twin of what follows.",
+    "if rule is not None and kernel is None:": SAME_RESULT + " The kernel computes the same as what follows.",
     "solvers/armijo: alpha = xp.where(curvature > 0, 2 * slope / xp.where(curvature > 0, curvature, 1), 0) -> "
     "alpha = xp.where(curvature > 0, 2 * slope / xp.where(curvature > 0, curvature, 1), 1)": "Where nothing bends "
     "nothing slopes: the step is zero, whatever its length.",
@@ -76,7 +76,7 @@ EXPLAINED: dict[str, str] = {
     "length = slope / xp.where(bend >= 0, bend, 1)": NOT_USED,
     "solvers/shared_gram: unseen_too = xp.sum(curvature, axis=1) / xp.where(seen > 0, seen, 1) -> "
     "unseen_too = xp.sum(curvature, axis=1) / xp.where(seen > 0, seen, 2)": "It is multiplied by a curvature along the "
-    "move that is zero where the judges see nothing.",
+    "move that is zero where the checks see nothing.",
     # --- Other ways to the same numbers
     "solvers/shared_gram: some = engine.rows_at_a_time or len(W) -> "
     "some = engine.rows_at_a_time and len(W)": SAME_RESULT,

@@ -21,6 +21,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from math import inf, isfinite
 from os import PathLike
@@ -239,10 +240,10 @@ class Checkpoint:
         with self.reading():
             if [block.shape for block in record.blocks] != [(length, rank) for length in lengths]:
                 raise ValueError("blocks of other shapes")
-        sources = [_Saved(str(self.folder), block) for block in record.blocks]
         if not engine.reaches(self.folder):
-            return engine.split(np.concatenate([source() for source in sources]), like=like)
-        return engine.hold([ReadBlock(s, None, s.block.shape, np.dtype(s.block.dtype)) for s in sources])
+            return engine.split(np.concatenate([_read_block(self.folder, block) for block in record.blocks]), like=like)
+        sources = (partial(_read_block, self.folder, block) for block in record.blocks)
+        return engine.persist([ReadBlock(s, None, s.args[1].shape, np.dtype(s.args[1].dtype)) for s in sources])
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
@@ -328,7 +329,7 @@ class Checkpoint:
 
 
 class Journal:
-    """The steps of a fit, and what they led to; without a checkpoint it keeps nothing.
+    """The steps of a fit in stages, and what they led to.
 
     Parameters
     ----------
@@ -340,9 +341,7 @@ class Journal:
         Number of entries held out.
     """
 
-    def __init__(
-        self, checkpoint: Checkpoint | None, engine: Engine, data: list[Blocks], rank: int, n_held: int
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint, engine: Engine, data: list[Blocks], rank: int, n_held: int) -> None:
         self.checkpoint, self.engine, self._data, self._rank, self._n_held = checkpoint, engine, data, rank, n_held
         self._next = 0
         self._values: list[Any] = []
@@ -353,37 +352,30 @@ class Journal:
         """Names under which arrays of earlier steps are."""
         self._recorded: list[dict[str, Array]] = []
         self.seconds: list[float] = []
-        saved = None if checkpoint is None else checkpoint.load()
-        if checkpoint is not None and saved is not None:
+        saved = checkpoint.load()
+        if saved is not None:
             with checkpoint.reading():
-                self._resume(checkpoint, saved)
+                self._resume(saved)
 
-    def _resume(self, checkpoint: Checkpoint, saved: dict[str, Any]) -> None:
+    def _resume(self, saved: dict[str, Any]) -> None:
         """Take the steps of an earlier fit."""
         self._values, self._saved = list(saved["steps"]), list(saved["saved"])
         self.seconds = [number(value) for value in saved["seconds"]]
         parts: dict[int, dict[str, Array]] = {}
         for name in self._saved:
-            for key, array in checkpoint.arrays(name).items():
+            for key, array in self.checkpoint.arrays(name).items():
                 step, what = key.split(".")
                 parts.setdefault(int(step), {})[what] = array
         self._recorded = [parts.get(i, {}) for i in range(len(self._values))]
         if len(self.seconds) > len(self._values):
             raise ValueError("more iterations than steps")
 
-    @property
-    def is_replaying(self) -> bool:
-        """Whether the next step has been made before."""
-        return self._next < len(self._recorded)
-
     def point(self, make: Callable[[], Point], *begin: Point) -> Point:
         """Return the point that a step leads to, which begins at others."""
         step, self._next = self._next, self._next + 1
-        if self.checkpoint is None:
-            return make()
         if step < len(self._recorded):
             with self.checkpoint.reading():
-                point = self._read(self.checkpoint, step)
+                point = self._read(step)
         else:
             self._check_factors(begin)
             point = make()
@@ -391,9 +383,9 @@ class Journal:
             self._arrays[step] = {"predictions": to_host(point.predictions)}
         return point._replace(step=step)
 
-    def _read(self, checkpoint: Checkpoint, step: int) -> Point:
-        name = _point_name(step)
-        # An opening may lead nowhere: then what it predicts is not finite, and another is followed.
+    def _read(self, step: int) -> Point:
+        checkpoint, name = self.checkpoint, _point_name(step)
+        # An initial stage may lead nowhere: then what it predicts is not finite, and another is followed.
         predictions = _numbers(self._recorded[step]["predictions"], (self._n_held,))
         if not checkpoint.has(name):
             return Point(None, [], predictions)  # nobody will ask for its factors any more
@@ -405,31 +397,31 @@ class Journal:
     def _check_factors(self, points: Iterable[Point]) -> None:
         """Refuse to go on from points whose factors a checkpoint should have, and has not."""
         if any(point.W is None for point in points):
-            folder = None if self.checkpoint is None else self.checkpoint.folder
-            raise CheckpointError(f"The checkpoint in {folder} is incomplete. Delete it to begin anew.")
+            raise CheckpointError(f"The checkpoint in {self.checkpoint.folder} is incomplete. Delete it to begin anew.")
 
-    def values(
-        self, make: Callable[[], dict[str, Any]], are_valid: Callable[[dict[str, Any]], bool], begin: Point
-    ) -> dict[str, Any]:
-        """Return the numbers and arrays that a step leads to; those of an earlier fit must be valid."""
+    def values(self, make: Callable[[], Any], is_valid: Callable[[Any], bool], begin: Point, name: str | None) -> Any:
+        """Return what a step leads to; that of an earlier fit must be valid.
+
+        It is a number or an array, to be found under a name, or a dictionary of them.
+        """
         step, self._next = self._next, self._next + 1
-        if self.checkpoint is None:
-            return make()
         if step < len(self._recorded):
             with self.checkpoint.reading():
                 recorded: dict[str, Any] = {**self._values[step], **self._recorded[step]}
-                if not are_valid(recorded):
-                    raise ValueError("these are no results of that step")
-            return recorded
+                result = recorded if name is None else recorded[name]
+                if not is_valid(result):
+                    raise ValueError("this is no result of that step")
+            return result
         self._check_factors([begin])
-        found = make()
-        self._arrays[step] = {name: value for name, value in found.items() if isinstance(value, np.ndarray)}
-        self._values.append({name: value for name, value in found.items() if not isinstance(value, np.ndarray)})
-        return found
+        result = make()
+        found = result if name is None else {name: result}
+        self._arrays[step] = {key: value for key, value in found.items() if isinstance(value, np.ndarray)}
+        self._values.append({key: value for key, value in found.items() if not isinstance(value, np.ndarray)})
+        return result
 
     def save_if_due(self, needed: Iterable[Point], seconds: list[float]) -> None:
         """Save all steps, and the factors of points that are still needed, if it is time."""
-        if self.checkpoint is None or self.is_replaying or not self.checkpoint.is_due():
+        if self._next < len(self._recorded) or not self.checkpoint.is_due():  # the next step has been made before
             return
         names = {_point_name(point.step): point for point in needed}
         self._check_factors(names.values())
@@ -445,19 +437,13 @@ class Journal:
         self.checkpoint.commit(values, [*names, *self._saved])
 
 
-@dataclass(frozen=True)
-class _Saved:
-    """A block in a file; calling it reads and checks it."""
-
-    folder: str
-    block: _Block
-
-    def __call__(self) -> Array:
-        data = self.block.read(Path(self.folder))
-        try:
-            return factor(np.load(BytesIO(data), allow_pickle=False), self.block.shape)
-        except _CONTENT_ERRORS as error:
-            raise CheckpointError(f"{self.block.file} in {self.folder} is damaged. Delete the checkpoint.") from error
+def _read_block(folder: Path, block: _Block) -> Array:
+    """Return a block of a file, checked."""
+    data = block.read(folder)
+    try:
+        return factor(np.load(BytesIO(data), allow_pickle=False), block.shape)
+    except _CONTENT_ERRORS as error:
+        raise CheckpointError(f"{block.file} in {folder} is damaged. Delete the checkpoint.") from error
 
 
 def number(value: Any) -> float:

@@ -22,6 +22,7 @@ from robustnmf.model.losses import Huber, squared_ratio
 from robustnmf.model.penalties import NO_PENALTIES, Penalties, Penalty
 from robustnmf.model.weighting import Weighting
 from robustnmf.solvers import SharedGram
+from robustnmf.solvers.objective import Terms
 from robustnmf.utils.arrays import Array, Blocks, Namespace, device, mapped, to_host
 
 # Reweightings while the scale falls: from ten scales down it then changes by a fifth each time.
@@ -91,8 +92,8 @@ class Basis:
 
     def placed(self, place: Callable[[Any], Array]) -> "Basis":
         """Return the basis with its arrays elsewhere: `engine.place` takes them to an engine, `to_host` back."""
-        cut = self.weighting.cut
-        weighting = replace(self.weighting, cut=None if cut is None else mapped(cut, place))
+        threshold = self.weighting.threshold
+        weighting = replace(self.weighting, threshold=None if threshold is None else mapped(threshold, place))
         return replace(self, W=place(self.W), code=place(self.code), weighting=weighting)
 
     def penalty(self, xp: Namespace) -> Penalty | None:
@@ -103,9 +104,9 @@ class Basis:
         """Yield the typical code at the size of each sample, then the codes after each sweep of coordinate descent."""
         Ht = engine.map(_start, V, M, basis=self, engine=engine)
         yield Ht
-        parts: dict[str, Any] = {"A": self.W, "penalty": self.penalty(engine.xp), "engine": engine}
+        parts: dict[str, Any] = {"A": self.W, "penalty": self.penalty(engine.xp), "weighting": self.weighting}
         for _ in range(sweeps):
-            Ht = engine.map(SharedGram(max_iter=1).half_step, V, M, Ht, weighting=self.weighting, **parts)
+            Ht = engine.map(SharedGram(max_iter=1).half_step, V, M, Ht, **parts, engine=engine)
             yield Ht
 
     def describe(
@@ -151,73 +152,69 @@ def _relative_codes(X: Array, importance: Array | None, *, sums: Array, xp: Name
 def encode(
     Y: Array, M: Array | None, *, basis: Basis, engine: Engine, max_iter: int, tol: float, xp: Namespace
 ) -> Array:
-    """Encode one block, twice: sceptical of what is far from the typical sample, and following it; the better stays."""
-    parts: dict[str, Any] = {"A": basis.W, "penalty": basis.penalty(xp), "engine": engine, "xp": xp}
+    """Encode one block, twice: sceptical of what is far from the typical sample, and following it; the better stays.
+
+    Then iterate at the scale of the fit until each sample is done; a rule for whole images is asked a few times.
+    """
+    weighting = basis.weighting
     typical = _start(Y, M, basis=basis, engine=engine, xp=xp)
-    attempts = [_anneal(Y, M, first, basis.weighting, parts) for first in (typical, _follow(Y, M, typical, parts))]
-    sceptical, following = (losses(Y, M, X, basis, xp) for X in attempts)
-    X = xp.where((following < sceptical)[:, None], attempts[1], attempts[0])
-    return _settle_all(Y, M, X, basis.weighting, parts, max_iter, tol)
-
-
-def _follow(Y: Array, M: Array | None, X: Array, parts: dict[str, Any]) -> Array:
-    """Return codes after a few steps with Huber's loss, which lets every entry pull: for samples unlike the typical."""
-    xp = parts["xp"]
-    for _ in range(FOLLOWING_STEPS):
-        median = row_medians(xp.abs(Y - X @ parts["A"].T), M, parts["engine"])[:, None]
-        X = SOLVER.half_step(Y, M, X, weighting=Weighting(Huber(), xp.where(median > 0, median, 1)), **parts)
+    sceptical = _anneal(Y, M, typical, basis, engine)
+    following = _anneal(Y, M, _follow(Y, M, typical, basis, engine), basis, engine)
+    is_better = losses(Y, M, following, basis, xp) < losses(Y, M, sceptical, basis, xp)
+    X = xp.where(is_better[:, None], following, sceptical)
+    if not weighting.is_spatial:
+        return settle(Y, M, X, basis, engine, max_iter, tol)
+    alone = replace(basis, weighting=weighting.without_rule())
+    for _ in range(SPATIAL_ROUNDS):
+        kept = weighting.kept(Y - X @ basis.W.T, M, xp)
+        X = settle(Y, kept, X, alone, engine, max_iter // SPATIAL_ROUNDS, tol)
     return X
 
 
-def _anneal(Y: Array, M: Array | None, X: Array, weighting: Weighting, parts: dict[str, Any]) -> Array:
+def _follow(Y: Array, M: Array | None, X: Array, basis: Basis, engine: Engine) -> Array:
+    """Return codes after a few steps with Huber's loss, which lets every entry pull: for samples unlike the typical."""
+    xp, penalty = engine.xp, basis.penalty(engine.xp)
+    for _ in range(FOLLOWING_STEPS):
+        median = row_medians(xp.abs(Y - X @ basis.W.T), M, engine)[:, None]
+        weighting = Weighting(Huber(), xp.where(median > 0, median, 1))
+        X = SOLVER.improve_rows(Y, M, X, basis.W, Terms(weighting, penalty), engine)
+    return X
+
+
+def _anneal(Y: Array, M: Array | None, X: Array, basis: Basis, engine: Engine) -> Array:
     """Return codes after steps in which the scale falls from the level of the first residuals to its own."""
-    xp, scale = parts["xp"], weighting.scale
-    first = row_medians(xp.abs(Y - X @ parts["A"].T), M, parts["engine"])
+    xp, penalty, scale = engine.xp, basis.penalty(engine.xp), basis.weighting.scale
+    first = row_medians(xp.abs(Y - X @ basis.W.T), M, engine)
     excess = xp.where(first > scale, first / scale, 1)[:, None]
     number = xp.finfo(Y.dtype)
     for i in range(ANNEALING_STEPS):
         falling = xp.astype(scale * excess ** (1 - i / ANNEALING_STEPS), Y.dtype)
         falling = xp.clip(falling, float(number.tiny), float(number.max) ** 0.5)
-        X = SOLVER.half_step(Y, M, X, weighting=Weighting(weighting.loss, falling), **parts)
-    return X
-
-
-def _settle_all(
-    Y: Array, M: Array | None, X: Array, weighting: Weighting, parts: dict[str, Any], max_iter: int, tol: float
-) -> Array:
-    """Iterate at the scale of the fit until each sample is done; a rule for whole images is asked a few times."""
-    if not weighting.is_spatial:
-        return _settle(Y, M, X, weighting, parts, max_iter, tol)
-    for _ in range(SPATIAL_ROUNDS):
-        kept = weighting.kept(Y - X @ parts["A"].T, M, parts["xp"])
-        X = _settle(Y, kept, X, weighting.without_rule(), parts, max_iter // SPATIAL_ROUNDS, tol)
+        terms = Terms(Weighting(basis.weighting.loss, falling), penalty)
+        X = SOLVER.improve_rows(Y, M, X, basis.W, terms, engine)
     return X
 
 
 def losses(Y: Array, M: Array | None, X: Array, basis: Basis, xp: Namespace) -> Array:
     """Return the loss of each sample, (B,)."""
-    A = basis.weighting.magnitudes(Y - X @ basis.W.T, M, xp)
-    rho = basis.weighting.losses(A, xp)
-    return xp.sum(rho if M is None else basis.weighting.counts(M, xp) * rho, axis=1, dtype=xp.float64)
+    return basis.weighting.row_losses(Y - X @ basis.W.T, M, xp)
 
 
-def _settle(
-    Y: Array, M: Array | None, X: Array, weighting: Weighting, parts: dict[str, Any], max_iter: int, tol: float
-) -> Array:
+def settle(Y: Array, M: Array | None, X: Array, basis: Basis, engine: Engine, max_iter: int, tol: float) -> Array:
     """Reweight and improve X until each sample is done."""
-    xp, few = parts["xp"], parts["engine"].few_rows
-    kernel = parts["engine"].kernels.converge
-    if kernel is not None and form_of(weighting.loss) is not None:  # of other losses nobody knows what they do
+    xp, kernel, few = engine.xp, engine.kernels.converge, engine.few_rows
+    terms = Terms(basis.weighting, basis.penalty(xp))
+    if kernel is not None and form_of(basis.weighting.loss) is not None:  # of other losses nobody knows what they do
 
         def improve(Y: Array, M: Array | None, X: Array) -> Array:
-            return SOLVER.half_step(Y, M, X, weighting=weighting, **parts)
+            return SOLVER.improve_rows(Y, M, X, basis.W, terms, engine)
 
         return kernel(improve, Y, M, X, max_iter=max_iter, tol=tol, few=few)
     rows = xp.arange(X.shape[0], device=device(X))  # the samples that are worked on,
     moving = xp.ones_like(rows, dtype=xp.bool)  # and which of them still move
     some, observed = Y, M
     for _ in range(max_iter):
-        new = SOLVER.half_step(some, observed, X[rows], weighting=weighting, **parts)
+        new = SOLVER.improve_rows(some, observed, X[rows], basis.W, terms, engine)
         new = xp.where(moving[:, None], new, X[rows])
         moving = moving & (xp.max(xp.abs(new - X[rows]), axis=1) > tol * xp.max(new, axis=1))
         X[rows] = new
@@ -230,6 +227,11 @@ def _settle(
     return X
 
 
+def totals(Y: Array, M: Array | None, X: Array, *, basis: Basis, xp: Namespace) -> tuple[float, ...]:
+    """Return the losses, totals and inlier squares of `Description`, summed over a block of samples with codes X."""
+    return tuple(float(xp.sum(part)) for part in _describe(Y, M, X, basis=basis, xp=xp)[2:])
+
+
 def _describe(Y: Array, M: Array | None, X: Array, *, basis: Basis, xp: Namespace) -> tuple[Array, ...]:
     """Return weights, outliers and the sums of `Description` for one block of samples with codes X."""
     R = Y - X @ basis.W.T
@@ -239,13 +241,13 @@ def _describe(Y: Array, M: Array | None, X: Array, *, basis: Basis, xp: Namespac
     counts = xp.ones_like(A) if M is None else basis.weighting.counts(M, xp)
     observed = xp.ones_like(Y, dtype=xp.bool) if M is None else M > 0
     outliers = observed & basis.weighting.outliers(A, M, xp)
-    inlier = xp.astype(observed & ~outliers, Y.dtype)
+    inlier = observed & ~outliers
     return (
-        inlier * (loss.weight(s, xp) / loss.weight(xp.zeros_like(s[:1, :1]), xp)),
+        xp.astype(inlier, Y.dtype) * (loss.weight(s, xp) / loss.weight(xp.zeros_like(s[:1, :1]), xp)),
         outliers,
         xp.sum(counts * loss.rho(s, xp), axis=1, dtype=xp.float64),
         xp.sum(counts, axis=1, dtype=xp.float64),
-        xp.sum((inlier * R) ** 2, axis=1, dtype=xp.float64),
+        xp.sum(xp.where(inlier, R, 0) ** 2, axis=1, dtype=xp.float64),
     )
 
 

@@ -1,6 +1,6 @@
 """Features that errors have pulled away, found again: encoded anew, the codes of samples being their basis.
 
-The alternation cannot do that by itself: what is cut no longer pulls, and where an error has pulled a feature to
+The alternation cannot do that by itself: what is rejected no longer pulls, and where an error has pulled a feature to
 itself, others of its entries are what looks wrong.
 """
 
@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.algorithm.encoding import Basis, encode, losses, row_medians, typical_code
+from robustnmf.algorithm.holdout import HeldOut, Point
 from robustnmf.engines.protocol import Engine
 from robustnmf.model.weighting import Weighting
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
 
-# A feature of which more is cut than this, and than twice as much as of the typical one, may be rejected by mistake.
+# If more of a feature is rejected than this, and than twice as much as of the typical one, that may be a mistake.
 REJECTED = 0.25
 # It is found again if the codes leave residuals below this part of its spread.
 EXPLAINED = 0.5
@@ -24,43 +25,45 @@ EXPLAINED = 0.5
 def rejected_features(
     V: Blocks, M: Blocks | None, W: Array, Ht: Blocks, weighting: Weighting, engine: Engine
 ) -> NDArray[np.intp]:
-    """Return the features that are cut far more than others, by their numbers."""
-    cut, observed = (to_host(count) for count in engine.sum(_cut_and_all, V, M, Ht, W=W, weighting=weighting))
-    share = cut / np.where(observed > 0, observed, 1)
+    """Return the features that are rejected far more than others, by their numbers."""
+    rejected, observed = (to_host(count) for count in engine.sum(_rejected_and_all, V, M, Ht, W=W, weighting=weighting))
+    share = rejected / np.where(observed > 0, observed, 1)
     return np.flatnonzero(share > max(REJECTED, 2 * np.median(share)))
 
 
 def encode_rejected(
     V: Blocks,
     M: Blocks | None,
-    W: Array,
-    Ht: Blocks,
+    point: Point,
     rejected: NDArray[np.intp],
     weighting: Weighting,
+    held: HeldOut,
     engine: Engine,
-) -> Array:
-    """Return W with some features encoded anew, where the codes explain them, (m, r)."""
+) -> Point:
+    """Return the point with some features encoded anew, where the codes explain them."""
+    W, Ht, *_ = point
     features = engine.place(rejected)
     some = engine.map(_some_features, V, features=features)
     weights = None if M is None else engine.map(_some_features, M, features=features)
     new = engine.xp.asarray(W, copy=True)
     shared: dict[str, Any] = {"basis": _codes_as_basis(W, Ht, weighting, engine), "engine": engine}
     new[features] = engine.map_features(_encode_if_explained, some, weights, W[features], **shared)
-    return new
+    return held.point(new, Ht)
 
 
 def encode_all_features(
-    V: Blocks, M: Blocks | None, W: Array, Ht: Blocks, weighting: Weighting, engine: Engine
-) -> Array:
-    """Return W with its features encoded anew, where that gives a lower loss, (m, r)."""
+    V: Blocks, M: Blocks | None, point: Point, weighting: Weighting, held: HeldOut, engine: Engine
+) -> Point:
+    """Return the point with all features encoded anew, where that gives a lower loss."""
+    W, Ht, *_ = point
     shared: dict[str, Any] = {"basis": _codes_as_basis(W, Ht, weighting, engine), "engine": engine}
-    return engine.map_features(_encode_if_better, V, M, W, **shared)
+    return held.point(engine.map_features(_encode_if_better, V, M, W, **shared), Ht)
 
 
 def _codes_as_basis(W: Array, Ht: Blocks, weighting: Weighting, engine: Engine) -> Basis:
     """Return the codes in the role of the basis, to encode features."""
     codes = engine.join(Ht)
-    weighting = replace(weighting, cut=None if weighting.cut is None else weighting.cut[:1])
+    weighting = replace(weighting, threshold=None if weighting.threshold is None else weighting.threshold[:1])
     return Basis(codes, typical_code(codes, [W], None, engine), weighting)
 
 
@@ -83,13 +86,13 @@ def _encode_if_explained(Y: Array, M: Array | None, X: Array, *, basis: Basis, e
     return xp.where((residual < EXPLAINED * spread)[:, None], new, X)
 
 
-def _cut_and_all(
+def _rejected_and_all(
     Y: Array, M: Array | None, X: Array, *, W: Array, weighting: Weighting, xp: Namespace
 ) -> tuple[Array, Array]:
-    """Return the weight of the entries of each feature that are cut, and that of all, (m,)."""
+    """Return the weight of the entries of each feature that are rejected, and that of all, (m,)."""
     everything = xp.ones_like(Y) if M is None else M
-    cut = everything - weighting.kept(Y - X @ W.T, M, xp)
-    return xp.sum(cut, axis=0), xp.sum(everything, axis=0)
+    rejected = everything - weighting.kept(Y - X @ W.T, M, xp)
+    return xp.sum(rejected, axis=0), xp.sum(everything, axis=0)
 
 
 def _some_features(Y: Array, *, features: Array, xp: Namespace) -> Array:

@@ -15,9 +15,16 @@ from sklearn.base import clone
 
 from robustnmf.algorithm.checkpoint import Checkpoint
 from robustnmf.algorithm.clones import where_data_is
-from robustnmf.algorithm.encoding import Basis, Description, basis_of, typical_code
+from robustnmf.algorithm.encoding import Basis, Description, basis_of, totals, typical_code
 from robustnmf.algorithm.fingerprints import fit_fingerprint
-from robustnmf.algorithm.halfquadratic import Iteration, Result, State, comparable, penalty_value, take_start
+from robustnmf.algorithm.halfquadratic import (
+    Callback,
+    Iteration,
+    Result,
+    comparable,
+    penalty_value,
+    take_start,
+)
 from robustnmf.algorithm.initializers import initial_factors, with_known
 from robustnmf.algorithm.parts import Parts
 from robustnmf.algorithm.progress import progress_bar
@@ -28,10 +35,8 @@ from robustnmf.data.units import unit_of
 from robustnmf.data.validation import check_components, check_rank
 from robustnmf.engines import Engine, NumPyEngine
 from robustnmf.errors import IncompatibleError, OutOfRangeError
-from robustnmf.model.losses import squared_ratio
 from robustnmf.model.penalties import ElasticNet, Penalties
-from robustnmf.model.scales import FixedScale
-from robustnmf.model.weighting import Weighting
+from robustnmf.model.scales import in_unit
 from robustnmf.solvers import solvers_that
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
 from robustnmf.utils.random_state import generator
@@ -108,7 +113,21 @@ def fit(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) ->
     data = given.in_unit(unit, noise, given.dtype, engine)
     W, Ht = initial_factors(parts.init, data, rank, generator(estimator.random_state), engine)
     W, Ht = with_known(W, Ht, known if noise is None else known / noise, engine)
-    result = _alternate(estimator, data, W, Ht, parts, len(known), unit, engine)
+    with progress_bar(type(estimator).__name__, estimator.max_iter, shown=bool(estimator.verbose)) as show:
+        result = parts.algorithm(
+            data.X,
+            data.M,
+            engine.place(W),
+            Ht,
+            replace(parts.method, fixed=len(known), scale=in_unit(parts.scale, unit, W.dtype)),
+            engine,
+            max_iter=estimator.max_iter,
+            tol=estimator.tol,
+            scale_floor=float(np.finfo(W.dtype).eps),
+            callback=_Watch(show, estimator.callback, unit),
+            **_checkpoint(estimator, data, unit, engine),
+        )
+    result = result._replace(history=[iteration.in_units_of(unit) for iteration in result.history])
     importance = None if data.M is None else engine.map(_row_totals, data.M)
     components, basis = _basis(estimator, result, importance, known, noise, parts, engine)
     fitted = Fitted(parts, components, basis, unit, noise, given.shape[0], result)
@@ -117,10 +136,32 @@ def fit(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) ->
     return _described(fitted, data, encoding_limits(estimator), engine, may_overwrite=data is not given)
 
 
+class _Watch(NamedTuple):
+    """What an algorithm calls after each iteration: it shows the iteration, and asks the user's callback."""
+
+    show: Callback
+    callback: Callback | None
+    unit: float
+
+    def __call__(self, iteration: Iteration) -> bool:
+        iteration = iteration.in_units_of(self.unit)
+        self.show(iteration)
+        return self.callback is not None and bool(self.callback(iteration))
+
+
+def _checkpoint(estimator: Any, data: Data, unit: float, engine: Engine) -> dict[str, Checkpoint]:
+    """Return the checkpoint of a fit as an argument of its algorithm, if it has one: others need not know of any."""
+    if estimator.checkpoint is None:
+        return {}
+    of = fit_fingerprint(estimator, data.X, data.M, unit, data.noise, engine)
+    return {"checkpoint": Checkpoint(estimator.checkpoint, of)}
+
+
 def _evaluated(fitted: Fitted, data: Data, engine: Engine) -> Fitted:
     """Return a fit to data that is not in memory with its objective, by the codes where it ended."""
     state = fitted.result.state
-    losses, total, squares = engine.sum(_totals, data.X, data.M, state.Ht, W=state.W, weighting=state.weighting)
+    where_it_ended = Basis(state.W, fitted.basis.code, state.weighting)
+    losses, total, squares = engine.sum(totals, data.X, data.M, state.Ht, basis=where_it_ended)
     penalty = penalty_value(fitted.parts.penalties, state.W, state.Ht, float(state.weighting.scale), engine)
     result = fitted.result._replace(state=state._replace(Ht=[]))  # blocks of an engine that will be gone
     return fitted._replace(result=result, objective=_loss(fitted, losses, total) + penalty, inlier_squares=squares)
@@ -146,22 +187,6 @@ def _loss(fitted: Fitted, losses: float, total: float) -> float:
 def _row_totals(M: Array, *, xp: Namespace) -> Array:
     """Return the total weight of each sample of a block, (B,)."""
     return xp.sum(M, axis=1, dtype=xp.float64)
-
-
-def _totals(
-    Y: Array, M: Array | None, X: Array, *, W: Array, weighting: Weighting, xp: Namespace
-) -> tuple[float, float, float]:
-    """Return the sum of M * rho, that of M, and of squared residuals of observed entries that are no outliers."""
-    R = Y - X @ W.T
-    A = weighting.magnitudes(R, M, xp)
-    counts = xp.ones_like(A) if M is None else weighting.counts(M, xp)
-    inlier = ~weighting.outliers(A, M, xp) if M is None else ~weighting.outliers(A, M, xp) & (M > 0)
-    rho = weighting.loss.rho(squared_ratio(A, weighting.scale, xp), xp)
-    return (
-        float(xp.sum(counts * rho, dtype=xp.float64)),
-        float(xp.sum(counts, dtype=xp.float64)),
-        float(xp.sum(xp.where(inlier, R, 0) ** 2, dtype=xp.float64)),
-    )
 
 
 def encoding_limits(estimator: Any) -> dict[str, Any]:
@@ -249,47 +274,6 @@ def _penalties(estimator: Any, parts: Parts, shape: tuple[int, ...], unit: float
     return replace(parts.penalties, codes=codes, basis=components)
 
 
-def _alternate(
-    estimator: Any, data: Data, W: Matrix, Ht: Blocks, parts: Parts, fixed: int, unit: float, engine: Engine
-) -> Result:
-    """Run Algorithm 2; what the user sees of it is in the units of X."""
-
-    def in_units_of_X(iteration: Iteration) -> Iteration:
-        return iteration._replace(scale=iteration.scale * unit)
-
-    method = replace(parts.method, fixed=fixed)
-    if isinstance(method.scale, FixedScale):
-        # In units of the data it may overflow or vanish; so far out the weights are all 1, or the floor counts.
-        number = np.finfo(W.dtype)
-        scale = min(max(method.scale.value / unit, float(number.tiny)), float(number.max) ** 0.5)
-        method = replace(method, scale=FixedScale(scale))
-    options: dict[str, Any] = {}
-    if estimator.checkpoint is not None:
-        of = fit_fingerprint(estimator, data.X, data.M, unit, data.noise, engine)
-        options["checkpoint"] = Checkpoint(estimator.checkpoint, of)
-    with progress_bar(type(estimator).__name__, estimator.max_iter, shown=bool(estimator.verbose)) as show:
-
-        def watch(iteration: Iteration) -> bool:
-            iteration = in_units_of_X(iteration)
-            show(iteration)
-            return estimator.callback is not None and bool(estimator.callback(iteration))
-
-        result = parts.algorithm(
-            data.X,
-            data.M,
-            engine.place(W),
-            Ht,
-            method,
-            engine,
-            max_iter=estimator.max_iter,
-            tol=estimator.tol,
-            scale_floor=float(np.finfo(W.dtype).eps),
-            callback=watch,
-            **options,
-        )
-    return result._replace(history=[in_units_of_X(iteration) for iteration in result.history])
-
-
 def _basis(
     estimator: Any,
     result: Result,
@@ -297,40 +281,32 @@ def _basis(
     known: Matrix,
     noise: Matrix | None,
     parts: Parts,
-    engine: Any,
+    engine: Engine,
 ) -> tuple[Matrix, Basis]:
-    """Return the components, and all that is needed to encode a sample, on the host."""
-    state = result.state
-    kept = state.W.shape[1] if is_penalised(estimator) else len(known)
-    components, code = _normalise(state, importance, kept, noise, engine)
-    components[: len(known)] = known
-    basis = Basis(basis_of(components, noise), code, state.weighting, parts.penalties, result.code_sweeps)
-    return components, basis.placed(to_host)
+    """Return the components, and all that is needed to encode a sample, on the host.
 
-
-def _normalise(
-    state: State, importance: Blocks | None, kept: int, noise: Matrix | None, engine: Any
-) -> tuple[Matrix, Array]:
-    """Return the components, W' in units of X with maximum 1 in each row but the first `kept`, and their typical code.
-
-    `noise` is what the features were divided by, (n_features,). A sample counts by its `importance`, (n,) in all.
+    Components are W' in units of X, with maximum 1 in each row but those that are known or penalised. `noise` is what
+    the features were divided by, (n_features,). A sample counts by its `importance`, (n,) in all.
     """
+    state = result.state
     W = to_host(state.W)
     in_units = W if noise is None else W * noise[:, None].astype(W.dtype)
     largest = in_units.max(axis=0)
     largest[largest == 0] = 1
-    largest[:kept] = 1
+    largest[: W.shape[1] if is_penalised(estimator) else len(known)] = 1
     # A copy has the strides of an array that is read from a file, even of one row: Torch orders its sums by them.
     components = (in_units / largest).T.copy()
-    code = typical_code(state.W, state.Ht, importance, engine)
-    return components, code * engine.place(largest, state.W.dtype)
+    components[: len(known)] = known
+    code = typical_code(state.W, state.Ht, importance, engine) * engine.place(largest, state.W.dtype)
+    basis = Basis(basis_of(components, noise), code, state.weighting, parts.penalties, result.code_sweeps)
+    return components, basis.placed(to_host)
 
 
 def thresholds(basis: Basis, unit: float, noise: Matrix | None) -> Matrix:
     """Return the residual in units of X beyond which an entry of each feature has weight zero, by rule or by loss."""
     by_loss = basis.weighting.scale * sqrt(getattr(basis.weighting.loss, "cap", inf))
-    by_rule = inf if basis.weighting.cut is None else basis.weighting.cut
+    by_rule = inf if basis.weighting.threshold is None else basis.weighting.threshold
     residuals = np.broadcast_to(np.minimum(by_rule, by_loss), basis.W.shape[:1]).astype(np.float64)
-    with np.errstate(over="ignore"):  # a threshold beyond the largest number cuts nothing
+    with np.errstate(over="ignore"):  # a threshold beyond the largest number rejects nothing
         in_units = residuals * unit if noise is None else residuals * unit * noise
         return in_units.astype(basis.W.dtype)

@@ -64,6 +64,10 @@ class Iteration(NamedTuple):
     relative_change: float
     """The left side of the stopping rule (3-9)."""
 
+    def in_units_of(self, unit: float) -> "Iteration":
+        """Return it with the scale in units of X, for data that was divided by a unit."""
+        return self._replace(scale=self.scale * unit)
+
 
 class Result(NamedTuple):
     """The outcome of a run."""
@@ -124,8 +128,8 @@ def run(
 
 def _save(checkpoint: Checkpoint, state: State, history: list[Iteration], engine: Engine) -> None:
     """Save where a run stands."""
-    name, cut = f"state-{len(history):06d}", state.weighting.cut
-    checkpoint.put(name, {"W": state.W} | ({} if cut is None else {"cut": cut}), state.Ht, engine)
+    name, threshold = f"state-{len(history):06d}", state.weighting.threshold
+    checkpoint.put(name, {"W": state.W} | ({} if threshold is None else {"cut": threshold}), state.Ht, engine)
     numbers = {"scale": float(state.weighting.scale), "first_scale": float(state.first_scale)}
     checkpoint.commit(numbers | {"name": name, "history": history}, [name])
 
@@ -140,9 +144,9 @@ def _resume(
     with checkpoint.reading():
         arrays = checkpoint.arrays(saved["name"])
         history = [Iteration(int(numbers[0]), *map(number, numbers[1:])) for numbers in saved["history"]]
-        n_cuts = 1 if method.loss.group == "sample" else start.shape[0]
-        cut = engine.place(factor(arrays["cut"], (n_cuts,), bounded=False)) if "cut" in arrays else None
-        weighting = Weighting(method.loss, positive(saved["scale"]), cut, method.outliers)
+        n_thresholds = 1 if method.loss.group == "sample" else start.shape[0]
+        threshold = engine.place(factor(arrays["cut"], (n_thresholds,), bounded=False)) if "cut" in arrays else None
+        weighting = Weighting(method.loss, positive(saved["scale"]), threshold, method.outliers)
         W, last = engine.place(factor(arrays["W"], tuple(start.shape))), history[-1]
         Ht = checkpoint.blocks(saved["name"], V, start.shape[1], engine)
         state = State(W, Ht, weighting, last.objective, positive(saved["first_scale"]), last.outlier_share)
@@ -157,7 +161,7 @@ def take_start(*parts: Any, **options: Any) -> Result:
 def step(V: Blocks, M: Blocks | None, state: State, method: Method, engine: Engine, scale_floor: float) -> State:
     """Make one iteration of Algorithm 2 and measure the residuals it leaves."""
     W, Ht = sweep(V, M, state.W, state.Ht, state.weighting, method, engine)
-    return assess(V, M, W, engine.anchor(Ht), state, method, engine, scale_floor)
+    return assess(V, M, W, engine.truncate_lineage(Ht), state, method, engine, scale_floor)
 
 
 def sweep(
@@ -233,16 +237,18 @@ def apply_rules(
             f"A scale rule must return a non-negative, finite number; {method.scale!r} returned {scale!r}."
         )
     scale = max(float(scale), scale_floor)
-    cut = method.outliers(magnitudes, counts, scale, engine)
-    if cut is None:
+    threshold = method.outliers(magnitudes, counts, scale, engine)
+    if threshold is None:
         return Weighting(method.loss, scale, None, method.outliers)
     # A number is checked before it is placed: to look at it on a device is to wait for that.
-    if not (cut >= 0 if isinstance(cut, float) else engine.xp.all(engine.place(cut) >= 0)):
+    if not (threshold >= 0 if isinstance(threshold, float) else engine.xp.all(engine.place(threshold) >= 0)):
         _check_magnitudes(magnitudes, engine)
-        raise ValueError(f"An outlier rule must return non-negative thresholds; {method.outliers!r} returned {cut}.")
+        raise ValueError(
+            f"An outlier rule must return non-negative thresholds; {method.outliers!r} returned {threshold}."
+        )
     n_magnitudes = 1 if method.loss.group == "sample" else like.shape[1]
-    cut = engine.xp.broadcast_to(engine.place(cut, like.dtype), (n_magnitudes,))
-    return Weighting(method.loss, scale, cut, method.outliers)
+    threshold = engine.xp.broadcast_to(engine.place(threshold, like.dtype), (n_magnitudes,))
+    return Weighting(method.loss, scale, threshold, method.outliers)
 
 
 def _check_magnitudes(magnitudes: Blocks, engine: Engine) -> None:
@@ -307,11 +313,11 @@ def _summarise(
 ) -> tuple[float, int, int, float]:
     """Return the sum of rho with its counts, the numbers of outliers and of magnitudes, and the sum of the counts.
 
-    Where a rule cuts, the cut moves from one iteration to the next and with it the truncated objective; the
-    untruncated one stays comparable. Truncation at a fixed cap is part of the loss and so of the objective.
+    Where a rule rejects entries, its threshold moves from one iteration to the next and with it the truncated
+    objective; the untruncated one stays comparable. Truncation at a fixed cap is part of the loss and so of it.
     """
     rho = weighting.losses(A, xp)
-    never = weighting.loss.is_quadratic and weighting.cut is None
+    never = weighting.loss.is_quadratic and weighting.threshold is None
     outlier = xp.zeros_like(A, dtype=xp.bool) if never else weighting.outliers(A, M, xp)
     if counts is None:
         return float(xp.sum(rho, dtype=xp.float64)), int(xp.count_nonzero(outlier)), size(A), float(size(A))

@@ -48,7 +48,7 @@ class Comparison(NamedTuple):
     deviation: float
     """Standard deviation of the difference between their losses, entry by entry."""
     share: float
-    """Share of its residuals that are beyond a cut."""
+    """Share of its residuals that are beyond a threshold."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class HeldOut:
             return Mixture(*self.statistics.of(self.predictions(point))[:3])
         magnitudes, informative = self.magnitudes(point), self.informative
         width = fit_mixture(magnitudes[informative], self.weights[informative]).width
-        if not self.hidden:  # a fit to few entries meets some of them exactly: the peak is not that of the noise
+        if not self.hidden:  # a fit to few entries meets some of them exactly: the Laplace component is not the noise
             width = max(width, 0.5 * median(magnitudes[informative], self.weights[informative]))
         return mixture_of_width(width, magnitudes, self.weights)
 
@@ -173,30 +173,30 @@ class HeldOut:
         """Return Cauchy's loss of the residuals of these entries, at some scale."""
         return _losses(self.magnitudes(point), scale, self.xp)
 
-    def compare(self, point: Point, best: Array, scale: float, cut: Any) -> tuple[Array, Comparison]:
+    def compare(self, point: Point, best: Array, scale: float, threshold: Any) -> tuple[Array, Comparison]:
         """Return the losses of a point at some scale, and how they compare with the best ones.
 
-        The cut, a number or an array of one, is what its residuals may be beyond.
+        The threshold, a number or an array of one, is what its residuals may be beyond.
         """
         if not len(self.values):
             return best, Comparison(0.0, 0.0, 0.0, 0.0)
         predictions = self.predictions(point)
         if self.statistics is not None:
-            losses, numbers = self.statistics.compare(predictions, best, scale, cut)
+            losses, numbers = self.statistics.compare(predictions, best, scale, threshold)
         else:
-            _, losses, found = _look(self.values, self.weights, predictions, best, scale, cut, xp=self.xp)
+            _, losses, found = _look(self.values, self.weights, predictions, best, scale, threshold, xp=self.xp)
             numbers = found.tolist()
         return losses, Comparison(*numbers)
 
 
 def _look(
-    values: Array, weights: Array, predictions: Array, best: Array, scale: Any, cut: Any, *, xp: Namespace
+    values: Array, weights: Array, predictions: Array, best: Array, scale: Any, threshold: Any, *, xp: Namespace
 ) -> tuple[Array, Array, Array]:
     """Return the magnitudes of residuals, their losses, and the numbers of a `Comparison`, to be fetched at once."""
     magnitudes = xp.abs(values - predictions)
     losses = _losses(magnitudes, scale, xp)
     excess = losses - best
-    share = xp.sum(magnitudes > cut, dtype=losses.dtype) / len(losses)
+    share = xp.sum(magnitudes > threshold, dtype=losses.dtype) / len(losses)
     return magnitudes, losses, xp.stack([_mean(losses, weights), _mean(excess, weights), xp.std(excess), share])
 
 

@@ -20,7 +20,8 @@ from robustnmf.engines import Engine, NumPyEngine
 from robustnmf.engines.lazy import ReadBlock, is_lazy
 from robustnmf.engines.protocol import block_function
 from robustnmf.errors import IncompatibleError
-from robustnmf.utils.arrays import Array, Blocks, Namespace, dtype_of, first_rows, size, to_host
+from robustnmf.model.scales import weighted_sum
+from robustnmf.utils.arrays import Array, Blocks, Namespace, dtype_of, size, subsample, to_host
 from robustnmf.utils.medians import median
 
 Matrix = NDArray[Any]
@@ -82,7 +83,7 @@ def with_known(W: Matrix, Ht: Blocks, known: Matrix, engine: Engine) -> tuple[Ma
     for k, component in enumerate(known):
         factors[k] = W[:, k].sum() / component.sum()
         W[:, k] = component
-    return W, engine.map(_scaled, Ht, factors=engine.place(factors))
+    return W, engine.map(_times, Ht, factor=engine.place(factors))
 
 
 class BlockInitializer:
@@ -211,7 +212,7 @@ def _random_codes(V: Blocks, rank: int, rng: np.random.Generator, engine: Engine
         )
         for end, length in zip(np.cumsum(lengths), lengths, strict=True)
     ]
-    return engine.hold(blocks)
+    return engine.persist(blocks)
 
 
 @dataclass(frozen=True)
@@ -273,7 +274,7 @@ def _median_rank_one(V: Blocks, M: Blocks | None, init: MedianStart, engine: Eng
     """
     lengths, xp = [len(block) for block in V], engine.xp
     every = max(1, sum(lengths) // init.enough)
-    some = engine.map(_some_rows, V, M, first_rows(lengths, every), every=every)
+    some = engine.map(_some_rows, V, M, subsample(lengths, every))
     w: Array = _feature_medians(some, None, M is None, engine)
     sizes: Array = None
     last: dict[str, Any] | None = None
@@ -320,10 +321,9 @@ def bright_features(levels: Array) -> Array:
 
 def middle_level(levels: Array) -> Array:
     """Return the median of those levels that are positive, 0 if none is, ()."""
-    positive = levels > 0
-    if not array_namespace(levels).any(positive):
-        return 0 * levels[0]
-    return median(levels[positive][None, :], complete=True)[0]
+    ordered = array_namespace(levels).sort(levels[levels > 0])
+    n = len(ordered)
+    return (ordered[(n - 1) // 2] + ordered[n // 2]) / 2 if n else 0 * levels[0]
 
 
 def credible(levels: Array) -> Array:
@@ -341,9 +341,8 @@ def credible(levels: Array) -> Array:
     return levels if xp.count_nonzero(far) > len(levels) / 5 else xp.where(far, middle, levels)
 
 
-def _some_rows(Y: Array, M: Array | None, first: Array, *, every: int, xp: Namespace) -> Array:
-    """Return every so many rows in double precision, NaN where missing."""
-    rows = slice(int(first[0]), None, every)
+def _some_rows(Y: Array, M: Array | None, rows: slice, *, xp: Namespace) -> Array:
+    """Return some rows in double precision, NaN where missing."""
     return _with_gaps(Y[rows], None if M is None else M[rows], xp)
 
 
@@ -382,12 +381,8 @@ def _jittered(sizes: Array, numbers: Array, *, spread: float, xp: Namespace) -> 
     return sizes[:, None] / numbers.shape[1] * (1.0 + spread * (numbers - 0.5))
 
 
-def _times(X: Array, *, factor: float, xp: Namespace) -> Array:
+def _times(X: Array, *, factor: Any, xp: Namespace) -> Array:
     return factor * X
-
-
-def _scaled(X: Array, *, factors: Array, xp: Namespace) -> Array:
-    return X * factors
 
 
 def _as_type(X: Array, *, dtype: np.dtype[Any], xp: Namespace) -> Array:
@@ -408,10 +403,7 @@ def _variance(V: Blocks, M: Blocks | None, W: Array, Ht: Blocks, engine: Engine)
 
 
 def _squares(Y: Array, M: Array | None, X: Array, *, W: Array, xp: Namespace) -> tuple[float, float]:
-    squares = (Y - X @ W.T) ** 2
-    if M is None:
-        return float(xp.sum(squares, dtype=xp.float64)), float(size(Y))
-    return float(xp.sum(M * squares, dtype=xp.float64)), float(xp.sum(M, dtype=xp.float64))
+    return weighted_sum((Y - X @ W.T) ** 2, M, xp)
 
 
 def _correntropy(Y: Array, M: Array | None, X: Array, W: Array, variance: float, xp: Namespace) -> tuple[Array, Array]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
 from math import sqrt
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,9 +104,13 @@ def find_rank(
     noise = _check_noise(uncertainties, X, weights, estimator)
     data = check_observations(clone(estimator) if learner is None else learner, X, weights, reset=True)
     limit = _highest_rank(data) if max_rank is None else check_rank(max_rank, data.X, "auto_rank (max_rank)")
-    trial = _CrossValidation.of(
-        data, weights is not None, noise, n_splits, estimator, rule, scoring, random_state, n_jobs
-    )
+    for name, value, known in (("rule", rule, RULES), ("scoring", scoring, SCORINGS)):
+        if value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}.")
+    splits = _split(data, at_least("n_splits", n_splits, 2), generator(random_state), noise)
+    with_gaps = data.X if data.M is None else np.where(data.M > 0, data.X, np.nan)
+    M = None if weights is None else data.M
+    trial = _CrossValidation(with_gaps, M, noise, splits, estimator, rule, scoring, n_jobs)
     if search:
         return _search(trial, limit)
     trial.add(_check_ranks(ranks, data.X))
@@ -142,27 +146,6 @@ class _CrossValidation:
     n_jobs: int | None
     magnitudes: dict[int, list[Matrix]] = field(default_factory=dict)
     """Of each rank, the magnitudes of the residuals of each split."""
-
-    @classmethod
-    def of(
-        cls,
-        data: Observations,
-        weighted: bool,
-        noise: Matrix | None,
-        n_splits: int,
-        estimator: Any,
-        rule: str,
-        scoring: str,
-        random_state: Any,
-        n_jobs: int | None,
-    ) -> Self:
-        """Check the choices and draw the splits."""
-        for name, value, known in (("rule", rule, RULES), ("scoring", scoring, SCORINGS)):
-            if value not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}.")
-        splits = _split(data, at_least("n_splits", n_splits, 2), generator(random_state), noise)
-        X = data.X if data.M is None else np.where(data.M > 0, data.X, np.nan)
-        return cls(X, data.M if weighted else None, noise, splits, estimator, rule, scoring, n_jobs)
 
     def add(self, ranks: Sequence[int]) -> None:
         """Fit models of some ranks to all splits."""

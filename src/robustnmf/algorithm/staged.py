@@ -20,6 +20,7 @@ Each stage is a function of an immutable `State` and returns one; `robustnmf.alg
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from typing import Any, NamedTuple, TypeAlias
 
@@ -40,7 +41,8 @@ from robustnmf.model.outliers import NoRejection
 from robustnmf.model.scales import reads
 from robustnmf.model.weighting import Weighting
 from robustnmf.solvers import SharedGram
-from robustnmf.utils.arrays import Array, Blocks, Namespace, evenly, is_foreign, is_uniform, mapped, to_host
+from robustnmf.utils.arrays import Array, Blocks, Namespace, is_foreign, is_uniform, mapped, subsample, to_host
+from robustnmf.utils.cached import cached_property
 
 __all__ = ["InitialStage", "Staged"]
 
@@ -135,10 +137,12 @@ class Staged:
             V, M, Ht = whole.part(V), whole.part(M), whole.part(Ht)
         if engine.kernels.prepare is not None and method.solver.sweeps_by_kernel:
             losses = [*(stage.loss for stage in self.initial_stages), method.loss]
-            engine.kernels.prepare(W, [(method.loss, *given), *((loss, V, M, Ht) for loss in losses)])
+            weightings = [Weighting(loss, 1.0) for loss in losses]
+            engine.kernels.prepare(W, [(weightings[-1], *given), *((weighting, V, M, Ht) for weighting in weightings)])
         held = HeldOut.draw(V, M, engine)
         data = [V] if whole is None else [V, whole.V]
-        driver = Driver(callback, Journal(checkpoint, engine, data, W.shape[1], len(held.values)))
+        journal = None if checkpoint is None else Journal(checkpoint, engine, data, W.shape[1], len(held.values))
+        driver = Driver(callback, journal)
         fit = Fit(self, V, M, method, engine, held, whole, W.shape[1], max_iter, tol, scale_floor)
         end = driver.run(stages(fit, W, Ht))
         last = driver.history[-1]
@@ -155,7 +159,7 @@ class AllSamples:
     V: Blocks
     M: Blocks | None
     chosen: Blocks
-    """Which samples are, by their number in the block."""
+    """Which samples are, a slice of each block."""
     engine: Engine
 
     @classmethod
@@ -165,8 +169,7 @@ class AllSamples:
         every = int(n_samples / max(ENOUGH_ENTRIES / n_features, ENOUGH_SAMPLES * rank))
         if every < 2:
             return None
-        chosen = evenly([len(block) for block in V], every)
-        return cls(V, M, [engine.place(rows) for rows in chosen], engine)
+        return cls(V, M, subsample([len(block) for block in V], every), engine)
 
     def part(self, blocks: Blocks | None) -> Any:
         """Return the rows of the samples that were chosen, in blocks of the size that the data has."""
@@ -224,12 +227,12 @@ class Fit:
 
     def typical_threshold(self, weighting: Weighting) -> Any:
         """Return the median threshold of all features; on a device, if what it is compared with is there too."""
-        cut = weighting.cut
-        if cut is None:
+        threshold = weighting.threshold
+        if threshold is None:
             return inf
-        if is_uniform(cut):
-            return cut[0] if is_foreign(cut) and is_foreign(self.held.values) else float(cut[0])
-        return float(np.median(to_host(cut)))
+        if is_uniform(threshold):
+            return threshold[0] if is_foreign(threshold) and is_foreign(self.held.values) else float(threshold[0])
+        return float(np.median(to_host(threshold)))
 
 
 class State(NamedTuple):
@@ -277,15 +280,12 @@ class HeldOutMagnitudes(Sequence[Array]):
 
     def __init__(self, fit: Fit, point: Point, mixture: Mixture) -> None:
         self.fit, self.point, self.mixture = fit, point, mixture
-        self._blocks: Blocks | None = None
 
-    @property
+    @cached_property
     def blocks(self) -> Blocks:
         """The magnitudes."""
-        if self._blocks is None:
-            fit, point = self.fit, self.point
-            self._blocks = magnitudes_of(fit.V, fit.held.M, point.W, point.Ht, fit.method.loss, fit.engine)
-        return self._blocks
+        fit, point = self.fit, self.point
+        return magnitudes_of(fit.V, fit.held.M, point.W, point.Ht, fit.method.loss, fit.engine)
 
     def __len__(self) -> int:
         return len(self.fit.V)
@@ -302,7 +302,7 @@ Steps: TypeAlias = Generator[Any, Any, State]
 
 def stages(fit: Fit, W: Array, Ht: Blocks) -> Generator[Any, Any, End]:
     """Follow the better of the initial stages to the end."""
-    start = yield Compute(lambda: fit.held.point(W, Ht))
+    start = yield Compute(partial(fit.held.point, W, Ht))
     monitor = Monitor.begin(fit.held, INITIALLY_MONITORED_AT * fit.median(start), start)
     state = State(start, start, fit.plan.momentum, fit.mixture(start), monitor, needed=(start,))
     latest, paths = (yield from report_start(fit, state)), []
@@ -327,8 +327,8 @@ def initial_stage(fit: Fit, state: State, stage: InitialStage) -> Generator[Any,
     for _ in range(min(fit.plan.initial_iter, fit.max_iter // 8)):
         if not state.stopped:
             scale = fit.median(state.point)
-            cut = None if stage.threshold is None else fit.per_feature(stage.threshold * scale)
-            state = yield from advance(fit, state, Weighting(stage.loss, scale, cut), method)
+            threshold = None if stage.threshold is None else fit.per_feature(stage.threshold * scale)
+            state = yield from advance(fit, state, Weighting(stage.loss, scale, threshold), method)
             state = state._replace(last=state.point)
     best = state.monitor.kept
     state = state._replace(momentum=fit.plan.momentum, mixture=fit.mixture(state.point), needed=(*state.needed, best))
@@ -336,10 +336,8 @@ def initial_stage(fit: Fit, state: State, stage: InitialStage) -> Generator[Any,
         if not state.stopped:
             state = yield from iterate(fit, state)
     state = state._replace(needed=(*state.needed, state.point, state.last))
-    found = yield Measure(
-        lambda: {"misfit": misfit(fit, state.point)}, lambda found: is_finite(found["misfit"]), state.point
-    )
-    return Path(state, best, found["misfit"])
+    found = yield Measure(partial(misfit, fit, state.point), is_finite, state.point, "misfit")
+    return Path(state, best, found)
 
 
 def report_start(fit: Fit, state: State) -> Steps:
@@ -392,11 +390,11 @@ def relax(fit: Fit, state: State, weighting: Weighting) -> Generator[Any, Any, t
     soon as they are allowed to. Squares tell, up to twice the threshold: beyond it are errors in any case.
     """
     by_mixture = reads(fit.method.scale) == reads(fit.method.outliers) == "mixture"
-    if weighting.cut is None or not by_mixture:
+    if weighting.threshold is None or not by_mixture:
         return state, weighting
     limit = RELAXED * fit.typical_threshold(weighting)
-    cut = mapped(weighting.cut, lambda cut: RELAXED * cut)
-    wider = replace(weighting, scale=RELAXED * weighting.scale, cut=cut)
+    threshold = mapped(weighting.threshold, lambda threshold: RELAXED * threshold)
+    wider = replace(weighting, scale=RELAXED * weighting.scale, threshold=threshold)
     relaxed = yield from settle(fit, state._replace(needed=(state.point,)), wider)
     before, after = (fit.held.mean(limited(fit, p, limit) ** 2) for p in (state.point, relaxed.point))
     return relaxed._replace(needed=()), wider if after < CLEARLY_BETTER * before else weighting
@@ -449,7 +447,7 @@ def weigh(fit: Fit, state: State) -> Generator[Any, Any, tuple[State, Weighting]
         weighting = apply_rules(magnitudes, fit.held.M, last, method, fit.engine, fit.scale_floor, fit.V[0])
         first = weighting.scale if state.scales is None else state.scales[1]
         numbers = {"scale": float(weighting.scale), "first": float(first)}
-        return numbers | ({} if weighting.cut is None else {"cut": to_host(weighting.cut)})
+        return numbers | ({} if weighting.threshold is None else {"cut": to_host(weighting.threshold)})
 
     def are_valid(found: dict[str, Any]) -> bool:
         if "cut" in found:
@@ -457,15 +455,15 @@ def weigh(fit: Fit, state: State) -> Generator[Any, Any, tuple[State, Weighting]
         return positive(found["scale"]) > 0 and positive(found["first"]) > 0
 
     found = yield Measure(find, are_valid, point)
-    cut = fit.engine.place(found["cut"]) if "cut" in found else None
-    weighting = Weighting(method.loss, found["scale"], cut, method.outliers)
+    threshold = fit.engine.place(found["cut"]) if "cut" in found else None
+    weighting = Weighting(method.loss, found["scale"], threshold, method.outliers)
     return state._replace(scales=(found["scale"], found["first"])), weighting
 
 
 def advance(fit: Fit, state: State, weighting: Weighting, method: Method, *, see_all: bool = False) -> Steps:
     """Make one sweep, with momentum from the last one, and compare the point that it leads to."""
     point, last, monitor = state.point, state.last, state.monitor
-    new = yield Compute(lambda: next_point(fit, state, weighting, method, see_all), (point, last))
+    new = yield Compute(partial(next_point, fit, state, weighting, method, see_all), (point, last))
     monitor, share = monitor.see(new, fit.typical_threshold(weighting))
     grown = min(MOMENTUM_GROWTH * state.momentum, MOST_MOMENTUM)
     needed = (*state.needed, new, point, monitor.kept)
@@ -496,10 +494,10 @@ def next_point(fit: Fit, state: State, weighting: Weighting, method: Method, see
     if with_all:
         assert fit.whole is not None
         W, Ht = sweep(fit.whole.V, fit.whole.M, W, Ht, weighting, method, engine)
-        Ht = engine.anchor(Ht)
+        Ht = engine.truncate_lineage(Ht)
         return held.point(W, fit.whole.part(Ht))._replace(Ht=Ht)
     W, Ht = sweep(fit.V, fit.M, W, Ht, weighting, method, engine, held.positions if hide else None)
-    return held.point(W, engine.anchor(Ht))
+    return held.point(W, engine.truncate_lineage(Ht))
 
 
 # --- Between stages ---------------------------------------------------------------------------------------------------
@@ -512,20 +510,18 @@ def recover_features(fit: Fit, state: State, weighting: Weighting) -> Steps:
     when it had to be, would never come back.
     """
     method, point = fit.method, state.point
-    if weighting.cut is None or weighting.is_spatial or method.fixed or method.loss.group == "sample":
+    if weighting.threshold is None or weighting.is_spatial or method.fixed or method.loss.group == "sample":
         return state
-    now, how = (fit.V, fit.M, point.W, point.Ht), (weighting, fit.engine)
+    find = partial(rejected_features, fit.V, fit.M, point.W, point.Ht, weighting, fit.engine)
 
-    def are_features(found: dict[str, Any]) -> bool:
-        lost = found["lost"]
-        return lost.ndim == 1 and lost.dtype.kind == "i" and bool(np.isin(lost, np.arange(fit.n_features)).all())
+    def are_features(found: Array) -> bool:
+        return found.ndim == 1 and found.dtype.kind == "i" and bool(np.isin(found, np.arange(fit.n_features)).all())
 
     # The name "lost" is that of checkpoints of version 0.1.
-    found = yield Measure(lambda: {"lost": rejected_features(*now, *how)}, are_features, point)
-    rejected = found["lost"]
+    rejected = yield Measure(find, are_features, point, "lost")
     if not rejected.size:
         return state
-    encode = lambda: fit.held.point(encode_rejected(*now, rejected, *how), point.Ht)  # noqa: E731
+    encode = partial(encode_rejected, fit.V, fit.M, point, rejected, weighting, fit.held, fit.engine)
     return state._replace(point=(yield Compute(encode, (point,))))
 
 
@@ -539,10 +535,8 @@ def encode_features_again(fit: Fit, state: State, weighting: Weighting) -> Steps
     enough = FEW_SAMPLES * fit.rank * fit.n_features
     if fit.held.n_observed > enough or weighting.is_spatial or fit.method.fixed:
         return state
-    parts = (fit.V, fit.M, point.W, point.Ht, weighting, fit.engine)
-    return state._replace(
-        point=(yield Compute(lambda: fit.held.point(encode_all_features(*parts), point.Ht), (point,)))
-    )
+    encode = partial(encode_all_features, fit.V, fit.M, point, weighting, fit.held, fit.engine)
+    return state._replace(point=(yield Compute(encode, (point,))))
 
 
 def encode_all_samples(fit: Fit, state: State, weighting: Weighting, code_sweeps: int | None = None) -> Steps:
@@ -560,14 +554,14 @@ def encode_all_samples(fit: Fit, state: State, weighting: Weighting, code_sweeps
 
 
 def final_weighting(fit: Fit, weighting: Weighting, mixture: Mixture) -> Weighting:
-    """Return the weighting that cuts what is rather wrong than clean.
+    """Return the weighting that rejects what is rather wrong than clean.
 
     While the factors move the threshold has to be generous; once they are found, it can be where it belongs. Residuals
     of the entries that were fitted do not say where that is.
     """
-    if weighting.cut is None or reads(fit.method.outliers) != "mixture" or not fit.held.hidden:
+    if weighting.threshold is None or reads(fit.method.outliers) != "mixture" or not fit.held.hidden:
         return weighting
-    return replace(weighting, cut=fit.per_feature(min(float(weighting.cut[0]), mixture.verdict)))
+    return replace(weighting, threshold=fit.per_feature(min(float(weighting.threshold[0]), mixture.decision_threshold)))
 
 
 def best_code_sweeps(fit: Fit, state: State, weighting: Weighting) -> int | None:
@@ -617,9 +611,9 @@ def limited(fit: Fit, point: Point, limit: Any) -> Array:
 
 
 @block_function(light=True)
-def _choose(rows: Array, chosen: Array, *, xp: Namespace) -> Array:
-    """Return some of the rows."""
-    return rows[chosen]
+def _choose(rows: Array, chosen: slice, *, xp: Namespace) -> Array:
+    """Return a copy of some of the rows."""
+    return xp.asarray(rows[chosen], copy=True)
 
 
 @block_function(light=True)

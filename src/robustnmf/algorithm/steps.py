@@ -16,57 +16,21 @@ from robustnmf.algorithm.holdout import Point
 T = TypeVar("T")
 
 
-class Driver:
-    """Runs stages, keeps the history and the clock, asks the callback, and saves the checkpoint.
-
-    Parameters
-    ----------
-    callback : function or None
-        It is told of every iteration once, and returns True to stop.
-    journal : Journal
-        Steps that a checkpoint holds, and where new ones go.
-    """
-
-    def __init__(self, callback: Callback | None, journal: Journal) -> None:
-        self.callback, self.journal = callback, journal
-        self.begin = perf_counter() - (journal.seconds[-1] if journal.seconds else 0.0)
-        self.earlier = journal.seconds
-        """When the iterations that a checkpoint holds were made."""
-        self.history: list[Iteration] = []
-
-    def run(self, stages: Generator[Any, Any, T]) -> T:
-        """Return what the stages return."""
-        answer = None
-        while True:
-            try:
-                step = stages.send(answer)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            answer = step.answer(self)
-
-
 class Compute(NamedTuple):
     """The factors of a point, computed from those of others."""
 
     make: Callable[[], Point]
     begin: tuple[Point, ...] = ()
 
-    def answer(self, driver: Driver) -> Point:
-        """Return the point."""
-        return driver.journal.point(self.make, *self.begin)
-
 
 class Measure(NamedTuple):
-    """Numbers and arrays that are computed from a point; those of a checkpoint must be valid."""
+    """A number or an array that is computed from a point, or several by name; those of a checkpoint must be valid."""
 
-    make: Callable[[], dict[str, Any]]
-    are_valid: Callable[[dict[str, Any]], bool]
+    make: Callable[[], Any]
+    is_valid: Callable[[Any], bool]
     begin: Point
-
-    def answer(self, driver: Driver) -> dict[str, Any]:
-        """Return the numbers."""
-        return driver.journal.values(self.make, self.are_valid, self.begin)
+    name: str | None = None
+    """The name in checkpoints; None if the step makes several things that have names."""
 
 
 class Report(NamedTuple):
@@ -79,13 +43,50 @@ class Report(NamedTuple):
     needed: tuple[Point, ...] = ()
     """Points that the fit may come back to."""
 
-    def answer(self, driver: Driver) -> bool:
+
+class Driver:
+    """Runs stages, keeps the history and the clock, asks the callback, and saves the checkpoint.
+
+    Parameters
+    ----------
+    callback : function or None
+        It is told of every iteration once, and returns True to stop.
+    journal : Journal or None
+        Steps that a checkpoint holds, and where new ones go.
+    """
+
+    def __init__(self, callback: Callback | None, journal: Journal | None) -> None:
+        self.callback, self.journal = callback, journal
+        self.earlier = [] if journal is None else journal.seconds
+        """When the iterations that a checkpoint holds were made."""
+        self.begin = perf_counter() - (self.earlier[-1] if self.earlier else 0.0)
+        self.history: list[Iteration] = []
+
+    def run(self, stages: Generator[Any, Any, T]) -> T:
+        """Return what the stages return."""
+        answer: Any = None
+        while True:
+            try:
+                step = stages.send(answer)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            if isinstance(step, Report):
+                answer = self._report(step)
+            elif self.journal is None:
+                answer = step.make()
+            elif isinstance(step, Compute):
+                answer = self.journal.point(step.make, *step.begin)
+            else:
+                answer = self.journal.values(*step)
+
+    def _report(self, made: Report) -> bool:
         """Return whether the callback wants to stop; the callback has already seen iterations of a checkpoint."""
-        number = len(driver.history)
-        is_earlier = number < len(driver.earlier)
-        seconds = driver.earlier[number] if is_earlier else perf_counter() - driver.begin
-        driver.history.append(Iteration(number, self.objective, self.scale, self.outlier_share, seconds, self.change))
-        stops = not is_earlier and driver.callback is not None and bool(driver.callback(driver.history[-1]))
-        if self.needed:
-            driver.journal.save_if_due(self.needed, [iteration.seconds for iteration in driver.history])
+        number = len(self.history)
+        is_earlier = number < len(self.earlier)
+        seconds = self.earlier[number] if is_earlier else perf_counter() - self.begin
+        self.history.append(Iteration(number, made.objective, made.scale, made.outlier_share, seconds, made.change))
+        stops = not is_earlier and self.callback is not None and bool(self.callback(self.history[-1]))
+        if made.needed and self.journal is not None:
+            self.journal.save_if_due(made.needed, [iteration.seconds for iteration in self.history])
         return stops

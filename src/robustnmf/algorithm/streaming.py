@@ -4,7 +4,7 @@ The samples of recent batches are kept, older ones counting less, and with every
 iterations on all of them. Sums over past samples would take less memory; but they hold the codes that those samples had
 in the basis of their time, and so hold the basis back where it was.
 
-A sample most of which is cut is not let in: a burst of corrupted batches passes by without a trace.
+A sample most of which is rejected is not let in: a burst of corrupted batches passes by without a trace.
 """
 
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ class Stream:
     influence: Array
     """How much each counts, (N,)."""
     typical: float | None = None
-    """Median magnitude of the residuals that were not cut; None before the first batch."""
+    """Median magnitude of the residuals that were not rejected; None before the first batch."""
 
     @classmethod
     def start(cls, basis: Basis) -> "Stream":
@@ -83,14 +83,14 @@ class Stream:
         return replace(self, Y=Y, M=M, X=X, influence=influence[stays])
 
     def _follow(self, residuals: Array, forget: float) -> "Stream":
-        """Return the stream with scale and cut that follow the size of the residuals, slowly."""
+        """Return the stream with scale and threshold that follow the size of the residuals, slowly."""
         of_batch = float(np.median(residuals)) if residuals.size else 0.0
         if self.typical is None or not self.typical > 0 or not of_batch > 0:
             return replace(self, typical=of_batch)
         ratio = min(max(of_batch / self.typical, 1 / LARGEST_CHANGE), LARGEST_CHANGE) ** (1 - forget)
         weighting = self.basis.weighting
-        cut = None if weighting.cut is None else weighting.cut * weighting.cut.dtype.type(ratio)
-        weighting = replace(weighting, scale=weighting.scale * ratio, cut=cut)
+        threshold = None if weighting.threshold is None else weighting.threshold * weighting.threshold.dtype.type(ratio)
+        weighting = replace(weighting, scale=weighting.scale * ratio, threshold=threshold)
         return replace(self, basis=replace(self.basis, weighting=weighting), typical=self.typical * ratio)
 
     def _normalised(self, W: Array, X: Array, method: Method, engine: Engine) -> "Stream":

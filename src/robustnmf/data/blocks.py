@@ -124,7 +124,7 @@ def data_in_memory(
     return _observed(given, X, noise, engine, type(estimator).__name__, training=reset)
 
 
-def data_elsewhere(X: Any, weights: Any, uncertainties: Any, engine: Any, name: str) -> Data:
+def data_elsewhere(X: Any, weights: Any, uncertainties: Any, engine: Engine, name: str) -> Data:
     """Return data that is not in memory, or lies on a cluster, checked; `name` is that of the estimator."""
     check_shapes(X, weights, uncertainties)
     blocks = blocks_of(X, engine)

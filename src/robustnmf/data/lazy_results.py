@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from robustnmf.data.blocks import check_shapes
 from robustnmf.data.out_of_core import as_dask, blocks_of
-from robustnmf.engines import StreamingEngine
+from robustnmf.engines import Engine, StreamingEngine
 from robustnmf.formats.rows import is_dask
 from robustnmf.utils.extras import optional
 
@@ -62,7 +62,7 @@ RESULTS: Mapping[str, _Kind] = MappingProxyType(
 )
 
 
-def result(model: Any, what: str, X: Any, weights: Any, uncertainties: Any, engine: Any) -> Any:
+def result(model: Any, what: str, X: Any, weights: Any, uncertainties: Any, engine: Engine) -> Any:
     """Return a result for data that is not in memory, one of `RESULTS`, to be computed when it is asked for."""
     fitted = _without_training(model)
     check_shapes(X, weights, uncertainties)

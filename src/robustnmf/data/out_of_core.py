@@ -13,7 +13,7 @@ from robustnmf.engines.protocol import block_function
 from robustnmf.errors import IncompatibleError
 from robustnmf.formats.registry import rows_of
 from robustnmf.formats.rows import BLOCK_BYTES, FloatRows, is_dask, number_type, row_blocks
-from robustnmf.utils.arrays import Array, Blocks, Namespace, first_rows
+from robustnmf.utils.arrays import Array, Blocks, Namespace, subsample
 from robustnmf.utils.extras import optional
 
 Matrix = NDArray[Any]
@@ -57,16 +57,14 @@ def engine_of(X: Any, engine: Any, device: Any, checkpoint: Any) -> Any:
     return DaskEngine(folder=checkpoint, inside=inside, device=device)
 
 
-def blocks_of(X: Any, engine: Any, like: Blocks | None = None) -> Blocks:
+def blocks_of(X: Any, engine: Engine, like: Blocks | None = None) -> Blocks:
     """Return the blocks of data, or of weights that are cut like data."""
     if is_dask(X):
         return _dask_blocks(as_dask(X), engine, like)
     rows = rows_of(X)
     if rows is not None:
-        read: Blocks = engine.read(rows, like)
-        return read
-    split: Blocks = engine.split(as_data(X), like=like)
-    return split
+        return engine.read(rows, like)
+    return engine.split(as_data(X), like=like)
 
 
 def as_data(X: Any) -> Any:
@@ -85,7 +83,7 @@ def as_data(X: Any) -> Any:
     return check_array(X, dtype=(np.float64, np.float32), order="C", ensure_all_finite=False)
 
 
-def _dask_blocks(X: Any, engine: Any, like: Blocks | None) -> Blocks:
+def _dask_blocks(X: Any, engine: Engine, like: Blocks | None) -> Blocks:
     """Return the chunks of a Dask array that have rows."""
     from robustnmf.engines.dask.chunks import chunk_sources, filled_chunks
 
@@ -165,10 +163,10 @@ def even_rows(matrices: Sequence[Any], n_rows: int, engine: Engine) -> list[Matr
 
 def _even_rows(blocks: Blocks, n_rows: int, engine: Engine) -> Matrix:
     lengths = [len(block) for block in blocks]
-    every = max(1, sum(lengths) // n_rows)
-    return np.asarray(engine.join(engine.map(_every_so_many, blocks, first_rows(lengths, every), every=every)))
+    chosen = subsample(lengths, max(1, sum(lengths) // n_rows))
+    return np.asarray(engine.join(engine.map(_some_rows, blocks, chosen)))
 
 
 @block_function(on_host=True)
-def _every_so_many(Y: Array, first: Array, *, every: int, xp: Namespace) -> Array:
-    return xp.asarray(Y[int(first[0]) :: every], copy=True)  # a view would keep the whole block
+def _some_rows(Y: Array, rows: slice, *, xp: Namespace) -> Array:
+    return xp.asarray(Y[rows], copy=True)  # a view would keep the whole block

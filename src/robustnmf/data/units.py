@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.engines.protocol import Engine, block_function
-from robustnmf.utils.arrays import Array, Blocks, Namespace, device, first_rows, size
+from robustnmf.utils.arrays import Array, Blocks, Namespace, device, size, subsample
 
 Matrix = NDArray[Any]
 
@@ -31,7 +31,7 @@ def unit_of(X: Blocks, noise: Matrix | None, engine: Engine) -> float:
     sizes = [len(block) * n_features for block in X]
     every = max(1, sum(sizes) // UNIT_ENTRIES)
     by = None if noise is None else engine.place(noise, xp.float64)
-    some = engine.join(engine.map(_some_entries, X, first_rows(sizes, every), every=every, noise=by))
+    some = engine.join(engine.map(_some_entries, X, subsample(sizes, every), noise=by))
     positive = some[some > 0]
     if size(positive):
         median = float(engine.quantile([positive[:, None]], None, 0.5))
@@ -44,13 +44,12 @@ def unit_of(X: Blocks, noise: Matrix | None, engine: Engine) -> float:
 
 
 @block_function(on_host=True)
-def _some_entries(Y: Array, first: Array, *, every: int, noise: Array | None, xp: Namespace) -> Array:
-    """Return every so many entries of a block, in units of the noise, as a vector of doubles."""
-    start = int(first[0])
-    some = xp.astype(xp.reshape(Y, (-1,))[start::every], xp.float64)
+def _some_entries(Y: Array, chosen: slice, *, noise: Array | None, xp: Namespace) -> Array:
+    """Return some entries of a block, line by line, in units of the noise, as a vector of doubles."""
+    some = xp.astype(xp.reshape(Y, (-1,))[chosen], xp.float64)
     if noise is None:
         return some
-    features = (start + every * xp.arange(some.shape[0], device=device(Y))) % Y.shape[1]
+    features = (chosen.start + chosen.step * xp.arange(some.shape[0], device=device(Y))) % Y.shape[1]
     with np.errstate(over="ignore"):
         return some / noise[features]
 

@@ -25,7 +25,7 @@ Matrix = NDArray[Any]
 
 def check_matrix(estimator: Any, X: Any, engine: Engine, *, reset: bool) -> Array:
     """Return X as a floating matrix where the engine works; entries are not looked at yet."""
-    tensor = engine.adopt(X)
+    tensor = engine.from_dlpack(X)
     if tensor is not None:  # it is there already, and scikit-learn's checks would take it to the host and back
         if tensor.ndim != 2 or not all(tensor.shape):
             raise ValueError(
@@ -47,14 +47,14 @@ def check_matrix(estimator: Any, X: Any, engine: Engine, *, reset: bool) -> Arra
         ensure_all_finite=False,
         ensure_min_features=1,
     )
-    return engine.house(_dense(X) if sparse.issparse(X) else X)
+    return engine.to_device(_dense(X) if sparse.issparse(X) else X)
 
 
 def check_like(values: Any, name: str, X: Array, engine: Engine) -> Array | None:
     """Return the "weights" or "uncertainties" of all entries of X as a matrix where the engine works; None for None."""
     if values is None:
         return None
-    given = engine.adopt(values)
+    given = engine.from_dlpack(values)
     if given is None:
         values = to_host(values)
         _refuse_times(values, name)
@@ -63,7 +63,7 @@ def check_like(values: Any, name: str, X: Array, engine: Engine) -> Array | None
         any_shape: dict[str, Any] = {"ensure_2d": False, "allow_nd": True, "ensure_min_samples": 0}
         is_finite = name == "weights"  # of entries that are missing nobody knows the uncertainty
         values = check_array(values, dtype=np.float64, ensure_all_finite=is_finite, input_name=name, **any_shape)
-        given = engine.house(values)
+        given = engine.to_device(values)
     check_shape(given, name, X)
     return given
 

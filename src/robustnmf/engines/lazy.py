@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import array_api_compat.numpy as numpy_xp
 import numpy as np
 
-from robustnmf.engines.protocol import block_function, traits_of
+from robustnmf.engines.protocol import Engine, block_function, traits_of
 from robustnmf.utils.arrays import Array, Blocks, moved, to_host, zip_blocks
 
 Source: TypeAlias = Callable[[], Any]
@@ -63,7 +63,7 @@ class Shared:
     def __init__(self, values: dict[str, Any]) -> None:
         self.values = values
 
-    def at(self, engine: Any) -> "Shared":
+    def at(self, engine: Engine) -> "Shared":
         """Return them with an engine in its place."""
         return Shared({name: engine if value is Here else value for name, value in self.values.items()})
 
@@ -109,14 +109,14 @@ class Slot:
     index: int | None = None
     part: int | None = None
 
-    def of(self, held: Sequence[Any]) -> Any:
+    def of(self, results: Sequence[Any]) -> Any:
         """Return what it stands for."""
-        value = held[self.number]
+        value = results[self.number]
         value = value if self.index is None else value[self.index]
         return value if self.part is None else value[self.part]
 
 
-def resolve(block: Any, loaded: dict[int, Any], engine: Any, held: Sequence[Any] = ()) -> Any:
+def resolve(block: Any, loaded: dict[int, Any], engine: Engine, results: Sequence[Any] = ()) -> Any:
     """Return the array that a block stands for.
 
     Parameters
@@ -125,11 +125,11 @@ def resolve(block: Any, loaded: dict[int, Any], engine: Any, held: Sequence[Any]
         What has been read and computed for this block: data and weights may come from one source.
     engine : Engine
         The engine that works on the block.
-    held : sequence
+    results : sequence
         What slots stand for.
     """
     if isinstance(block, Slot):
-        return block.of(held)
+        return block.of(results)
     if isinstance(block, ReadBlock):
         if id(block.source) not in loaded:
             loaded[id(block.source)] = block.source()
@@ -138,15 +138,15 @@ def resolve(block: Any, loaded: dict[int, Any], engine: Any, held: Sequence[Any]
     if isinstance(block, ComputedBlock):
         if id(block.call) not in loaded:
             function, shared = block.call.function, block.call.shared
-            arguments = [resolve(argument, loaded, engine, held) for argument in block.call.arguments]
-            shared = (shared.of(held) if isinstance(shared, Slot) else shared).at(engine)
+            arguments = [resolve(argument, loaded, engine, results) for argument in block.call.arguments]
+            shared = (shared.of(results) if isinstance(shared, Slot) else shared).at(engine)
             loaded[id(block.call)] = call(function, arguments, shared.values, engine)
         value = loaded[id(block.call)]
         return value if block.part is None else value[block.part]
     return block
 
 
-def call(function: Callable[..., Any], arguments: Sequence[Any], shared: dict[str, Any], engine: Any) -> Any:
+def call(function: Callable[..., Any], arguments: Sequence[Any], shared: dict[str, Any], engine: Engine) -> Any:
     """Call a function of blocks with arrays where the engine works, or on the host if it is written for NumPy."""
     if engine.xp is numpy_xp:
         return function(*arguments, **shared, xp=numpy_xp)

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import reduce
 from math import ceil
-from pathlib import Path
 from threading import Event
 from typing import Any, Literal
 
@@ -18,7 +17,7 @@ import array_api_compat.numpy as xp
 import numpy as np
 
 from robustnmf.engines.lazy import resolve
-from robustnmf.engines.protocol import traits_of
+from robustnmf.engines.protocol import InMemoryEngine, traits_of
 from robustnmf.engines.slices import cuts_of
 from robustnmf.kernels.interface import Kernels
 from robustnmf.utils.arrays import Array, Blocks, Namespace, add, transposed, zip_blocks
@@ -38,7 +37,7 @@ ROWS = 256
 MOST_SUMS = 32
 
 
-class NumPyEngine:
+class NumPyEngine(InMemoryEngine):
     """Arrays in memory, cut into blocks that a few threads work on.
 
     Parameters
@@ -48,8 +47,6 @@ class NumPyEngine:
     block_entries : int or None
         Entries of the data matrix in one block; None takes `BLOCK_ENTRIES`.
     """
-
-    gathers_features = True
 
     def __init__(self, n_threads: int | None = None, block_entries: int | None = None) -> None:
         self.xp: Namespace = xp
@@ -74,15 +71,12 @@ class NumPyEngine:
                 self._pool = None
 
     def place(self, values: Any, dtype: Any = None) -> Array:
-        """Return a number or an array as an array of NumPy."""
         return np.asarray(values, dtype=dtype)
 
-    def adopt(self, X: Any) -> Array | None:
-        """Return None: all that comes to the host is looked at by scikit-learn."""
-        return None
+    def from_dlpack(self, X: Any) -> Array | None:
+        return None  # scikit-learn looks at all that comes to the host
 
-    def house(self, X: Any) -> Array:
-        """Return X itself."""
+    def to_device(self, X: Any) -> Array:
         return X
 
     def split(self, X: Array, like: Blocks | None = None) -> Blocks:
@@ -93,28 +87,16 @@ class NumPyEngine:
         return [X[end - len(block) : end] for end, block in zip(ends, like, strict=True)]
 
     def join(self, blocks: Blocks) -> Array:
-        """Return the blocks as one array."""
         return blocks[0] if len(blocks) == 1 else np.concatenate(list(blocks))
 
     def regroup(self, blocks: Blocks, n_rows: int) -> Blocks:
-        """Return views of all rows, joined, in blocks of `n_rows`."""
         rows = self.join(blocks)
         return [rows[i : i + n_rows] for i in range(0, len(rows), n_rows)]
 
-    def hold(self, blocks: Blocks) -> Blocks:
-        """Return the blocks as arrays in memory."""
+    def persist(self, blocks: Blocks) -> Blocks:
         return [resolve(block, {}, self) for block in blocks]
 
-    def reaches(self, folder: Path) -> bool:
-        """Return True: everything is done by this machine."""
-        return True
-
-    def anchor(self, blocks: Blocks) -> Blocks:
-        """Return the blocks: arrays in memory do not remember how they were made."""
-        return blocks
-
     def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
-        """Apply the function to every block."""
         arguments = zip_blocks(blocks)
         if traits_of(function).light:
             return transposed([function(*block, **shared, xp=xp) for block in arguments])
@@ -123,8 +105,6 @@ class NumPyEngine:
     def fill(
         self, targets: Sequence[Blocks], function: Callable[..., Any], *blocks: Blocks | None, **shared: Any
     ) -> Any:
-        """Write the first results of the function into the target blocks, and return the others."""
-
         def apply(into: tuple[Array, ...], block: tuple[Any, ...]) -> Any:
             results = function(*block, **shared, xp=xp)
             for target, result in zip(into, results, strict=False):
@@ -136,8 +116,6 @@ class NumPyEngine:
     def map_features(
         self, function: Callable[..., Any], V: Blocks, M: Blocks | None, *rows: Array | None, **shared: Any
     ) -> Array:
-        """Apply the function to blocks of features, gathered from the blocks of samples."""
-
         def apply(cut: slice) -> Array:
             sliced = [None if a is None else a[cut] for a in rows]
             observed = None if M is None else _feature_rows(M, cut)
@@ -145,10 +123,6 @@ class NumPyEngine:
 
         n_samples, n_features = sum(len(block) for block in V), V[0].shape[1]
         return self.join(self._each(apply, [(cut,) for cut in cuts_of(n_features, n_samples, self.block_entries)]))
-
-    def sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
-        """Apply the function to every block and add up, in the order of the blocks."""
-        return self.map_and_sum(lambda *block, **kwargs: (None, function(*block, **kwargs)), *blocks, **shared)[1]
 
     def map_and_sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> tuple[Any, Any]:
         """Apply the function to every block, keep the first of its results and add up the second.
@@ -184,7 +158,6 @@ class NumPyEngine:
 
     @property
     def kernels(self) -> Kernels:
-        """The kernels of the CPU."""
         with no_fork:
             from robustnmf.kernels.numba.table import KERNELS  # imported late: Numba costs a third of a second
 
@@ -192,6 +165,8 @@ class NumPyEngine:
 
     def _each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the results for every tuple of arguments; this thread works on them and the pool, if any, helps."""
+        if len(arguments) == 1:
+            return [function(*arguments[0])]
         results: list[Any] = [None] * len(arguments)
         waiting = iter(range(len(arguments)))  # `next` on it is atomic: every index goes to one thread
         failed = Event()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from robustnmf.formats.rows import Rows
 from robustnmf.kernels.interface import Kernels
 from robustnmf.utils.arrays import Array, Blocks, Namespace
 
@@ -70,15 +71,19 @@ class Engine(Protocol):
         """Return a number, or an array of the host, as an array where the engine works."""
         ...
 
-    def adopt(self, X: Any) -> Array | None:
+    def from_dlpack(self, X: Any) -> Array | None:
         """Return an array that is where the engine works, of whatever library, as a floating one of its own.
 
         None for anything else: lists, data frames, arrays of the host.
         """
         ...
 
-    def house(self, X: Any) -> Array:
-        """Return a matrix of the host where its blocks are to live: with the engine, or where it is if too large."""
+    def to_device(self, X: Any) -> Array:
+        """Return a matrix of the host in the memory of the device, or where it is if it is too large for that."""
+        ...
+
+    def read(self, rows: Rows, like: Blocks | None = None) -> Blocks:
+        """Return data on disk as blocks of samples, cut as `like` if given; they may be lazy."""
         ...
 
     def split(self, X: Array, like: Blocks | None = None) -> Blocks:
@@ -93,15 +98,15 @@ class Engine(Protocol):
         """Return the same rows in blocks of `n_rows`, the last one shorter; for parts of the data that are small."""
         ...
 
-    def hold(self, blocks: Blocks) -> Blocks:
-        """Return blocks that are read once and then kept, where a function is to find them."""
+    def persist(self, blocks: Blocks) -> Blocks:
+        """Return lazy blocks as blocks that have been computed, and stay where functions find them."""
         ...
 
     def reaches(self, folder: Path) -> bool:
         """Return whether functions of blocks can write to a folder of this machine."""
         ...
 
-    def anchor(self, blocks: Blocks) -> Blocks:
+    def truncate_lineage(self, blocks: Blocks) -> Blocks:
         """Return blocks that the next iteration starts from.
 
         An engine that remembers how blocks were made, to make them again where they are lost, may forget it here.
@@ -150,3 +155,27 @@ class Engine(Protocol):
         weight counts as that many copies of the entry, and entries of weight zero do not count.
         """
         ...
+
+
+class InMemoryEngine:
+    """What engines have in common whose blocks are arrays of one machine."""
+
+    gathers_features = True
+
+    def read(self, rows: Rows, like: Blocks | None = None) -> Blocks:
+        return self.split(rows.read(0, rows.shape[0]), like)
+
+    def split(self, X: Array, like: Blocks | None = None) -> Blocks:
+        raise NotImplementedError
+
+    def reaches(self, folder: Path) -> bool:
+        return True
+
+    def truncate_lineage(self, blocks: Blocks) -> Blocks:
+        return blocks
+
+    def map_and_sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> tuple[Any, Any]:
+        raise NotImplementedError
+
+    def sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
+        return self.map_and_sum(lambda *block, **kwargs: (None, function(*block, **kwargs)), *blocks, **shared)[1]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from robustnmf.engines.protocol import block_function
+from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.utils.arrays import Array, Blocks, Namespace
 
 # Bits that a pass decides about: 2**16 bins.
@@ -28,12 +28,12 @@ SMALLEST = float(np.nextafter(0, 1))
 Counts = NDArray[np.float64]
 
 
-def quantile(engine: Any, A: Blocks, M: Blocks | None, q: float, axis: Literal["feature"] | None) -> Any:
+def quantile(engine: Engine, A: Blocks, M: Blocks | None, q: float, axis: Literal["feature"] | None) -> Any:
     """Return what `Engine.quantile` promises."""
     return _of_features(engine, A, M, q) if axis == "feature" else _of_all(engine, A, M, q)
 
 
-def _of_all(engine: Any, A: Blocks, M: Blocks | None, q: float) -> Any:
+def _of_all(engine: Engine, A: Blocks, M: Blocks | None, q: float) -> Any:
     dtype = np.dtype(A[0].dtype)
     width = 8 * dtype.itemsize
     low, shift, below = 0, width - BITS, 0.0
@@ -65,7 +65,7 @@ def _wanted(q: float, counts: Counts, weights: Counts, ranges: Array | None) -> 
 
 
 def _one_by_one(
-    engine: Any, A: Blocks, M: Blocks | None, low: int, high: int, below: float, wanted: float, counted: bool
+    engine: Engine, A: Blocks, M: Blocks | None, low: int, high: int, below: float, wanted: float, counted: bool
 ) -> Any:
     """Return the quantile, which is one of few entries in an interval."""
     values, weights = (engine.join(blocks) for blocks in engine.map(_inside, A, M, low=low, high=high))
@@ -75,7 +75,7 @@ def _one_by_one(
     return values[order[min(found, values.size - 1)]]
 
 
-def _of_features(engine: Any, A: Blocks, M: Blocks | None, q: float) -> Any:
+def _of_features(engine: Engine, A: Blocks, M: Blocks | None, q: float) -> Any:
     dtype = np.dtype(A[0].dtype)
     width = 8 * dtype.itemsize
     total = engine.sum(_feature_weights, A, M)
@@ -104,7 +104,7 @@ def _last(found: Counts) -> NDArray[np.intp]:
     return np.where(filled.any(axis=1), found.shape[1] - 1 - filled[:, ::-1].argmax(axis=1), 0)
 
 
-def _all_equal(engine: Any, M: Blocks) -> bool:
+def _all_equal(engine: Engine, M: Blocks) -> bool:
     """Return whether all positive weights are the same."""
     ranges = engine.join(engine.map(_range, M))
     return bool(ranges[:, 0].min() == ranges[:, 1].max())

@@ -41,13 +41,11 @@ class StreamingEngine(NumPyEngine):
         return StreamingEngine(self.n_threads, self.block_bytes)
 
     def read(self, rows: Rows, like: Blocks | None = None) -> Blocks:
-        """Return the blocks of data on disk, cut as the blocks `like` if there are any."""
         found = row_blocks(rows, self.block_bytes, like)
         blocks: Blocks = read_blocks(found, [len(block) for block in found], rows.shape[1], rows.dtype, None)
         return blocks
 
     def join(self, blocks: Blocks) -> Array:
-        """Return the blocks as one array; those that were not in memory are then."""
         return super().join([resolve(block, {}, self) for block in blocks])
 
     def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
@@ -59,7 +57,6 @@ class StreamingEngine(NumPyEngine):
         return super().map(self._reading(function), *blocks, **shared)
 
     def map_and_sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> tuple[Any, Any]:
-        """Apply the function to every block, keep the first of its results and add up the second."""
         return super().map_and_sum(self._reading(function), *blocks, **shared)
 
     def map_features(

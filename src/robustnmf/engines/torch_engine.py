@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from math import ceil, inf
-from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Any, Literal
 
@@ -20,6 +19,7 @@ import numpy as np
 import torch
 
 from robustnmf.engines.lazy import resolve
+from robustnmf.engines.protocol import InMemoryEngine
 from robustnmf.engines.slices import cuts_of
 from robustnmf.kernels.cuda.graphs import side_stream
 from robustnmf.kernels.interface import NO_KERNELS, Kernels
@@ -39,7 +39,7 @@ SORTED_ENTRIES = 2**22
 STREAMED_ENTRIES = 2**26
 
 
-class TorchEngine:
+class TorchEngine(InMemoryEngine):
     """Tensors on one device.
 
     Parameters
@@ -53,8 +53,6 @@ class TorchEngine:
     use_triton : bool
         Whether to use kernels in Triton where they can be.
     """
-
-    gathers_features = True
 
     def __init__(
         self,
@@ -96,14 +94,13 @@ class TorchEngine:
                 self._unpin()
 
     def place(self, values: Any, dtype: Any = None) -> Array:
-        """Return a number or an array of the host as a tensor on the device."""
         if type(values) in (int, float):
             return torch.full((), values, dtype=dtype, device=self.device)  # a copy would wait for the device
         if isinstance(values, np.ndarray) and not values.flags.writeable:
             values = values.copy()  # Torch has no read-only tensors
         return torch.as_tensor(values, dtype=dtype, device=self.device)
 
-    def adopt(self, X: Any) -> Array | None:
+    def from_dlpack(self, X: Any) -> Array | None:
         """Return a tensor, or an array of another library on a device, as a floating tensor on this device."""
         if not is_foreign(X):
             return None
@@ -118,8 +115,7 @@ class TorchEngine:
         narrow = X.is_floating_point() and X.dtype != torch.float64
         return X.detach().to(self.device, torch.float32 if narrow else self.xp.float64).contiguous()
 
-    def house(self, X: Any) -> Array:
-        """Return a matrix on the device, or on the host if it is too large."""
+    def to_device(self, X: Any) -> Array:
         if isinstance(X, np.ndarray):
             X = torch.from_numpy(X if X.flags.writeable else X.copy())  # Torch has no read-only tensors
         if self.device.type == "mps":
@@ -129,7 +125,7 @@ class TorchEngine:
     def split(self, X: Array, like: Blocks | None = None) -> Blocks:
         """Return blocks of rows on the device, or on the host for data that is too large for it."""
         if like is None:
-            X = self.house(X)
+            X = self.to_device(X)
             if not self._is_here(X):
                 self._pin(X)
             entries = self.block_entries if self._is_here(X) else min(self.block_entries, STREAMED_ENTRIES)
@@ -140,33 +136,20 @@ class TorchEngine:
         return list(torch.split(X, lengths))
 
     def join(self, blocks: Blocks) -> Array:
-        """Return the blocks as one tensor."""
         return blocks[0] if len(blocks) == 1 else torch.cat(list(blocks))
 
     def regroup(self, blocks: Blocks, n_rows: int) -> Blocks:
-        """Return all rows, joined, in blocks of `n_rows`."""
         return list(torch.split(self.join(blocks), n_rows))
 
-    def hold(self, blocks: Blocks) -> Blocks:
-        """Return the blocks on the device."""
+    def persist(self, blocks: Blocks) -> Blocks:
         return [self.place(resolve(block, {}, self)) for block in blocks]
 
-    def reaches(self, folder: Path) -> bool:
-        """Return True: everything is done by this machine."""
-        return True
-
-    def anchor(self, blocks: Blocks) -> Blocks:
-        """Return the blocks: tensors do not remember how they were made."""
-        return blocks
-
     def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
-        """Apply the function to every block."""
         return transposed([function(*block, **shared, xp=self.xp) for block in self._arriving(zip_blocks(blocks))])
 
     def fill(
         self, targets: Sequence[Blocks], function: Callable[..., Any], *blocks: Blocks | None, **shared: Any
     ) -> Any:
-        """Write the first results of the function into the target blocks, and return the others."""
         rest = []
         for block, *into in zip(self._arriving(zip_blocks(blocks)), *targets, strict=True):
             results = function(*block, **shared, xp=self.xp)
@@ -178,7 +161,6 @@ class TorchEngine:
     def map_features(
         self, function: Callable[..., Any], V: Blocks, M: Blocks | None, *rows: Array | None, **shared: Any
     ) -> Array:
-        """Apply the function to blocks of features, gathered from the blocks of samples."""
         n_samples, n_features = sum(len(block) for block in V), V[0].shape[1]
         results = []
         for cut in cuts_of(n_features, n_samples, self.block_entries):
@@ -187,12 +169,7 @@ class TorchEngine:
             results.append(function(self._feature_rows(V, cut), observed, *sliced, **shared, xp=self.xp))
         return self.join(results)
 
-    def sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
-        """Apply the function to every block and add up, in the order of the blocks."""
-        return self.map_and_sum(lambda *block, **kwargs: (None, function(*block, **kwargs)), *blocks, **shared)[1]
-
     def map_and_sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> tuple[Any, Any]:
-        """Apply the function to every block, keep the first of its results and add up the second."""
         results = [function(*block, **shared, xp=self.xp) for block in self._arriving(zip_blocks(blocks))]
         return transposed([kept for kept, _ in results]), reduce(add, [part for _, part in results])
 

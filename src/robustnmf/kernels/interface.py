@@ -16,7 +16,7 @@ class Form(NamedTuple):
 
     form: int
     constant: float = 0.0
-    reach: float = inf
+    support: float = inf
     """Ratio of a residual to the scale beyond which the weight is zero."""
 
 
@@ -27,25 +27,28 @@ class Rule(NamedTuple):
     constant: float
     scale: Any
     """(B,), or (1,) for all rows."""
-    cut: Any
+    threshold: Any
     """Magnitudes beyond which the weight is zero, (p,), or (1,) for all columns,"""
-    reach: float
+    support: float
     """and ratios to the scale."""
 
     @property
     def loss(self) -> Form:
         """What it says of the loss."""
-        return Form(self.form, self.constant, self.reach)
+        return Form(self.form, self.constant, self.support)
 
 
 def form_of(loss: Any) -> Form | None:
-    """Return what kernels have to know of a loss, its method ``kernel_form``; None if it has none.
+    """Return what kernels have to know of a loss, its ``kernel_form``; None if it has none.
 
-    A subclass may compute something else than its base, so the method counts only if the class itself defines it.
+    A subclass may compute something else than its base, so it counts only if the class itself defines it.
     """
-    describe = vars(type(loss)).get("kernel_form")
-    form: Form | None = None if describe is None else describe(loss)
+    form: Form | None = loss.kernel_form if "kernel_form" in vars(type(loss)) else None
     return form
+
+
+def _no_rule(weighting: Any, Y: Array, rank: int) -> Rule | None:
+    return None
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,8 @@ class Kernels:
     A or W (p, r) the other factor; linear (r,) and ridge the penalty.
     """
 
-    rule_of: Callable[[Any, Any, Any, Array, int], Rule | None] | None = None
-    """(loss, scale, cut, Y, rank) as a rule, or None if kernels cannot follow it: the following three then do not."""
+    rule_of: Callable[[Any, Array, int], Rule | None] = _no_rule
+    """(weighting, Y, rank) as a rule, or None if kernels cannot follow it: the following three then do not."""
     half_step: Callable[[Array, Any, Array, Array, Array, float, Rule, int], Array] | None = None
     """(Y, M, X, A, linear, ridge, rule, max_iter): `SharedGram.improve_rows`."""
     sweep_block: Callable[..., tuple[Array, Array, Array, Array, Array]] | None = None

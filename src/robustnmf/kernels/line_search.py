@@ -1,10 +1,11 @@
 """Which entries check a step: whether the objective rises along it is told by some of many."""
 
 from collections.abc import Sequence
-from itertools import accumulate
 from math import ceil
 
-# A step of the basis is checked on all samples, or on so many that are evenly spread.
+from robustnmf.utils.arrays import subsample
+
+# A step of the basis is checked on all samples, or on a regular subsample of so many.
 MOST_ROWS = 256
 # A step of a code is checked on all entries of its sample if there are no more than so many, else on fewer, in runs.
 ALL_FEATURES, SOME_FEATURES, RUN = 1024, 512, 16
@@ -12,8 +13,7 @@ ALL_FEATURES, SOME_FEATURES, RUN = 1024, 512, 16
 
 def checked_rows(lengths: Sequence[int]) -> list[slice]:
     """Return the rows that check a step of the basis, in blocks of these lengths."""
-    every = -(-sum(lengths) // MOST_ROWS)
-    return [slice(-first % every, None, every) for first in accumulate([0, *lengths[:-1]])]
+    return subsample(lengths, ceil(sum(lengths) / MOST_ROWS))
 
 
 def checked_features(p: int) -> tuple[int, int, int]:

@@ -8,7 +8,7 @@ which is all that half-quadratic programming needs: the tangent
 
 majorises it, so a weighted least-squares step never raises the objective.
 
-A loss that kernels can compute says so by a method ``kernel_form``; without it the reference functions are used.
+A loss that kernels can compute says so by its ``kernel_form``; without it the reference functions are used.
 """
 
 from collections.abc import Mapping
@@ -31,6 +31,8 @@ class Loss(Protocol):
 
     A loss of your own derives from it and has at least `rho` and `weight`.
     """
+
+    __slots__ = ()
 
     @property
     def name(self) -> str:
@@ -96,7 +98,7 @@ def check_loss(loss: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Squared:
+class Squared(Loss):
     """Squared loss of ordinary NMF, rho(s) = s.
 
     Examples
@@ -108,9 +110,7 @@ class Squared:
 
     name: ClassVar[str] = "squared"
     is_quadratic: ClassVar[bool] = True
-    group: ClassVar[Group] = "entry"
     scale_power: ClassVar[float] = 2.0
-    log_scale_coef: ClassVar[float] = 0.0
 
     def rho(self, s: Array, xp: Namespace) -> Array:
         return s
@@ -118,12 +118,11 @@ class Squared:
     def weight(self, s: Array, xp: Namespace) -> Array:
         return xp.ones_like(s)
 
-    def kernel_form(self) -> Form:
-        return Form(SQUARED)
+    kernel_form: ClassVar[Form] = Form(SQUARED)
 
 
 @dataclass(frozen=True, slots=True)
-class Cauchy:
+class Cauchy(Loss):
     """Cauchy loss, rho(s) = log(1 + s); the untruncated case of the paper (sigma = infinity).
 
     Its weight 1 / (1 + s) is the maximiser of Theorem 2 of the paper without its sign.
@@ -136,9 +135,6 @@ class Cauchy:
     """
 
     name: ClassVar[str] = "cauchy"
-    is_quadratic: ClassVar[bool] = False
-    group: ClassVar[Group] = "entry"
-    scale_power: ClassVar[float] = 0.0
     log_scale_coef: ClassVar[float] = 1.0
 
     def rho(self, s: Array, xp: Namespace) -> Array:
@@ -147,12 +143,11 @@ class Cauchy:
     def weight(self, s: Array, xp: Namespace) -> Array:
         return 1 / (1 + s)
 
-    def kernel_form(self) -> Form:
-        return Form(CAUCHY)
+    kernel_form: ClassVar[Form] = Form(CAUCHY)
 
 
 @dataclass(frozen=True, slots=True)
-class Hypersurface:
+class Hypersurface(Loss):
     """Hypersurface cost of Hamza and Brady (2006), rho(s) = sqrt(1 + s) - 1.
 
     Examples
@@ -163,10 +158,6 @@ class Hypersurface:
     """
 
     name: ClassVar[str] = "hypersurface"
-    is_quadratic: ClassVar[bool] = False
-    group: ClassVar[Group] = "entry"
-    scale_power: ClassVar[float] = 0.0
-    log_scale_coef: ClassVar[float] = 0.0
 
     def rho(self, s: Array, xp: Namespace) -> Array:
         return s / (xp.sqrt(1 + s) + 1)  # sqrt(1 + s) - 1 without cancellation
@@ -174,19 +165,16 @@ class Hypersurface:
     def weight(self, s: Array, xp: Namespace) -> Array:
         return 0.5 / xp.sqrt(1 + s)
 
-    def kernel_form(self) -> Form:
-        return Form(ROUNDED, 1.0)
+    kernel_form: ClassVar[Form] = Form(ROUNDED, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class _RoundedNorm:
+class _RoundedNorm(Loss):
     """rho(s) = sqrt(s + floor**2) - floor: a norm with a rounded tip."""
 
     floor: float = 1e-3
 
-    is_quadratic: ClassVar[bool] = False
     scale_power: ClassVar[float] = 1.0
-    log_scale_coef: ClassVar[float] = 0.0
 
     def rho(self, s: Array, xp: Namespace) -> Array:
         return s / (xp.sqrt(s + self.floor**2) + self.floor)  # without cancellation
@@ -212,8 +200,8 @@ class Absolute(_RoundedNorm):
     """
 
     name: ClassVar[str] = "absolute"
-    group: ClassVar[Group] = "entry"
 
+    @property
     def kernel_form(self) -> Form:
         return Form(ROUNDED, self.floor**2)
 
@@ -234,7 +222,7 @@ class SampleNorm(_RoundedNorm):
 
 
 @dataclass(frozen=True, slots=True)
-class Huber:
+class Huber(Loss):
     """Huber's loss with its cutoff at one scale: s up to 1, 2 sqrt(s) - 1 beyond.
 
     Minimising (r - e)**2 + lambda * |e| over a sparse error e leaves this loss with the cutoff lambda / 2: the model of
@@ -248,10 +236,7 @@ class Huber:
     """
 
     name: ClassVar[str] = "huber"
-    is_quadratic: ClassVar[bool] = False
-    group: ClassVar[Group] = "entry"
     scale_power: ClassVar[float] = 2.0
-    log_scale_coef: ClassVar[float] = 0.0
 
     def rho(self, s: Array, xp: Namespace) -> Array:
         return xp.where(s <= 1, s, 2 * xp.sqrt(s) - 1)
@@ -259,12 +244,11 @@ class Huber:
     def weight(self, s: Array, xp: Namespace) -> Array:
         return 1 / xp.sqrt(xp.where(s <= 1, 1, s))
 
-    def kernel_form(self) -> Form:
-        return Form(HUBER)
+    kernel_form: ClassVar[Form] = Form(HUBER)
 
 
 @dataclass(frozen=True, slots=True)
-class Correntropy:
+class Correntropy(Loss):
     """Correntropy-induced loss (CIM), rho(s) = 1 - exp(-s / 2), without its constant factor.
 
     The paper's Table 1 prints the exponential of its weight in the denominator; it belongs in the numerator.
@@ -277,10 +261,6 @@ class Correntropy:
     """
 
     name: ClassVar[str] = "correntropy"
-    is_quadratic: ClassVar[bool] = False
-    group: ClassVar[Group] = "entry"
-    scale_power: ClassVar[float] = 0.0
-    log_scale_coef: ClassVar[float] = 0.0
 
     def rho(self, s: Array, xp: Namespace) -> Array:
         return -xp.expm1(-0.5 * s)
@@ -288,12 +268,11 @@ class Correntropy:
     def weight(self, s: Array, xp: Namespace) -> Array:
         return 0.5 * xp.exp(-0.5 * s)
 
-    def kernel_form(self) -> Form:
-        return Form(CORRENTROPY)
+    kernel_form: ClassVar[Form] = Form(CORRENTROPY)
 
 
 @dataclass(frozen=True, slots=True)
-class Truncated:
+class Truncated(Loss):
     """Any loss, made constant beyond s = cap: outliers there have weight zero.
 
     ``Truncated(Cauchy(), cap)`` is g of eq. (2-4), and with ``SampleNorm`` the capped norm of Gao et al. (2015). It is
@@ -315,8 +294,6 @@ class Truncated:
 
     loss: Loss
     cap: float
-
-    is_quadratic: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not self.cap > 0:
@@ -344,9 +321,10 @@ class Truncated:
     def weight(self, s: Array, xp: Namespace) -> Array:
         return xp.where(s <= self.cap, self.loss.weight(s, xp), 0)
 
+    @property
     def kernel_form(self) -> Form | None:
         form = form_of(self.loss)
-        return None if form is None else form._replace(reach=sqrt(self.cap))
+        return None if form is None else form._replace(support=sqrt(self.cap))
 
 
 def squared_ratio(A: Array, scale: Any, xp: Namespace) -> Array:

@@ -127,8 +127,8 @@ def _window_sum(values: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     """Return the sum over the window around each pixel, within the image."""
     for axis in (-2, -1):
         # A window wider than the image holds all of it; SciPy asks for the part that can matter.
-        reach = min(size // 2, values.shape[axis])
-        values = correlate1d(values, np.ones(2 * reach + 1, dtype=np.int64), axis=axis, mode="constant")
+        half = min(size // 2, values.shape[axis])
+        values = correlate1d(values, np.ones(2 * half + 1, dtype=np.int64), axis=axis, mode="constant")
     return values
 
 

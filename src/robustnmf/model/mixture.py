@@ -1,13 +1,13 @@
-"""How large clean residuals are, and how many are clean: a mixture of a peak and a plain.
+"""How large clean residuals are, and how many are clean: a mixture of a Laplace and a uniform distribution.
 
 Residuals of a good fit pile up around zero, roughly like Laplace's distribution; those of gross errors are spread over
 a range so much wider that near zero their density is flat. So the magnitudes on [0, R] are taken for a share of a
 Laplace distribution and a rest that is uniform, and R for six times the width of the former: beyond that there are
 hardly any clean residuals, and what is there says nothing of them. However many errors there are and however far they
-lie, they only raise the plain; the width of the peak stays, until the plain drowns it.
+lie, they only raise the uniform component; the width of the Laplace component stays, until the other drowns it.
 """
 
-from math import inf, log
+from math import ceil, inf, log
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,14 +17,14 @@ from robustnmf.engines.protocol import Engine
 from robustnmf.kernels.mixture_constants import (
     BINS,
     MAX_STEPS,
-    REACH,
     ROUNDING,
     ROUNDS,
     SMALLEST_SHARE,
+    SUPPORT,
     TOLERANCE,
     WIDEST,
 )
-from robustnmf.utils.arrays import Array, Blocks, Namespace, device, size, to_host
+from robustnmf.utils.arrays import Array, Blocks, Namespace, device, size, subsample, to_host
 from robustnmf.utils.process_state import no_fork
 
 Vector = NDArray[Any]
@@ -40,15 +40,15 @@ class Mixture(NamedTuple):
     """Scale b of the Laplace distribution of clean residuals: their mean magnitude."""
     share: float
     """Share of residuals that belong to it, above 0 and at most 1."""
-    plain: float = 0.0
+    uniform_density: float = 0.0
     """Density of the others where they are flat, per unit of magnitude."""
 
     @property
-    def verdict(self) -> float:
+    def decision_threshold(self) -> float:
         """Magnitude at which it is as likely wrong as clean, at least three widths; infinite if none is wrong."""
-        if self.plain * self.width == 0:
+        if self.uniform_density * self.width == 0:
             return inf
-        return self.width * max(log(self.share / (self.plain * self.width)), 3.0)
+        return self.width * max(log(self.share / (self.uniform_density * self.width)), 3.0)
 
 
 def fit_mixture(magnitudes: Vector, weights: Vector | None = None) -> Mixture:
@@ -62,16 +62,16 @@ def fit_mixture(magnitudes: Vector, weights: Vector | None = None) -> Mixture:
     """
     weights = np.ones_like(magnitudes) if weights is None else weights
     positive = magnitudes > 0
-    reach = median(magnitudes, weights) or median(magnitudes[positive], weights[positive])
-    if reach == 0:
+    support = median(magnitudes, weights) or median(magnitudes[positive], weights[positive])
+    if support == 0:
         return Mixture(0.0, 1.0)
-    width = reach
+    width = support
     for _ in range(ROUNDS):
-        width = _maximise(magnitudes, weights, reach, width, fixed=False).width
-        last, reach = reach, min(REACH * width, float(magnitudes.max()))
-        if abs(reach - last) <= 0.05 * last:
+        width = _maximise(magnitudes, weights, support, width, fixed=False).width
+        last, support = support, min(SUPPORT * width, float(magnitudes.max()))
+        if abs(support - last) <= 0.05 * last:
             break
-    if width >= WIDEST * reach:  # no peak to be seen: all are alike, and clean
+    if width >= WIDEST * support:  # no Laplace component to be seen: all are alike, and clean
         return Mixture(float(np.average(magnitudes, weights=weights)), 1.0)
     return mixture_of_width(width, magnitudes, weights)
 
@@ -79,8 +79,8 @@ def fit_mixture(magnitudes: Vector, weights: Vector | None = None) -> Mixture:
 def mixture_of_width(width: float, magnitudes: Vector, weights: Vector | None = None) -> Mixture:
     """Return the mixture whose clean residuals have a known width, by maximum likelihood."""
     weights = np.ones_like(magnitudes) if weights is None else weights
-    reach = min(REACH * width, float(magnitudes.max(initial=0.0)))
-    return _maximise(magnitudes, weights, reach, width, fixed=True) if reach > 0 else Mixture(width, 1.0)
+    support = min(SUPPORT * width, float(magnitudes.max(initial=0.0)))
+    return _maximise(magnitudes, weights, support, width, fixed=True) if support > 0 else Mixture(width, 1.0)
 
 
 def mixture_of(magnitudes: Blocks, M: Blocks | None, engine: Engine) -> Mixture:
@@ -92,9 +92,7 @@ def mixture_of(magnitudes: Blocks, M: Blocks | None, engine: Engine) -> Mixture:
 def sample(magnitudes: Blocks, M: Blocks | None, engine: Engine) -> tuple[Vector, Vector]:
     """Return magnitudes of observed entries and their weights, at most `SAMPLE` of them, evenly spread."""
     counts = to_host(engine.join(engine.map(_count, magnitudes, M))).tolist()
-    every = max(1, -(-sum(counts) // SAMPLE))
-    firsts = [np.array([-before % every]) for before in np.cumsum([0, *counts[:-1]])]
-    sampled = engine.map(_sampled, magnitudes, M, firsts, every=every)
+    sampled = engine.map(_sampled, magnitudes, M, subsample(counts, max(1, ceil(sum(counts) / SAMPLE))))
     values, weights = (to_host(engine.join(blocks)).astype(np.float64, copy=False) for blocks in sampled)
     return values, weights
 
@@ -104,28 +102,27 @@ def _count(A: Array, M: Array | None, *, xp: Namespace) -> Array:
     return xp.asarray([size(A) if M is None else int(xp.count_nonzero(M))], device=device(A))
 
 
-def _sampled(A: Array, M: Array | None, first: Array, *, every: int, xp: Namespace) -> tuple[Array, Array]:
-    """Return every so many entries of positive weight from the first on, and their weights, as vectors."""
-    some = slice(int(first[0]), None, every)
+def _sampled(A: Array, M: Array | None, some: slice, *, xp: Namespace) -> tuple[Array, Array]:
+    """Return some of the entries of positive weight, and their weights, as vectors."""
     if M is None:
         values = xp.reshape(A, (-1,))[some]
         return values, xp.ones_like(values)
     return A[M > 0][some], M[M > 0][some]
 
 
-def _maximise(magnitudes: Vector, weights: Vector, reach: float, width: float, *, fixed: bool) -> Mixture:
-    """Return the mixture on [0, reach] of highest likelihood; the width may be fixed."""
+def _maximise(magnitudes: Vector, weights: Vector, support: float, width: float, *, fixed: bool) -> Mixture:
+    """Return the mixture on [0, support] of highest likelihood; the width may be fixed."""
     with no_fork:
         from robustnmf.kernels.numba import functions as kernels  # imported late: Numba costs a third of a second
 
-    counts = kernels.histogram(magnitudes, weights, reach, BINS)
+    counts = kernels.histogram(magnitudes, weights, support, BINS)
     inside = counts.sum()
     if inside == 0:
         return Mixture(width, SMALLEST_SHARE)
-    width, share = kernels.peak_and_plain(counts, reach, width, fixed, WIDEST * reach, TOLERANCE, MAX_STEPS)
+    width, share = kernels.laplace_and_uniform(counts, support, width, fixed, WIDEST * support, TOLERANCE, MAX_STEPS)
     within = inside / weights.sum()
-    clean = min(share * within / -np.expm1(-reach / width), 1.0)
-    return Mixture(width, max(float(clean), SMALLEST_SHARE), float((1 - share) * within / reach))
+    clean = min(share * within / -np.expm1(-support / width), 1.0)
+    return Mixture(width, max(float(clean), SMALLEST_SHARE), float((1 - share) * within / support))
 
 
 def median(values: Vector, weights: Vector) -> float:

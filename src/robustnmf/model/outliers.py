@@ -1,7 +1,7 @@
-"""WHICH entries are cut off: outlier rules (paper section 3.3).
+"""WHICH entries are rejected: outlier rules (paper section 3.3).
 
 A rule looks at the magnitudes |R| of the residuals and returns one threshold per feature; entries beyond
-it get weight zero. Entries are never cut for fitting too well.
+it get weight zero. Entries are never rejected for fitting too well.
 """
 
 from dataclasses import dataclass
@@ -20,19 +20,18 @@ class OutlierRule(Protocol):
     name: ClassVar[str]
 
     def __call__(self, magnitudes: Blocks, M: Blocks | None, scale: float, engine: Engine) -> Array | None:
-        """Return the thresholds, shape (m,) or (); None if nothing is cut."""
+        """Return the thresholds, shape (m,) or (); None if nothing is rejected."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class NoRejection:
-    """Cut nothing: the loss alone limits the influence of outliers."""
+    """Reject nothing: the loss alone limits the influence of outliers."""
 
     name: ClassVar[str] = "none"
     reads: ClassVar[Reads] = "nothing"
 
     def __call__(self, magnitudes: Blocks, M: Blocks | None, scale: float, engine: Engine) -> Array | None:
-        """Return None."""
         return None
 
 
@@ -44,7 +43,7 @@ class ThreeSigma:
     is an outlier if its magnitude exceeds mu + 3 * delta. The text of section 3.3 takes the outliers from
     Gamma itself, which would find none; the authors' code takes them from all entries, as here.
 
-    Fed with Gaussian residuals the rule cuts at 0.9 standard deviations, 37 % of clean entries.
+    Fed with Gaussian residuals the rule rejects beyond 0.9 standard deviations, 37 % of clean entries.
 
     Parameters
     ----------
@@ -65,7 +64,7 @@ class ThreeSigma:
         xp, axis = engine.xp, self.axis
         median = engine.quantile(magnitudes, M, 0.5, axis=axis)
         total, count = engine.sum(_half_moment, magnitudes, M, median=median, axis=axis)
-        count = xp.where(count > 0, count, 1)  # a feature without observed entries cuts nothing it has
+        count = xp.where(count > 0, count, 1)  # a feature without observed entries rejects nothing it has
         mean = total / count
         squares, _ = engine.sum(_half_moment, magnitudes, M, median=median, centre=mean, axis=axis)
         return mean + self.deviations * xp.sqrt(squares / count)
@@ -73,7 +72,7 @@ class ThreeSigma:
 
 @dataclass(frozen=True, slots=True)
 class MADRule:
-    """Cut beyond a multiple of the median magnitude of the residuals.
+    """Reject beyond a multiple of the median magnitude of the residuals.
 
     Parameters
     ----------
@@ -96,7 +95,7 @@ class MADRule:
 
 @dataclass(frozen=True, slots=True)
 class SpreadRule:
-    """Cut what lies far above the bulk: beyond the median by a number of robust standard deviations.
+    """Reject what lies far above the bulk: beyond the median by a number of robust standard deviations.
 
     For magnitudes that do not start from zero, such as norms of whole samples: the automatic threshold theta of the
     capped norm. The standard deviation is 1.4826 times the median distance to the median.
@@ -120,12 +119,12 @@ class SpreadRule:
 
 @dataclass(frozen=True, slots=True)
 class MixtureRule:
-    """Cut beyond a multiple of the width of clean residuals, which gross errors cannot move.
+    """Reject beyond a multiple of the width of clean residuals, which gross errors cannot move.
 
-    cut = factor * width / share**power. A Laplace residual is beyond eight widths once in three thousand times; real
-    residuals have heavier tails, and of clean data a few entries in a thousand are lost. The more of the data is wrong,
-    the farther out the cut: a fit that is still poor would throw away what it does not fit yet, and an entry that is
-    cut has no way back. Meanwhile the scale of the loss falls and takes over.
+    threshold = factor * width / share**power. A Laplace residual is beyond eight widths once in three thousand times;
+    real residuals have heavier tails, and of clean data a few entries in a thousand are lost. The more of the data is
+    wrong, the higher the threshold: a poor fit would throw away what it does not fit yet, and an entry that is
+    rejected has no way back. Meanwhile the scale of the loss falls and takes over.
     """
 
     factor: float = 8.0
@@ -135,11 +134,11 @@ class MixtureRule:
     reads: ClassVar[Reads] = "mixture"
 
     def __call__(self, magnitudes: Blocks, M: Blocks | None, scale: float, engine: Engine) -> Array | None:
-        """Return the cut for the observed entries, from a sample of them if there are many."""
+        """Return the threshold for the observed entries, from a sample of them if there are many."""
         return self.of(mixture_of(magnitudes, M, engine))
 
     def of(self, mixture: Mixture) -> float:
-        """Return the cut for residuals of a known mixture."""
+        """Return the threshold for residuals of a known mixture."""
         return self.factor * mixture.width / float(mixture.share**self.power)
 
 

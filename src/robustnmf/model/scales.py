@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
+import numpy as np
+
 from robustnmf.engines.protocol import Engine
 from robustnmf.model.losses import Cauchy, squared_ratio
 from robustnmf.model.mixture import Mixture, mixture_of
@@ -22,6 +24,12 @@ def reads(rule: Any) -> Reads:
     """Return what a rule of scales or outliers reads: its attribute ``reads``, or all residuals if it has none."""
     read: Reads = getattr(rule, "reads", "residuals")
     return read
+
+
+def in_unit(rule: Any, unit: float, dtype: Any) -> Any:
+    """Return the rule for data that was divided by a unit: its method ``in_unit``, or itself if it has none."""
+    convert = getattr(rule, "in_unit", None)
+    return rule if convert is None else convert(unit, dtype)
 
 
 # 1 / Phi^-1(3/4): the median magnitude of a Gaussian becomes its standard deviation.
@@ -53,8 +61,15 @@ class FixedScale:
             raise ValueError(f"A fixed scale (the paper's gamma) must be positive and finite; got {self.value!r}.")
 
     def __call__(self, magnitudes: Blocks, M: Blocks | None, previous: float | None, engine: Engine) -> float:
-        """Return the fixed value."""
         return self.value
+
+    def in_unit(self, unit: float, dtype: Any) -> "FixedScale":
+        """Return the scale of data that was divided by a unit, within the range of its numbers.
+
+        So far out the weights are all 1, or the floor counts.
+        """
+        number = np.finfo(dtype)
+        return FixedScale(min(max(self.value / unit, float(number.tiny)), float(number.max) ** 0.5))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,20 +195,20 @@ def _cauchy_kernel(A: Array, M: Array | None, *, scale: float, engine: Engine, x
     kernel = engine.kernels.cauchy_sum
     if kernel is not None:
         return kernel(A, M, scale)
-    return _weighted_sum(Cauchy().weight(squared_ratio(A, scale, xp), xp), M, xp)
+    return weighted_sum(Cauchy().weight(squared_ratio(A, scale, xp), xp), M, xp)
 
 
 def _magnitude_sum(A: Array, M: Array | None, *, xp: Namespace) -> tuple[float, float]:
     """Return the weighted sum of magnitudes and the sum of the weights."""
-    return _weighted_sum(A, M, xp)
+    return weighted_sum(A, M, xp)
 
 
 def _square_sum(A: Array, M: Array | None, *, xp: Namespace) -> tuple[float, float]:
     """Return the weighted sum of squared magnitudes and the sum of the weights."""
-    return _weighted_sum(A * A, M, xp)
+    return weighted_sum(A * A, M, xp)
 
 
-def _weighted_sum(values: Array, M: Array | None, xp: Namespace) -> tuple[float, float]:
+def weighted_sum(values: Array, M: Array | None, xp: Namespace) -> tuple[float, float]:
     """Return the sum of M * values and the sum of M, accumulated in double precision."""
     if M is None:
         return float(xp.sum(values, dtype=xp.float64)), float(size(values))

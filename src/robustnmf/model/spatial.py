@@ -1,4 +1,4 @@
-"""WHICH pixels are cut off, together with their neighbours: outlier rules for images.
+"""WHICH pixels are rejected, together with their neighbours: outlier rules for images.
 
 Occlusions are connected. A rule of this file takes its thresholds from another, its `base`, and then decides about
 all pixels of an image at once, instead of comparing each by itself with its threshold: holes in an occlusion are
@@ -80,7 +80,7 @@ class MRFRule:
         M : array (n, m) or None
             Weights; entries of weight zero are missing.
         thresholds : array (m,), number or None
-            Magnitudes beyond which an entry by itself would be an outlier; None if nothing is cut.
+            Magnitudes beyond which an entry by itself would be an outlier; None if nothing is rejected.
         xp : namespace
             Of the arrays.
         """

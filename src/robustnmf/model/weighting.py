@@ -14,21 +14,21 @@ class Weighting:
     """Gives every entry its weight Q: eq. (3-5), zero on outliers, times the entry's own weight M.
 
     Residuals R come with the samples in rows, (B, m). Where neither the loss nor the outlier rule looks at a sample as
-    a whole (`group`, `is_spatial`), rows may as well be features, with `cut` of shape (m, 1).
+    a whole (`group`, `is_spatial`), rows may as well be features, with `threshold` of shape (m, 1).
     """
 
     loss: Loss
     scale: Any
     """The paper's gamma, a number or one per row (B, 1)."""
-    cut: Array | None = None
-    """Magnitude beyond which an entry is an outlier, (m,) or broadcastable; None if no rule cuts."""
+    threshold: Array | None = None
+    """Magnitude beyond which an entry is an outlier, (m,) or broadcastable; None if no rule rejects any."""
     rule: OutlierRule | None = None
-    """The rule that `cut` came from; a spatial rule makes a mask of it."""
+    """The rule that `threshold` came from; a spatial rule makes a mask of it."""
 
     @property
     def is_spatial(self) -> bool:
         """Whether the rule looks at an entry together with others of its sample."""
-        return self.cut is not None and hasattr(self.rule, "mask")
+        return self.threshold is not None and hasattr(self.rule, "mask")
 
     def without_rule(self) -> "Weighting":
         """Return the weighting of the loss alone, for entries whose outliers have been taken out of M."""
@@ -54,9 +54,9 @@ class Weighting:
         return M if self.loss.group == "entry" else xp.max(M, axis=1, keepdims=True)
 
     def outliers(self, A: Array, M: Array | None, xp: Namespace) -> Array:
-        """Return where magnitudes A are cut, by the rule or by the loss, boolean of the shape of A."""
-        cut_off = self.loss.weight(squared_ratio(A, self.scale, xp), xp) == 0
-        return cut_off if self.cut is None else cut_off | self._beyond(A, M, xp)
+        """Return where magnitudes A are rejected, by the rule or by the loss, boolean of the shape of A."""
+        rejected = self.loss.weight(squared_ratio(A, self.scale, xp), xp) == 0
+        return rejected if self.threshold is None else rejected | self._beyond(A, M, xp)
 
     def kept(self, R: Array, M: Array | None, xp: Namespace) -> Array:
         """Return M, or 1 where there is none, with outliers set to zero."""
@@ -65,11 +65,11 @@ class Weighting:
 
     def weights(self, R: Array, M: Array | None, xp: Namespace) -> Array | None:
         """Return Q, of the shape of R; None if all weights are 1."""
-        if self.loss.is_quadratic and self.cut is None:
+        if self.loss.is_quadratic and self.threshold is None:
             return M
         A = self.magnitudes(R, M, xp)
         Q = self.loss.weight(squared_ratio(A, self.scale, xp), xp)
-        if self.cut is not None:
+        if self.threshold is not None:
             Q = xp.where(self._beyond(A, M, xp), 0, Q)
         if M is not None:
             return Q * M
@@ -79,10 +79,14 @@ class Weighting:
         """Return rho of magnitudes A."""
         return self.loss.rho(squared_ratio(A, self.scale, xp), xp)
 
+    def row_losses(self, R: Array, M: Array | None, xp: Namespace) -> Array:
+        """Return the sum of M * rho over each row, or rho of the whole row, (B,)."""
+        rho = self.losses(self.magnitudes(R, M, xp), xp)
+        return xp.sum(rho if M is None else self.counts(M, xp) * rho, axis=1, dtype=xp.float64)
+
     def _beyond(self, A: Array, M: Array | None, xp: Namespace) -> Array:
-        if self.is_spatial:
-            return self.rule.mask(A, M, self.cut, xp)  # type: ignore[union-attr]
-        return A > self.cut
+        mask = getattr(self.rule, "mask", None)
+        return A > self.threshold if mask is None else mask(A, M, self.threshold, xp)
 
 
 @block_function(recomputed=True)

@@ -191,8 +191,8 @@ def _arrays_of(model: Any) -> dict[str, Matrix]:
     if not np.array_equal(basis.W, basis_of(model.components_, model._noise)):
         raise ModelFileError("components_ was changed after the fit and is not what transform uses. Fit again.")
     arrays = {"components_": model.components_, "thresholds_": model.thresholds_, "typical_code": basis.code}
-    if basis.weighting.cut is not None:
-        arrays["cut"] = basis.weighting.cut
+    if basis.weighting.threshold is not None:
+        arrays["cut"] = basis.weighting.threshold
     of_training = {name: getattr(model, name) for name in OF_TRAINING if hasattr(model, name)}
     # Results that are computed when asked for belong to data that the file does not hold.
     arrays |= {name: value for name, value in of_training.items() if not is_lazy_result(value)}

@@ -33,11 +33,9 @@ class Smoothing(LossSolver):
     name: ClassVar[str] = "smoothing"
 
     def accepts(self, loss: Loss) -> bool:
-        """Return True for the absolute loss."""
         return isinstance(loss, Absolute)
 
     def improve(self, Y: Array, M: Array | None, X: Array, A: Array, weighting: Weighting, engine: Engine) -> Array:
-        """Return X after the gradient steps, where they lowered the loss."""
         xp = engine.xp
         L = float(xp.linalg.matrix_norm(A, ord=2)) ** 2
         residual = Y - X @ A.T
@@ -77,11 +75,9 @@ class WeightedMedian(LossSolver):
     name: ClassVar[str] = "weighted-median"
 
     def accepts(self, loss: Loss) -> bool:
-        """Return True for the absolute loss."""
         return isinstance(loss, Absolute)
 
     def improve(self, Y: Array, M: Array | None, X: Array, A: Array, weighting: Weighting, engine: Engine) -> Array:
-        """Return X after the sweeps, where they lowered the loss."""
         new = self._sweep(Y, M, X, A, engine)
         return _lower(X, new, Y - X @ A.T, Y - new @ A.T, M, weighting, engine.xp)
 
@@ -115,14 +111,8 @@ def _lower(X: Array, new: Array, R: Array, R_new: Array, M: Array | None, weight
 
     The tip of the loss is rounded, so that what lowers the L1 norm may raise the loss.
     """
-    before, after = (_row_losses(residual, M, weighting, xp) for residual in (R, R_new))
+    before, after = (weighting.row_losses(residual, M, xp) for residual in (R, R_new))
     return xp.where((after < before)[:, None], new, X)
-
-
-def _row_losses(R: Array, M: Array | None, weighting: Weighting, xp: Namespace) -> Array:
-    """Return the loss of each row, (B,)."""
-    rho = weighting.losses(xp.abs(R), xp)
-    return xp.sum(rho if M is None else M * rho, axis=1, dtype=xp.float64)
 
 
 def _row_norms(R: Array, M: Array | None, xp: Namespace) -> Array:

@@ -12,7 +12,7 @@ from robustnmf.utils.arrays import Array, Namespace
 
 @dataclass(frozen=True, slots=True)
 class Armijo(LossSolver):
-    """x <- max(0, x - alpha * gradient), with alpha cut until the loss falls by enough.
+    """x <- max(0, x - alpha * gradient), with alpha shrunk until the loss falls by enough.
 
     The line search is made for every row by itself. It starts at twice the minimiser of the quadratic majoriser along
     the gradient and is given up after `max_backtracks`, where the row stays as it is: no loss rises.
@@ -24,9 +24,9 @@ class Armijo(LossSolver):
     sufficient : float
         Share of the linear decrease that a step must reach.
     shrink : float
-        Factor by which alpha is cut.
+        Factor by which alpha shrinks.
     max_backtracks : int
-        Most cuts.
+        Most times that it does.
     """
 
     max_iter: int = 1
@@ -37,11 +37,9 @@ class Armijo(LossSolver):
     name: ClassVar[str] = "armijo"
 
     def accepts(self, loss: Loss) -> bool:
-        """Return True for every loss of single entries."""
         return loss.group == "entry"
 
     def improve(self, Y: Array, M: Array | None, X: Array, A: Array, weighting: Weighting, engine: Engine) -> Array:
-        """Return X after the gradient steps."""
         for _ in range(self.max_iter):
             X = self._descend(Y, M, X, A, weighting, engine.xp)
         return X
@@ -58,13 +56,15 @@ class Armijo(LossSolver):
         curvature = xp.sum(image * image if Q is None else Q * image * image, axis=1)
         slope = xp.sum(direction * direction, axis=1)
         alpha = xp.where(curvature > 0, 2 * slope / xp.where(curvature > 0, curvature, 1), 0)
-        now = _row_losses(R, M, weighting, xp)
+        # scale**2 / 2 times the loss has the gradient of the weighted squares.
+        unit = 0.5 * weighting.scale**2
+        now = unit * weighting.row_losses(R, M, xp)
         result = X
         open_rows = alpha > 0
         for _ in range(self.max_backtracks):
             trial = X - alpha[:, None] * gradient
             trial = xp.where(trial > 0, trial, 0)
-            decrease = now - _row_losses(Y - trial @ A.T, M, weighting, xp)
+            decrease = now - unit * weighting.row_losses(Y - trial @ A.T, M, xp)
             enough = decrease >= -self.sufficient * xp.sum(gradient * (trial - X), axis=1)
             result = xp.where((open_rows & enough)[:, None], trial, result)
             open_rows = open_rows & ~enough
@@ -72,9 +72,3 @@ class Armijo(LossSolver):
                 break
             alpha = alpha * self.shrink
         return result
-
-
-def _row_losses(R: Array, M: Array | None, weighting: Weighting, xp: Namespace) -> Array:
-    """Return scale**2 / 2 times the loss of each row, whose gradient is that of the weighted squares, (B,)."""
-    rho = weighting.losses(weighting.magnitudes(R, M, xp), xp)
-    return 0.5 * weighting.scale**2 * xp.sum(rho if M is None else M * rho, axis=1)

@@ -32,6 +32,8 @@ class Solver:
     """Whether it lowers weighted squares, and so serves any loss, with penalties too."""
     keeps_fixed: ClassVar[bool] = False
     """Whether it can leave the first columns of the basis as they are."""
+    models_sparse_errors: ClassVar[bool] = False
+    """Whether its model has a sparse error S beside the factors, V ~ WH + S."""
     sweeps_by_kernel: ClassVar[bool] = False
     """Whether `Kernels.sweep` does what its sweep does."""
 
@@ -52,7 +54,7 @@ class Solver:
         Y: Array,
         M: Array | None,
         X: Array,
-        cut: Array | None = None,
+        threshold: Array | None = None,
         *,
         A: Array,
         weighting: Weighting,
@@ -63,10 +65,11 @@ class Solver:
     ) -> Array:
         """Return one factor, or a block of it, improved by the current residuals; a function of blocks.
 
-        H is updated with Y = V' (a block of samples), X = H', A = W; W with Y = V, X = W, A = H' and one `cut` per row.
+        H is updated with Y = V' (a block of samples), X = H', A = W; W with Y = V, X = W, A = H' and one `threshold`
+        per row.
         """
-        if cut is not None:
-            weighting = replace(weighting, cut=cut)
+        if threshold is not None:
+            weighting = replace(weighting, threshold=threshold)
         return self.improve_rows(Y, M, X, A, Terms(weighting, penalty, fixed), engine)
 
     def sweep(
@@ -107,8 +110,8 @@ class Solver:
         if weighting.loss.group == "sample":  # the weights of features depend on whole samples
             Q = engine.map(_sample_weights, V, M, Ht, W=W, weighting=weighting)
             return engine.map_features(self.half_step, V, Q, W, weighting=UNIFORM, **shared)
-        cut = None if weighting.cut is None else weighting.cut[:, None]
-        return engine.map_features(self.half_step, V, M, W, cut, weighting=weighting, **shared)
+        threshold = None if weighting.threshold is None else weighting.threshold[:, None]
+        return engine.map_features(self.half_step, V, M, W, threshold, weighting=weighting, **shared)
 
     def basis_by_sums(
         self, V: Blocks, M: Blocks | None, W: Array, Ht: Blocks, objective: Objective, engine: Engine
@@ -164,9 +167,9 @@ class LossSolver(Solver):
         raise NotImplementedError
 
     def improve_rows(self, Y: Array, M: Array | None, X: Array, A: Array, terms: Terms, engine: Engine) -> Array:
-        """Lower the loss of each row; what is cut now stays cut, or the losses of two points could not be compared."""
+        """Lower the loss of each row; what is rejected stays so, or the losses of two points could not be compared."""
         weighting = terms.weighting
-        if weighting.cut is not None:
+        if weighting.threshold is not None:
             M, weighting = weighting.kept(Y - X @ A.T, M, engine.xp), weighting.without_rule()
         return self.improve(Y, M, X, A, weighting, engine)
 
@@ -187,7 +190,6 @@ class BySolve(LeastSquaresSolver):
     part: Any
 
     def solve(self, problem: Problem, X0: Array, engine: Engine) -> Array:
-        """Return what the object returns."""
         return self.part.solve(problem, X0, engine)
 
 
@@ -198,11 +200,9 @@ class ByImprove(LossSolver):
     part: Any
 
     def accepts(self, loss: Loss) -> bool:
-        """Return what the object returns."""
         return bool(self.part.accepts(loss))
 
     def improve(self, Y: Array, M: Array | None, X: Array, A: Array, weighting: Weighting, engine: Engine) -> Array:
-        """Return what the object returns."""
         return self.part.improve(Y, M, X, A, weighting, engine)
 
 

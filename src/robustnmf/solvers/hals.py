@@ -31,7 +31,6 @@ class HALS(LeastSquaresSolver):
     keeps_fixed: ClassVar[bool] = True
 
     def solve(self, problem: Problem, X0: Array, engine: Engine) -> Array:
-        """Return the solutions after the sweeps, (B, r)."""
         xp = engine.xp
         kernel = engine.kernels.hals
         X = xp.asarray(X0, copy=True)

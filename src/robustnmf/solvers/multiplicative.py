@@ -28,7 +28,6 @@ class Multiplicative(LeastSquaresSolver):
     name: ClassVar[str] = "multiplicative"
 
     def solve(self, problem: Problem, X0: Array, engine: Engine) -> Array:
-        """Return the solutions after the updates, (B, r)."""
         xp, X = engine.xp, X0
         for _ in range(self.max_iter):
             denominator = problem.applied(X)

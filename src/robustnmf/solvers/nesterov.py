@@ -34,7 +34,6 @@ class Nesterov(LeastSquaresSolver):
     keeps_fixed: ClassVar[bool] = True
 
     def solve(self, problem: Problem, X0: Array, engine: Engine) -> Array:
-        """Return the solutions of all problems, (B, r)."""
         solved = [self._solve(problem[rows], X0[rows], engine) for rows in problem.chunks()]
         return engine.xp.concat(solved, axis=0)
 

@@ -36,7 +36,7 @@ def basis_by_sums(
     penalty = penalties.given_sum(penalties.basis, total, W, weighting.scale, engine.xp)
     if penalty is not None and fixed:
         penalty = penalty._replace(linear=penalty.linear[fixed:])
-    is_shared = weighting.loss.is_quadratic and weighting.cut is None and M is None
+    is_shared = weighting.loss.is_quadratic and weighting.threshold is None and M is None
     size = n_features if is_shared else max(1, MOST_SUMMED // (r * (r + 3) // 2))
     improved = []
     for start in range(0, n_features, size):

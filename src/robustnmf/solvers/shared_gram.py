@@ -11,7 +11,6 @@ from typing import ClassVar
 import numpy as np
 
 from robustnmf.engines.protocol import Engine
-from robustnmf.kernels.interface import Rule
 from robustnmf.kernels.line_search import checked_features, checked_rows
 from robustnmf.model.penalties import Penalty
 from robustnmf.model.weighting import Weighting, masked_out
@@ -46,7 +45,6 @@ class SharedGram(LeastSquaresSolver):
     sweeps_by_kernel: ClassVar[bool] = True
 
     def solve(self, problem: Problem, X0: Array, engine: Engine) -> Array:
-        """Return the solutions after the sweeps, (B, r)."""
         xp, A, Q = engine.xp, problem.A, problem.Q
         R = problem.Y - X0 @ A.T if problem.residual is None else problem.residual
         descent = (R if Q is None else Q * R) @ A
@@ -60,7 +58,7 @@ class SharedGram(LeastSquaresSolver):
 
     def improve_rows(self, Y: Array, M: Array | None, X: Array, A: Array, terms: Terms, engine: Engine) -> Array:
         """Reweight by the current residuals and improve X, by a kernel if there is one."""
-        kernel, rule = engine.kernels.half_step, rule_of(terms.weighting, Y, X.shape[1], engine)
+        kernel, rule = engine.kernels.half_step, engine.kernels.rule_of(terms.weighting, Y, X.shape[1])
         if kernel is None or rule is None or terms.fixed:
             # Not `super()`: a dataclass with slots is another class than the one that it would look for.
             return LeastSquaresSolver.improve_rows(self, Y, M, X, A, terms, engine)
@@ -81,7 +79,7 @@ class SharedGram(LeastSquaresSolver):
         weighting, penalties, fixed = objective
         xp, scale = engine.xp, weighting.scale
         penalty = penalties.of(penalties.codes, W, scale, xp)
-        kernel, rule = engine.kernels.sweep, rule_of(weighting, V[0], W.shape[1], engine)
+        kernel, rule = engine.kernels.sweep, engine.kernels.rule_of(weighting, V[0], W.shape[1])
         if kernel is not None and rule is not None and not penalties.product:
             on_both = (penalty, penalties.of(penalties.basis, W, scale, xp))
             return kernel(V, M, hidden, W, Ht, on_both, fixed, rule, self.max_iter)
@@ -129,7 +127,7 @@ def _sweep_block(
     over the blocks: descent and curvature of the basis (m, r), X' T X (r, r) with T how far each sample is trusted, and
     the sum of the codes (r,).
     """
-    rule, kernel = rule_of(weighting, Y, X.shape[1], engine), engine.kernels.sweep_block
+    kernel, rule = engine.kernels.sweep_block, engine.kernels.rule_of(weighting, Y, X.shape[1])
     if rule is not None and kernel is not None:
         linear, ridge = penalty or _no_penalty(X, xp)
         X, trust, weights, descent, curvature = kernel(Y, M, hidden, X, checks, W, linear, ridge, rule, solver.max_iter)
@@ -200,14 +198,6 @@ def _basis_bend(Q: Array, X: Array, move: Array, xp: Namespace) -> tuple[Array, 
 def _no_penalty(X: Array, xp: Namespace) -> Penalty:
     """Return a penalty of zero on the rows of X."""
     return Penalty(xp.zeros_like(X[0]))
-
-
-def rule_of(weighting: Weighting, Y: Array, rank: int, engine: Engine) -> Rule | None:
-    """Return the weighting as kernels read it, or None if they cannot."""
-    make = engine.kernels.rule_of
-    if make is None or weighting.is_spatial or weighting.loss.group == "sample":
-        return None
-    return make(weighting.loss, weighting.scale, weighting.cut, Y, rank)
 
 
 def _bend(A: Array, Q: Array | None, move: Array, curvature: Array, xp: Namespace) -> Array:

@@ -23,6 +23,7 @@ class SparseError(LossSolver):
 
     name: ClassVar[str] = "sparse-error"
     works_by_sums: ClassVar[bool] = True
+    models_sparse_errors: ClassVar[bool] = True
 
     def accepts(self, loss: Loss) -> bool:
         """Return True for Huber's loss, which is this model's without S."""
@@ -59,7 +60,7 @@ def _terms(
 
 def _sums(Y: Array, M: Array | None, X: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> tuple[Array, Array]:
     """Return what a block of samples adds to both products of the update of W, (m, r)."""
-    if weighting.cut is not None:
+    if weighting.threshold is not None:
         M, weighting = weighting.kept(Y - X @ W.T, M, xp), weighting.without_rule()
     return _terms(Y.T, None if M is None else M.T, W @ X.T, X, weighting, xp)
 

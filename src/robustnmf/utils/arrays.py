@@ -7,6 +7,7 @@ Shapes are given in docstrings, in the letters of the paper.
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass, replace
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import array_api_compat
@@ -33,28 +34,15 @@ def zip_blocks(blocks: Sequence[Blocks | None]) -> list[tuple[Any, ...]]:
     return list(zip(*([None] * n_blocks if b is None else b for b in blocks), strict=True))
 
 
-def evenly(lengths: Sequence[int], every: int) -> list[Any]:
-    """Return every so many of all rows, by their numbers in each of the blocks, which have these lengths.
+def subsample(lengths: Sequence[int], every: int) -> list[slice]:
+    """Return every so many of all rows, as a slice of each of the blocks, which have these lengths.
 
     Examples
     --------
-    >>> [rows.tolist() for rows in evenly([4, 3], 3)]
+    >>> [list(range(n)[rows]) for n, rows in zip([4, 3], subsample([4, 3], 3))]
     [[0, 3], [2]]
     """
-    firsts = np.cumsum([0, *lengths[:-1]])
-    return [np.arange(-first % every, length, every) for first, length in zip(firsts, lengths, strict=True)]
-
-
-def first_rows(lengths: Sequence[int], every: int) -> list[Any]:
-    """Return the first row of each block if every so many of all rows are taken, (1,) each; see `evenly`.
-
-    Examples
-    --------
-    >>> [first.tolist() for first in first_rows([4, 3], 3)]
-    [[0], [2]]
-    """
-    before = np.cumsum([0, *lengths[:-1]])
-    return [np.array([-rows % every]) for rows in before]
+    return [slice(-first % every, None, every) for first in accumulate([0, *lengths[:-1]])]
 
 
 def dtype_of(a: Any) -> np.dtype[Any]:

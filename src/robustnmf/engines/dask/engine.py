@@ -6,8 +6,8 @@ as the basis, is sent once for each call; their sums are added up within the gro
 does not depend on who is ready first. The graph of a call is forgotten after it.
 
 What is lost with a worker is computed again by Dask, from how it was made: data from its source, codes from the codes
-before. So that this does not reach back to the start, `anchor` writes codes to disk every few iterations (where all
-workers see the same folder, else it takes them through the client) and lets Dask forget what was before.
+before. So that this does not reach back to the start, `truncate_lineage` writes codes to disk every few iterations
+(where all workers see the same folder, else it takes them through the client) and lets Dask forget what was before.
 """
 
 import os
@@ -28,7 +28,7 @@ from robustnmf.engines import quantiles as counting
 from robustnmf.engines.dask import files as dask_files
 from robustnmf.engines.dask import tasks as dask_tasks
 from robustnmf.engines.dask.files import Files, SavedBlock, Shaped
-from robustnmf.engines.dask.tasks import Compiler, HeldBlock, Parcel, Task, add_up, history, size_of
+from robustnmf.engines.dask.tasks import Compiler, FutureBlock, Parcel, Task, add_up, history, size_of
 from robustnmf.engines.dask.workers import Inside
 from robustnmf.engines.lazy import (
     ComputedBlock,
@@ -46,8 +46,7 @@ from robustnmf.engines.protocol import traits_of
 from robustnmf.engines.streaming_engine import check_gathered
 from robustnmf.formats.numpy_files import FileRows
 from robustnmf.formats.rows import BLOCK_BYTES, RowBlock, Rows, cuts_like, row_blocks
-from robustnmf.kernels.interface import Kernels
-from robustnmf.utils.arrays import Array, Blocks, Namespace, zip_blocks
+from robustnmf.utils.arrays import Array, Blocks, zip_blocks
 from robustnmf.utils.extras import optional
 from robustnmf.utils.files import make_folder, write_array
 
@@ -72,8 +71,8 @@ NO_WORKERS = (
 )
 
 
-class DaskEngine:
-    """Blocks on the workers of a Dask cluster.
+class DaskEngine(NumPyEngine):
+    """Blocks on the workers of a Dask cluster; what is small is an array of the client, which works on it itself.
 
     Parameters
     ----------
@@ -105,9 +104,8 @@ class DaskEngine:
         inside: Any = "numpy",
         device: str | None = None,
     ) -> None:
+        super().__init__()
         self.inside = Inside(inside, device)
-        self.local = NumPyEngine()
-        self.xp: Namespace = self.local.xp
         self.block_bytes = block_bytes
         self.keep = keep
         self.n_groups = 1
@@ -124,8 +122,8 @@ class DaskEngine:
     @contextmanager
     def running(self) -> Iterator["DaskEngine"]:
         """Use the client that is given or active, or a local cluster; leave nothing behind."""
-        with self._connected(), self.local.running():
-            self.n_groups = n_groups(self.n_threads)
+        with self._connected(), super().running():
+            self.n_groups = n_groups(max(1, sum(int(n) for n in self.client.nthreads().values())))
             self._memory_limit = min((limit for limit in self._limits if limit), default=0)
             self._files = Files(self.client, self._folder)
             try:
@@ -150,11 +148,6 @@ class DaskEngine:
             return
         yield
 
-    @property
-    def n_threads(self) -> int:
-        """Threads of all workers."""
-        return max(1, sum(int(n) for n in self.client.nthreads().values()))
-
     # --- Data ---------------------------------------------------------------------------------------------------------
 
     def read(self, rows: Rows, like: Blocks | None = None) -> Blocks:
@@ -178,7 +171,7 @@ class DaskEngine:
         X = self.client.persist(X)
         futures = {future.key: future for future in self.client.futures_of(X)}
         held = [futures[key] for key, *_ in X.__dask_keys__()]
-        return [HeldBlock(f, None, None, (n, X.shape[1]), dtype) for f, n in zip(held, lengths, strict=True)]
+        return [FutureBlock(f, None, None, (n, X.shape[1]), dtype) for f, n in zip(held, lengths, strict=True)]
 
     def _placed(self, blocks: Sequence[LazyBlock]) -> Blocks:
         """Return blocks that are read, kept by the workers if they have the room."""
@@ -200,19 +193,10 @@ class DaskEngine:
         workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
         return [int(worker["memory_limit"] or 0) for worker in workers]
 
-    def place(self, values: Any, dtype: Any = None) -> Array:
-        """Return a number or an array as one of the client: what is small is sent where it is needed."""
-        return self.local.place(values, dtype)
-
-    @property
-    def rows_at_a_time(self) -> int | None:
-        """Rows of the basis that a step is made for at a time, by the client."""
-        return self.local.rows_at_a_time
-
     def split(self, X: Array, like: Blocks | None = None) -> Blocks:
         """Spread an array of the client over the workers, or cut a small one."""
         if like is not None and not is_lazy(like):
-            return self.local.split(X, like)
+            return super().split(X, like)
         if like is None:
             row_bytes = max(1, X.nbytes // max(1, len(X)))
             n_blocks = max(1, min(len(X), max(self.n_groups, ceil(len(X) * row_bytes / self.block_bytes))))
@@ -237,11 +221,11 @@ class DaskEngine:
         futures = self.client.scatter([np.ascontiguousarray(X[a:b]) for a, b in cuts], hash=False)
         if len(self.client.nthreads()) > 1:
             self.client.replicate(futures, n=2)
-        return [HeldBlock(f, None, None, (b - a, *shape[1:]), X.dtype) for f, (a, b) in zip(futures, cuts, strict=True)]
+        blocks = zip(futures, cuts, strict=True)
+        return [FutureBlock(f, None, None, (b - a, *shape[1:]), X.dtype) for f, (a, b) in blocks]
 
     def join(self, blocks: Blocks) -> Array:
-        """Return the blocks as one array of the client."""
-        return self.local.join(self._fetch(blocks) if is_lazy(blocks) else blocks)
+        return super().join(self._fetch(blocks) if is_lazy(blocks) else blocks)
 
     def _fetch(self, blocks: Blocks) -> list[Array]:
         """Return arrays of the client."""
@@ -254,7 +238,7 @@ class DaskEngine:
     def regroup(self, blocks: Blocks, n_rows: int) -> Blocks:
         """Return the same rows in blocks of `n_rows`: a small part of the data, which is moved between workers."""
         if not is_lazy(blocks):
-            return self.local.regroup(blocks, n_rows)
+            return super().regroup(blocks, n_rows)
         ends = np.cumsum([len(block) for block in blocks])
         total, name = int(ends[-1]), f"regroup-{uuid4().hex}"
         made = []
@@ -264,16 +248,14 @@ class DaskEngine:
             compiler = Compiler(self._share)
             parts = [compiler.reduce(block) for block in blocks[first : last + 1]]
             skip = start - int(ends[first] - len(blocks[first]))
-            key = (name, start)
-            future = self.client.submit(
-                dask_tasks.concatenate, parts, compiler.held, skip, stop - start, key=key, pure=False
-            )
+            what = (dask_tasks.concatenate, parts, compiler.futures, skip, stop - start)
+            future = self.client.submit(*what, key=(name, start), pure=False)
             depth, keepers = history(blocks[first : last + 1])
             shape = (stop - start, *blocks[0].shape[1:])
-            made.append(HeldBlock(future, None, None, shape, blocks[0].dtype, depth + 1, keepers))
+            made.append(FutureBlock(future, None, None, shape, blocks[0].dtype, depth + 1, keepers))
         return made
 
-    def anchor(self, blocks: Blocks) -> Blocks:
+    def truncate_lineage(self, blocks: Blocks) -> Blocks:
         """Return the blocks; now and then, such that Dask need not remember what they were made of."""
         if not is_lazy(blocks) or history(blocks)[0] < REMEMBERED:
             return blocks
@@ -283,19 +265,14 @@ class DaskEngine:
         path, keeper = files.new("codes")
         make_folder(path)
         self._gather(self._submit("write", dask_tasks.write_blocks, [blocks], {}, same, path=str(path)))
-        read = [
-            ReadBlock(
-                Shaped(SavedBlock(str(path / f"{i}.npy")), block.shape[1:], keeper), None, block.shape, block.dtype
-            )
-            for i, block in enumerate(blocks)
-        ]
-        kept = self.map(same, read)
-        return [replace(block, depth=0) for block in kept]
+        saved = (Shaped(SavedBlock(str(path / f"{i}.npy")), block.shape[1:], keeper) for i, block in enumerate(blocks))
+        read = [ReadBlock(s, None, block.shape, block.dtype) for s, block in zip(saved, blocks, strict=True)]
+        return [replace(block, depth=0) for block in self.persist(read)]
 
-    def hold(self, blocks: Blocks) -> Blocks:
-        """Return blocks that workers keep."""
-        kept: Blocks = self.map(same, blocks)
-        return kept
+    def persist(self, blocks: Blocks) -> Blocks:
+        """Return blocks in the memory of the workers."""
+        persisted: Blocks = self.map(same, blocks)
+        return persisted
 
     def reaches(self, folder: Path) -> bool:
         """Return whether all workers see a folder of the client."""
@@ -303,23 +280,22 @@ class DaskEngine:
 
     def _relay(self, blocks: Blocks) -> Blocks:
         """Return copies of the blocks that came through the client, a group at a time, each on two workers."""
-        relayed: list[HeldBlock] = []
+        relayed: list[FutureBlock] = []
         n_copies = min(2, len(self.client.nthreads()))
         for start, stop in self._groups(len(blocks)):
             arrays = self._fetch(blocks[start:stop])
             future = self.client.scatter(Parcel(arrays), hash=False)
             if n_copies > 1:
                 self.client.replicate([future], n=n_copies)
-            relayed += [HeldBlock(future, i, None, a.shape, a.dtype) for i, a in enumerate(arrays)]
+            relayed += [FutureBlock(future, i, None, a.shape, a.dtype) for i, a in enumerate(arrays)]
         return relayed
 
     # --- Functions of blocks ------------------------------------------------------------------------------------------
 
     def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
-        """Apply the function to every block, where it is."""
         if not any(map(is_lazy, blocks)):
-            return self.local.map(function, *blocks, **self._with_local(shared))
-        if traits_of(function).recomputed and not self._all_held(blocks):
+            return super().map(function, *blocks, **shared)
+        if traits_of(function).recomputed and not self._are_computed(blocks):
             return computed_blocks(function, blocks, self._with_here(shared))
         made = self._submit(_name(function), dask_tasks.map_over_blocks, blocks, shared, function)
         return self._kept(_name(function), made, blocks)[0]
@@ -331,33 +307,26 @@ class DaskEngine:
         if is_lazy(V):
             check_gathered(V)
             V, M = self._fetch(V), None if M is None else self._fetch(M)
-        return self.local.map_features(function, V, M, *rows, **self._with_local(shared))
+        return super().map_features(function, V, M, *rows, **shared)
 
     def sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
-        """Apply the function to every block and add up, in the order of the blocks."""
         if not any(map(is_lazy, blocks)):
-            return self.local.sum(function, *blocks, **self._with_local(shared))
+            return super().sum(function, *blocks, **shared)
         name = _name(function)
         return self._added_up(name, self._submit(name, dask_tasks.sum_over_blocks, blocks, shared, function))
 
     def map_and_sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> tuple[Any, Any]:
-        """Apply the function to every block, keep the first of its results and add up the second."""
         if not any(map(is_lazy, blocks)):
-            return self.local.map_and_sum(function, *blocks, **self._with_local(shared))
+            return super().map_and_sum(function, *blocks, **shared)
         name = _name(function)
         made = self._submit(name, dask_tasks.map_and_sum_over_blocks, blocks, shared, function)
         return self._kept(name, made, blocks, with_sums=True)
 
     def quantile(self, A: Blocks, M: Blocks | None, q: float, *, axis: Literal["feature"] | None = None) -> Array:
-        """Return an exact weighted quantile, by counting."""
+        """Return an exact weighted quantile, by counting if the blocks are not on the client."""
         if is_lazy(A) or is_lazy(M):
             return counting.quantile(self, A, M, q, axis)
-        return self.local.quantile(A, M, q, axis=axis)
-
-    @property
-    def kernels(self) -> Kernels:
-        """The kernels for what is done on the client."""
-        return self.local.kernels
+        return super().quantile(A, M, q, axis=axis)
 
     # --- Tasks --------------------------------------------------------------------------------------------------------
 
@@ -378,16 +347,16 @@ class DaskEngine:
         """Return futures of a function's work on groups of blocks."""
         arguments = zip_blocks(blocks)
         common = Shared(self._with_here(shared))
-        tasks, held = [], []
+        tasks, futures = [], []
         for start, stop in self._groups(len(arguments)):
             compiler = Compiler(self._share)
             given = compiler.shared(common)
             reduced = [tuple(compiler.reduce(block) for block in row) for row in arguments[start:stop]]
             tasks.append(Task(function, reduced, given, start, self.inside, options))
-            held.append(compiler.held)
-        return self._each(name, work, tasks, held)
+            futures.append(compiler.futures)
+        return self._futures(name, work, tasks, futures)
 
-    def _each(self, name: str, work: Callable[..., Any], items: Sequence[Any], others: Any) -> list[Any]:
+    def _futures(self, name: str, work: Callable[..., Any], items: Sequence[Any], others: Any) -> list[Any]:
         """Return a future for each item, with a name for the dashboard."""
         others = others if isinstance(others, list) else [others] * len(items)
         keys = [(f"{name}-{uuid4().hex}", i) for i in range(len(items))]
@@ -398,7 +367,7 @@ class DaskEngine:
         """Return the sum of what futures hold, by a tree of tasks."""
         while len(sums) > FAN_IN:
             groups = [sums[i : i + FAN_IN] for i in range(0, len(sums), FAN_IN)]
-            sums = self._each(f"{name}-total", add_up, groups, None)
+            sums = self._futures(f"{name}-total", add_up, groups, None)
         return add_up(self._gather(sums))
 
     def _kept(
@@ -409,18 +378,18 @@ class DaskEngine:
         This waits for them, so that an error shows where it was made.
         """
         kept, reports = (
-            self._each(f"{name}-{what}", dask_tasks.take, made, i) for i, what in enumerate(("kept", "report"))
+            self._futures(f"{name}-{what}", dask_tasks.take, made, i) for i, what in enumerate(("kept", "report"))
         )
-        sums = self._each(f"{name}-sum", dask_tasks.take, made, 2) if with_sums else []
+        sums = self._futures(f"{name}-sum", dask_tasks.take, made, 2) if with_sums else []
         del made  # what is not kept is free as soon as it has been taken apart
         depth, keepers = history(block for b in blocks if b is not None for block in b)
-        found: list[tuple[HeldBlock, ...]] = []
+        found: list[tuple[FutureBlock, ...]] = []
         is_tuple = False
         for future, report in zip(kept, self._gather(reports), strict=True):
             for i, about in enumerate(report):
                 is_tuple = isinstance(about, list)
                 parts = list(enumerate(about)) if is_tuple else [(None, about)]
-                found.append(tuple(HeldBlock(future, i, p, s, t, depth + 1, keepers, v) for p, (s, t, v) in parts))
+                found.append(tuple(FutureBlock(future, i, p, s, t, depth + 1, keepers, v) for p, (s, t, v) in parts))
         lists = tuple(map(list, zip(*found, strict=True)))
         return lists if is_tuple else lists[0], self._added_up(name, sums) if with_sums else None
 
@@ -485,11 +454,8 @@ class DaskEngine:
     def _with_here(self, shared: dict[str, Any]) -> dict[str, Any]:
         return {name: Here if value is self else value for name, value in shared.items()}
 
-    def _with_local(self, shared: dict[str, Any]) -> dict[str, Any]:
-        return {name: self.local if value is self else value for name, value in shared.items()}
-
     @staticmethod
-    def _all_held(blocks: Sequence[Blocks | None]) -> bool:
+    def _are_computed(blocks: Sequence[Blocks | None]) -> bool:
         return not any(isinstance(block, ReadBlock | ComputedBlock) for b in blocks if b is not None for block in b)
 
     @property

@@ -1,6 +1,6 @@
 """What a Dask cluster is asked to do: tasks, their arguments and results.
 
-A task is a function and a group of blocks. Blocks that workers hold are handed over by Dask, in the order of the slots
+A task is a function and a group of blocks. Blocks that workers have are handed over by Dask, in the order of the slots
 that stand for them; all others the worker reads or computes. Everything here but the `Compiler` runs on workers.
 """
 
@@ -22,8 +22,8 @@ TINY_BYTES = 2**14
 
 
 @dataclass(frozen=True, eq=False)
-class HeldBlock(LazyBlock):
-    """A block of results that workers hold."""
+class FutureBlock(LazyBlock):
+    """A block of results in the memory of the workers."""
 
     future: Any
     """A list with the results of a group, or if there is no index the block itself."""
@@ -32,7 +32,7 @@ class HeldBlock(LazyBlock):
     shape: tuple[int, ...]
     dtype: Any
     depth: int = 0
-    """Length of the chain of results that it was made of, since the last anchor."""
+    """Length of the chain of results that it was made of, since it was last truncated."""
     keepers: frozenset[Any] = frozenset()
     """Keep the files that it can be made from again."""
     value: Any = None
@@ -43,7 +43,7 @@ def history(blocks: Iterable[Any]) -> tuple[int, frozenset[Any]]:
     """Return the longest chain of results behind some blocks, and what keeps the files that it begins with."""
     depth, keepers = 0, frozenset[Any]()
     for block in blocks:
-        if isinstance(block, HeldBlock):
+        if isinstance(block, FutureBlock):
             depth, keepers = max(depth, block.depth), keepers | block.keepers
         elif isinstance(block, ReadBlock) and isinstance(block.source, Shaped):
             keepers |= {block.source.keeper}
@@ -70,7 +70,7 @@ class Compiler:
     """Turns blocks into what a worker can resolve, and collects the futures that it needs for that."""
 
     def __init__(self, share: Callable[[Shared], Any]) -> None:
-        self.held: list[Any] = []
+        self.futures: list[Any] = []
         self._share = share
         self._slots: dict[Any, int] = {}
         self._calls: dict[int, Any] = {}
@@ -78,8 +78,8 @@ class Compiler:
     def slot(self, future: Any) -> Slot:
         """Return what stands for a future."""
         if future.key not in self._slots:
-            self._slots[future.key] = len(self.held)
-            self.held.append(future)
+            self._slots[future.key] = len(self.futures)
+            self.futures.append(future)
         return Slot(self._slots[future.key])
 
     def shared(self, shared: Shared) -> Any:
@@ -88,7 +88,7 @@ class Compiler:
 
     def reduce(self, block: Any) -> Any:
         """Return the block with slots in place of futures."""
-        if isinstance(block, HeldBlock):
+        if isinstance(block, FutureBlock):
             return replace(self.slot(block.future), index=block.index, part=block.part)
         if isinstance(block, ComputedBlock):
             if id(block.call) not in self._calls:
@@ -125,15 +125,15 @@ class Task:
     inside: Inside
     options: dict[str, Any]
 
-    def results(self, held: Sequence[Any]) -> Iterator[Any]:
+    def results(self, futures: Sequence[Any]) -> Iterator[Any]:
         """Yield what the function returns for each block."""
-        held = [_opened(value) for value in held]
-        shared = self.shared.of(held) if isinstance(self.shared, Slot) else self.shared
+        futures = [_opened(value) for value in futures]
+        shared = self.shared.of(futures) if isinstance(self.shared, Slot) else self.shared
         with self.inside.engine() as engine:
             values = shared.at(engine).values
             for row in self.arguments:
                 loaded: dict[int, Any] = {}
-                arguments = [resolve(argument, loaded, engine, held) for argument in row]
+                arguments = [resolve(argument, loaded, engine, futures) for argument in row]
                 yield moved(call(self.function, arguments, values, engine), to_host)
 
 
@@ -142,46 +142,46 @@ def _opened(value: Any) -> Any:
     return value.content if isinstance(value, Parcel) and isinstance(value.content, Shared) else value
 
 
-def arrays(task: Task, held: list[Any]) -> list[Any]:
+def arrays(task: Task, futures: list[Any]) -> list[Any]:
     """Return what the function makes of each block."""
-    return list(task.results(held))
+    return list(task.results(futures))
 
 
-def map_over_blocks(task: Task, held: list[Any]) -> tuple[list[Any], list[Any]]:
+def map_over_blocks(task: Task, futures: list[Any]) -> tuple[list[Any], list[Any]]:
     """Return what the function makes of each block, and a report on that."""
-    kept = list(task.results(held))
+    kept = list(task.results(futures))
     return kept, _report(kept)
 
 
-def sum_over_blocks(task: Task, held: list[Any]) -> Any:
+def sum_over_blocks(task: Task, futures: list[Any]) -> Any:
     """Return the sum of what the function makes of the blocks."""
-    return add_up(task.results(held))
+    return add_up(task.results(futures))
 
 
-def map_and_sum_over_blocks(task: Task, held: list[Any]) -> tuple[list[Any], list[Any], Any]:
+def map_and_sum_over_blocks(task: Task, futures: list[Any]) -> tuple[list[Any], list[Any], Any]:
     """Return the first of what the function makes of each block, a report on that, and the sum of the second."""
     kept, total = [], None
-    for result, part in task.results(held):
+    for result, part in task.results(futures):
         kept.append(result)
         total = part if total is None else add(total, part)
     return kept, _report(kept), total
 
 
-def write_blocks(task: Task, held: list[Any]) -> int:
+def write_blocks(task: Task, futures: list[Any]) -> int:
     """Write each block to a file of its own; one that is there already is the same."""
     written = 0
-    for i, block in enumerate(task.results(held)):
+    for i, block in enumerate(task.results(futures)):
         path = Path(task.options["path"]) / f"{task.start + i}.npy"
         write_array(path, block)
         written += block.nbytes
     return written
 
 
-def concatenate(parts: list[Any], held: list[Any], skip: int, n_rows: int) -> Array:
+def concatenate(parts: list[Any], futures: list[Any], skip: int, n_rows: int) -> Array:
     """Return some of the rows of consecutive blocks."""
-    held = [_opened(value) for value in held]
+    futures = [_opened(value) for value in futures]
     with Inside().engine() as engine:
-        rows = np.concatenate([resolve(part, {}, engine, held) for part in parts])
+        rows = np.concatenate([resolve(part, {}, engine, futures) for part in parts])
     return np.ascontiguousarray(rows[skip : skip + n_rows])
 
 

@@ -17,8 +17,8 @@ from robustnmf.kernels.interface import CAUCHY, CORRENTROPY, HUBER, ROUNDED
 # An option of all launches: a product is added in one instruction. Which of the two is the default depends on Triton.
 FUSED = {"enable_fp_fusion": True}
 
-# What differs between rules: one scale and one cut, or those of each row.
-_OF_RULES = ["scale", "cut", "constants", "scale_stride", "cut_stride"]
+# What differs between rules: one scale and one threshold, or those of each row.
+_OF_RULES = ["scale", "threshold", "constants", "scale_stride", "threshold_stride"]
 
 _CAUCHY, _HUBER, _ROUNDED, _CORRENTROPY = map(tl.constexpr, (CAUCHY, HUBER, ROUNDED, CORRENTROPY))
 
@@ -35,7 +35,7 @@ def _known_even(n, EVEN: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _weigh(E, inverse, limit, reach, constant, FORM: tl.constexpr, CAPPED: tl.constexpr):  # type: ignore[no-untyped-def]
+def _weigh(E, inverse, limit, support, constant, FORM: tl.constexpr, CAPPED: tl.constexpr):  # type: ignore[no-untyped-def]
     """Return the weights of residuals E, of the shape of E; 0 for NaN."""
     ratio = E * inverse
     if FORM == _CAUCHY:
@@ -50,7 +50,7 @@ def _weigh(E, inverse, limit, reach, constant, FORM: tl.constexpr, CAPPED: tl.co
     else:
         q = tl.full(E.shape, 1.0, E.dtype)
     if CAPPED:
-        q = tl.where(tl.abs(ratio) <= reach, q, 0.0)
+        q = tl.where(tl.abs(ratio) <= support, q, 0.0)
     return tl.where(tl.abs(E) <= limit, q, 0.0)
 
 
@@ -86,10 +86,10 @@ def _load_parts(A, rows, n_rows, there, RANK: tl.constexpr):  # type: ignore[no-
 
 @triton.jit(do_not_specialize=[*_OF_RULES, "n_rows"])
 def accumulate(  # type: ignore[no-untyped-def]
-    Y, M, X, A, scale, cut, constants, descent, curvature,
-    n_rows, n_columns, row_stride, column_stride, scale_stride, cut_stride, columns_per_split,
+    Y, M, X, A, scale, threshold, constants, descent, curvature,
+    n_rows, n_columns, row_stride, column_stride, scale_stride, threshold_stride, columns_per_split,
     RANK: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, FORM: tl.constexpr, CAPPED: tl.constexpr,
-    WEIGHTED: tl.constexpr, GAPS: tl.constexpr, CUTS_COLUMNS: tl.constexpr, DESCRIBED: tl.constexpr,
+    WEIGHTED: tl.constexpr, GAPS: tl.constexpr, COLUMN_THRESHOLDS: tl.constexpr, DESCRIBED: tl.constexpr,
     TRANSPOSED: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Sum up descent (Q E) A and curvature Q A^2 of some rows over some columns of the data.
@@ -108,8 +108,8 @@ def accumulate(  # type: ignore[no-untyped-def]
     high = tl.load(x, mask=here[:, None], other=0.0)
     low = tl.load(x + n_rows * RANK, mask=here[:, None], other=0.0)
     inverse = 1.0 / tl.load(scale + rows * scale_stride, mask=here, other=1.0)[:, None]
-    limit_of_row = tl.load(cut + rows * cut_stride, mask=here, other=0.0)[:, None]
-    reach, constant = tl.load(constants), tl.load(constants + 1)
+    limit_of_row = tl.load(threshold + rows * threshold_stride, mask=here, other=0.0)[:, None]
+    support, constant = tl.load(constants), tl.load(constants + 1)
     wide = rows.to(tl.int64)[:, None] * row_stride
     d = tl.zeros((ROWS, RANK), dtype=descent.dtype.element_ty)
     c = tl.zeros((ROWS, RANK), dtype=descent.dtype.element_ty)
@@ -124,9 +124,9 @@ def accumulate(  # type: ignore[no-untyped-def]
             squares = tl.reshape(A.load([2, start, 0]), (COLUMNS, RANK))
         else:
             a, a_low, squares = _load_parts(A, columns, n_columns, there, RANK)
-        limit = tl.load(cut + columns, mask=there, other=0.0)[None, :] if CUTS_COLUMNS else limit_of_row
+        limit = tl.load(threshold + columns, mask=there, other=0.0)[None, :] if COLUMN_THRESHOLDS else limit_of_row
         E = _residuals(y, high, low, a, a_low)
-        q = _weigh(E, inverse, limit, reach, constant, FORM, CAPPED)
+        q = _weigh(E, inverse, limit, support, constant, FORM, CAPPED)
         if WEIGHTED:
             q *= _tile(M, at, row, start, here, there, DESCRIBED, TRANSPOSED)
         s = tl.where(q > 0, q * E, 0.0) if GAPS else q * E
@@ -186,10 +186,11 @@ def descend(  # type: ignore[no-untyped-def]
 
 @triton.jit(do_not_specialize=[*_OF_RULES, "bends", "weights", "n_rows", "rank"])
 def check(  # type: ignore[no-untyped-def]
-    Y, M, X_parts, A_parts, move, scale, cut, constants, bends, weights,
-    n_rows, n_columns, n_checks, checks_per_split, row_stride, column_stride, run, skip, rank, scale_stride, cut_stride,
+    Y, M, X_parts, A_parts, move, scale, threshold, constants, bends, weights,
+    n_rows, n_columns, n_checks, checks_per_split, row_stride, column_stride, run, skip, rank,
+    scale_stride, threshold_stride,
     RANK: tl.constexpr, ROWS: tl.constexpr, CHECKS: tl.constexpr, FORM: tl.constexpr, CAPPED: tl.constexpr,
-    WEIGHTED: tl.constexpr, CUTS_COLUMNS: tl.constexpr, EVEN: tl.constexpr,
+    WEIGHTED: tl.constexpr, COLUMN_THRESHOLDS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Sum up the curvature along the moves of some rows, `bends`, and that of all coordinates, `weights`, of checks.
 
@@ -204,11 +205,11 @@ def check(  # type: ignore[no-untyped-def]
     here = rows < n_rows
     parts = rows[:, None] * RANK + k[None, :]
     inverse = 1.0 / tl.load(scale + rows * scale_stride, mask=here, other=1.0)[:, None]
-    limit_of_row = tl.load(cut + rows * cut_stride, mask=here, other=0.0)[:, None]
+    limit_of_row = tl.load(threshold + rows * threshold_stride, mask=here, other=0.0)[:, None]
     high = tl.load(X_parts + parts, mask=here[:, None], other=0.0)
     low = tl.load(X_parts + n_rows * RANK + parts, mask=here[:, None], other=0.0)
     rounded = tl.load(move + parts, mask=here[:, None] & (k < rank)[None, :], other=0.0).to(high.dtype)
-    reach, constant = tl.load(constants), tl.load(constants + 1)
+    support, constant = tl.load(constants), tl.load(constants + 1)
     bend = tl.zeros((ROWS,), dtype=bends.dtype.element_ty)
     c = tl.zeros((ROWS, RANK), dtype=bends.dtype.element_ty)
     wide = rows.to(tl.int64)[:, None] * row_stride
@@ -219,8 +220,8 @@ def check(  # type: ignore[no-untyped-def]
         place = wide + columns.to(tl.int64)[None, :] * column_stride
         y = tl.load(Y + place, mask=here[:, None] & there[None, :], other=0.0)
         a, a_low, squares = _load_parts(A_parts, columns, n_columns, there, RANK)
-        limit = tl.load(cut + columns, mask=there, other=0.0)[None, :] if CUTS_COLUMNS else limit_of_row
-        q = _weigh(_residuals(y, high, low, a, a_low), inverse, limit, reach, constant, FORM, CAPPED)
+        limit = tl.load(threshold + columns, mask=there, other=0.0)[None, :] if COLUMN_THRESHOLDS else limit_of_row
+        q = _weigh(_residuals(y, high, low, a, a_low), inverse, limit, support, constant, FORM, CAPPED)
         if WEIGHTED:
             q *= tl.load(M + place, mask=here[:, None] & there[None, :], other=0.0)
         along = tl.dot(rounded, tl.trans(a), input_precision="tf32x3", out_dtype=y.dtype)

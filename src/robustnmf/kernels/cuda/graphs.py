@@ -48,20 +48,6 @@ def _record(work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
     return graph, results
 
 
-def fetch_later(values: Any) -> Callable[[], Any]:
-    """Begin to copy numbers to the host, behind what is under way; what is returned waits for them, as a list."""
-    copy = values.to("cpu", non_blocking=True)
-    if not values.is_cuda:
-        return copy.tolist  # type: ignore[no-any-return]
-    arrived = torch.cuda.current_stream(values.device).record_event()
-
-    def wait() -> Any:
-        arrived.synchronize()
-        return copy.tolist()
-
-    return wait
-
-
 @contextmanager
 def beside(device: torch.device, work: Callable[[], None]) -> Iterator[None]:
     """Record some work on a stream aside, so that what is within goes on meanwhile; after that, both are done.

@@ -75,10 +75,10 @@ class Iteration:
             joined(before, out=self.before)
         if self.compared_with is not best:
             self.best.copy_(best)
-        cut = inf if threshold is None else threshold[:1].to(torch.float64)
+        threshold = inf if threshold is None else threshold[:1].to(torch.float64)
         numbers = torch.tensor([1 + momentum, scale, inf, loss_scale], dtype=torch.float64)
         self.numbers.copy_(numbers, non_blocking=True)
-        self.numbers[2:3] = cut
+        self.numbers[2:3] = threshold
         factors, losses, found = self._replay()
         W, *Ht, predictions = apart(joined(factors), factors)
         losses, numbers = losses.clone(), found.tolist()  # which waits for the device
@@ -103,7 +103,7 @@ class Iteration:
         """Make one iteration from where the last one led."""
         step = self.numbers[:3].to(torch.float32)
         W, *Ht = apart(torch.lerp(self.before, self.now, step[0]).clamp_(min=0), self.like)
-        W, Ht, (predictions,) = self.sweep(self.rule._replace(scale=step[1:2], cut=step[2:3]), W, Ht)
+        W, Ht, (predictions,) = self.sweep(self.rule._replace(scale=step[1:2], threshold=step[2:3]), W, Ht)
         losses, found = self.statistics.measure(predictions, self.best, self.numbers[3:4], step[2:3])
         self.before.copy_(self.now)
         joined([W, *Ht], out=self.now)

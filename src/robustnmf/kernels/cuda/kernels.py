@@ -70,30 +70,30 @@ class CudaKernels:
             order_statistics=self.order_statistics,
             predict=self.predict,
             extrapolate=self.extrapolate,
-            converge=self.converge,
-            statistics=self.statistics,
+            converge=converge,
+            statistics=Statistics,
             iterate=self.iterate,
             prepare=self.prepare,
         )
 
-    def rule_of(self, loss: Any, scale: Any, cut: Any, Y: Any, rank: int) -> Rule | None:
+    def rule_of(self, weighting: Any, Y: Any, rank: int) -> Rule | None:
         """Return the rule of a weighting for data Y (B, p), or None if kernels cannot follow it.
 
         They know some losses, and ranks up to `HIGHEST_RANK`; Y must be on their device.
         """
-        form, flat = form_of(loss), cut is None or cut.ndim < 2
+        form, scale, threshold = form_of(weighting.loss), weighting.scale, weighting.threshold
         fits = Y.device == self.device and rank <= HIGHEST_RANK.get(Y.dtype, 0)
-        if form is None or not flat or not fits:
+        if form is None or weighting.is_spatial or (threshold is not None and threshold.ndim > 1) or not fits:
             return None
         if isinstance(scale, torch.Tensor):
             scale = scale.to(Y.dtype).reshape(-1)
         else:
             scale = torch.full((1,), float(scale), dtype=Y.dtype, device=Y.device)
-        if cut is None:
-            cut = torch.full((1,), inf, dtype=Y.dtype, device=Y.device)
-        elif is_uniform(cut):  # one number in memory, which kernels take for all features
-            cut = cut.reshape(-1)[:1]
-        return Rule(form.form, form.constant, scale, cut, form.reach)
+        if threshold is None:
+            threshold = torch.full((1,), inf, dtype=Y.dtype, device=Y.device)
+        elif is_uniform(threshold):  # one number in memory, which kernels take for all features
+            threshold = threshold.reshape(-1)[:1]
+        return Rule(form.form, form.constant, scale, threshold, form.support)
 
     def half_step(self, Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int) -> Any:
         """Reweight and improve X in Y ~ X A'; the kernel of `SharedGram.improve_rows`.
@@ -104,12 +104,12 @@ class CudaKernels:
         """
         how = checked_features(Y.shape[1])
 
-        def work(X: Any, penalty: Any, scale: Any, cut: Any) -> list[Any]:
-            data = Data(Y, M, scale, cut)
+        def work(X: Any, penalty: Any, scale: Any, threshold: Any) -> list[Any]:
+            data = Data(Y, M, scale, threshold)
             of_A, of_X = split_factors(A, X, precision_of(A.dtype, len(A)))
             return [half_step([data], X, of_X, [of_A], [(A, None)], data, of_A, how, rule, penalty, sweeps)[0]]
 
-        arrays = (X, as_array((linear, ridge), X), rule.scale, rule.cut)
+        arrays = (X, as_array((linear, ridge), X), rule.scale, rule.threshold)
         key = ("half_step", id(Y), id(M), id(A), *(a.shape for a in arrays), rule.loss, sweeps)
         if Y.nbytes > MOST_RECORDED:
             return work(*arrays)[0]
@@ -140,12 +140,12 @@ class CudaKernels:
             V = [self._masked_out(Y, positions) for Y, positions in zip(V, hidden, strict=True)]
         M = [None] * len(V) if M is None else M
 
-        def work(W: Any, scale: Any, cut: Any, *Ht: Any) -> list[Any]:
-            following = rule._replace(scale=scale, cut=cut)
+        def work(W: Any, scale: Any, threshold: Any, *Ht: Any) -> list[Any]:
+            following = rule._replace(scale=scale, threshold=threshold)
             new, codes, predictions = _swept(V, M, hidden or [], gaps, penalties, fixed, sweeps, following, W, Ht)
             return [new, *codes, *predictions]
 
-        arrays = (W, rule.scale, rule.cut, *Ht)
+        arrays = (W, rule.scale, rule.threshold, *Ht)
         ridges = (None if penalty is None else penalty.ridge for penalty in penalties)
         key = ("sweep", *map(id, (*V, *M)), *(a.shape for a in arrays), rule.loss, fixed, sweeps, *ridges)
         W, *others = self._do(work, arrays, key, (V, M), self.graphs)
@@ -176,9 +176,9 @@ class CudaKernels:
         monitor : Monitor
             What the predictions are compared with.
         """
-        (Y, *others), form, cut = V, form_of(method.loss), weighting.cut
+        (Y, *others), form, threshold = V, form_of(method.loss), weighting.threshold
         is_simple = not (others or method.penalties.product or weighting.is_spatial)
-        can_compare = held.statistics is not None and len(held.values) and (cut is None or is_uniform(cut))
+        can_compare = held.statistics is not None and len(held.values) and (threshold is None or is_uniform(threshold))
         if form is None or not is_simple or not can_compare or Y.nbytes > MOST_RECORDED:
             return None
         seen = self._masked_out(Y, held.positions[0]) if hide else Y
@@ -186,7 +186,7 @@ class CudaKernels:
         key = (id(seen), M is None or id(M[0]), *how)
         if key not in self.iterations:
             W = now[0]
-            rule = self.rule_of(method.loss, weighting.scale, cut, Y, W.shape[1])
+            rule = self.rule_of(weighting, Y, W.shape[1])
             if rule is None:
                 return None
             nets = (method.penalties.codes, method.penalties.basis)
@@ -196,7 +196,7 @@ class CudaKernels:
             sweeping = partial(_swept, *data, method.solver.max_iter)
             self.iterations[key] = Iteration(sweeping, rule, held.statistics, now, kind)
         compared = (monitor.best, monitor.scale)
-        made = self.iterations[key].make(now, before, momentum, float(weighting.scale), cut, *compared)
+        made = self.iterations[key].make(now, before, momentum, float(weighting.scale), threshold, *compared)
         W, Ht, predictions = made
         self.predicted = [(Ht[0], held.positions[0], W, predictions)]
         return W, Ht
@@ -206,13 +206,13 @@ class CudaKernels:
 
         Parameters
         ----------
-        sweeps : loss, blocks of data, of weights or None, and of codes, for each.
+        sweeps : weighting, blocks of data, of weights or None, and of codes, for each.
         """
         wanted = {}
-        for loss, V, M, Ht in sweeps:
-            rule = self.rule_of(loss, 1.0, None, V[0], W.shape[1])
+        for weighting, V, M, Ht in sweeps:
+            rule = self.rule_of(weighting, V[0], W.shape[1])
             if rule is not None and V[0].is_cuda:
-                key = (rule.form, rule.reach < inf, W.dtype, W.shape, *(Y.shape for Y in V), M is None)
+                key = (rule.form, rule.support < inf, W.dtype, W.shape, *(Y.shape for Y in V), M is None)
                 wanted[key] = partial(self._try, V, [None] * len(V) if M is None else M, W, Ht, rule)
         with _compiling:
             new = [attempt for key, attempt in wanted.items() if key not in _compiled]
@@ -254,17 +254,9 @@ class CudaKernels:
         again, self.last = self.last[:1] == (key,), (key, data)
         return again
 
-    def converge(self, step: Any, Y: Any, M: Any, X: Any, *, max_iter: int, tol: float, few: float) -> Any:
-        """Improve rows of X until each is at rest; the kernel of `algorithm.encoding`."""
-        return converge(step, Y, M, X, max_iter=max_iter, tol=tol, few=few)
-
     def extrapolate(self, new: Any, last: Any, momentum: float) -> Any:
         """Return a factor moved on by a share of its last move; the kernel of `algorithm.staged`."""
         return torch.lerp(last, new, 1 + momentum).clamp_(min=0)
-
-    def statistics(self, weights: Any, informative: Any, hidden: bool, look: Any) -> Statistics:
-        """Return what computes the statistics of held-out residuals; the kernel of `algorithm.holdout`."""
-        return Statistics(weights, informative, hidden, look)
 
     def predict(self, X: Any, positions: Any, W: Any) -> Any:
         """Return entries of X W' at positions (k, 2); the kernel of `algorithm.holdout`."""

@@ -1,7 +1,7 @@
 """The statistics of held-out residuals on a CUDA GPU: the kernels of `model.mixture` and `algorithm.holdout`.
 
 A fit asks for them after every iteration, and the host would take longer to answer than the GPU to iterate. Residuals
-are sorted once: then a histogram, whatever its reach, is a few searches.
+are sorted once: then a histogram, whatever its support, is a few searches.
 """
 
 from collections.abc import Callable
@@ -16,25 +16,23 @@ from robustnmf.kernels.cuda.functions import FUSED, padded_rank
 from robustnmf.kernels.mixture_constants import (
     BINS,
     MAX_STEPS,
-    REACH,
     ROUNDING,
     ROUNDS,
     SMALLEST_SHARE,
+    SUPPORT,
     TOLERANCE,
     WIDEST,
 )
 
 # Weights are counted in such parts of the largest possible one, 1: sums of integers do not depend on their order.
 TICK = 2.0**-30
-# Numbers that are found: those of a `Summary`, and the four of a comparison.
-N_NUMBERS = 8
 # A width that falls so low, in data whose unit is a typical entry, is on its way to zero, and out of single precision.
 NOTHING = 1e-20
 
 # Each stands on the right of a product: to its left, the interpreter of Triton 3.7 makes another constant of a tensor.
 _BINS, _LANES = tl.constexpr(BINS), tl.constexpr(triton.next_power_of_2(BINS))
 _MAX_STEPS, _ROUNDS = tl.constexpr(MAX_STEPS), tl.constexpr(ROUNDS)
-_REACH, _WIDEST, _TOLERANCE = tl.constexpr(REACH), tl.constexpr(WIDEST), tl.constexpr(TOLERANCE)
+_SUPPORT, _WIDEST, _TOLERANCE = tl.constexpr(SUPPORT), tl.constexpr(WIDEST), tl.constexpr(TOLERANCE)
 _NOTHING, _SMALLEST_SHARE, _HALF = tl.constexpr(NOTHING), tl.constexpr(SMALLEST_SHARE), tl.constexpr(0.5 - ROUNDING)
 
 
@@ -53,14 +51,14 @@ def _number_below(values, limits, closed, n, halvings):  # type: ignore[no-untyp
 
 
 @triton.jit
-def _counts(values, weights, n, halvings, reach):  # type: ignore[no-untyped-def]
-    """Return the weight of values in each of the bins of equal size on [0, reach], (_LANES,); cumulated weights."""
+def _counts(values, weights, n, halvings, support):  # type: ignore[no-untyped-def]
+    """Return the weight of values in each of the bins of equal size on [0, support], (_LANES,); cumulated weights."""
     i = tl.arange(0, 2 * _LANES)  # both ends of all bins are searched for at once: it is waiting that takes time
     at_end = i // _LANES
     k = i % _LANES
-    # The last edge is the reach itself, which belongs to the last bin.
+    # The last edge is the support itself, which belongs to the last bin.
     closed = (at_end == 1) & (k == _BINS - 1)
-    edges = tl.where(closed, reach, (k + at_end) * (reach / _BINS))
+    edges = tl.where(closed, support, (k + at_end) * (support / _BINS))
     ticks = tl.load(weights + _number_below(values, edges, closed, n, halvings))
     inside = tl.sum(tl.reshape(tl.where(at_end == 1, ticks, -ticks), (2, _LANES)), axis=0)
     return tl.where(tl.arange(0, _LANES) < _BINS, inside, 0).to(tl.float32)
@@ -91,31 +89,31 @@ def _weighted_sum(values, weights, n):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _peak_and_plain(counts, reach, width, FIXED: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return width and share of the peak in a histogram; see ``robustnmf.kernels.numba.functions.peak_and_plain``."""
-    centres = (tl.arange(0, _LANES) + 0.5) * (reach / _BINS)
+def _laplace_and_uniform(counts, support, width, FIXED: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return width and share of the Laplace component in a histogram; see `kernels.numba.functions`."""
+    centres = (tl.arange(0, _LANES) + 0.5) * (support / _BINS)
     inside = tl.sum(counts, axis=0)
-    widest = reach * _WIDEST
+    widest = support * _WIDEST
     share = inside * 0 + 0.8
     last = share + 1.0
     step = 0
     while (step < _MAX_STEPS) & (tl.abs(share - last) > _TOLERANCE):
-        peak = share / (width * (1.0 - tl.exp(-reach / width))) * tl.exp(-centres / width)
-        part = counts * peak / (peak + (1.0 - share) / reach)
+        laplace = share / (width * (1.0 - tl.exp(-support / width))) * tl.exp(-centres / width)
+        part = counts * laplace / (laplace + (1.0 - share) / support)
         belong = tl.sum(part, axis=0)
         last = share
         share = belong / inside
         if not FIXED:
             mean = tl.sum(part * centres, axis=0) / belong
             for _ in range(5):
-                width = tl.minimum(mean + reach / (tl.exp(tl.minimum(reach / width, 50.0)) - 1.0), widest)
+                width = tl.minimum(mean + support / (tl.exp(tl.minimum(support / width, 50.0)) - 1.0), widest)
         step += 1
     return width, share
 
 
 @triton.jit(do_not_specialize=["values", "all_weights", "weights", "n", "halvings"])
 def _fit(values, all_weights, weights, results, n, halvings, HIDDEN: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Write width, share and plain of the mixture of sorted values, and their median; one program.
+    """Write width, share and uniform density of the mixture of sorted values, and their median; one program.
 
     Weights are cumulated, (n + 1,): those of all values, and those of the values that tell of the width.
     """
@@ -124,43 +122,43 @@ def _fit(values, all_weights, weights, results, n, halvings, HIDDEN: tl.constexp
     # The largest value that counts, and the median.
     outermost = _value_at(values, weights, whole, n, halvings)
     median = _value_at(values, weights, whole * _HALF, n, halvings)
-    reach = median
+    support = median
     if median == 0:
         zero = tl.zeros((1,), tl.float32)
         zeros = tl.load(weights + tl.sum(_number_below(values, zero, zero == 0, n, halvings), axis=0)).to(tl.float64)
-        reach = _value_at(values, weights, zeros + (whole - zeros) * _HALF, n, halvings)
-    width, share = reach, reach * 0 + 1.0
-    going = (reach > 0).to(tl.int32)
+        support = _value_at(values, weights, zeros + (whole - zeros) * _HALF, n, halvings)
+    width, share = support, support * 0 + 1.0
+    going = (support > 0).to(tl.int32)
     rounds = 0
     while (rounds < _ROUNDS) & (going > 0):
-        counts = _counts(values, weights, n, halvings, reach)
+        counts = _counts(values, weights, n, halvings, support)
         if tl.sum(counts, axis=0) > 0:
-            width, share = _peak_and_plain(counts, reach, width, False)
-        last = reach
-        reach = tl.minimum(width * _REACH, outermost)
-        going = ((tl.abs(reach - last) > 0.05 * last) & (reach > _NOTHING)).to(tl.int32)
+            width, share = _laplace_and_uniform(counts, support, width, False)
+        last = support
+        support = tl.minimum(width * _SUPPORT, outermost)
+        going = ((tl.abs(support - last) > 0.05 * last) & (support > _NOTHING)).to(tl.int32)
         rounds += 1
-    if (reach > 0) & (width >= reach * _WIDEST):  # no peak to be seen: all are alike, and clean
+    if (support > 0) & (width >= support * _WIDEST):  # no Laplace component to be seen: all are alike, and clean
         width = _weighted_sum(values, weights, n) / whole.to(tl.float32)
     if not HIDDEN:
         width = tl.maximum(width, 0.5 * median)
     # Now the share among all values, for this width.
-    window = tl.minimum(width * _REACH, largest)
-    share = reach * 0 + 1.0
-    plain = reach * 0
+    window = tl.minimum(width * _SUPPORT, largest)
+    share = support * 0 + 1.0
+    uniform = support * 0
     if window > 0:
         counts = _counts(values, all_weights, n, halvings, window)
         inside = tl.sum(counts, axis=0)
         share = share * _SMALLEST_SHARE
         if inside > 0:
-            width, belongs = _peak_and_plain(counts, window, width, True)
+            width, belongs = _laplace_and_uniform(counts, window, width, True)
             within = inside / tl.load(all_weights + n).to(tl.float32)
             share = tl.minimum(belongs * within / (1.0 - tl.exp(-window / width)), 1.0)
             share = tl.maximum(share, _SMALLEST_SHARE)
-            plain = (1.0 - belongs) * within / window
+            uniform = (1.0 - belongs) * within / window
     tl.store(results, width)
     tl.store(results + 1, share)
-    tl.store(results + 2, plain)
+    tl.store(results + 2, uniform)
     tl.store(results + 3, median)
 
 
@@ -195,7 +193,7 @@ class Summary(NamedTuple):
 
     width: float
     share: float
-    plain: float
+    uniform_density: float
     median: float
 
 
@@ -223,8 +221,8 @@ class Statistics:
     hidden : bool
         Whether the fit does not see the entries; else the width is at least half of the median.
     look : function
-        Returns, for predictions and best losses, (k,), a scale and a cut, the magnitudes of residuals and their losses,
-        (k,), and four numbers that compare them with the best.
+        Returns, for predictions and best losses, (k,), a scale and a threshold, the magnitudes of residuals and their
+        losses, (k,), and four numbers that compare them with the best.
     """
 
     def __init__(self, weights: Any, informative: Any, hidden: bool, look: Callable[..., tuple[Any, Any, Any]]) -> None:
@@ -241,15 +239,15 @@ class Statistics:
         known = self.known.get(id(predictions)) or self._find(predictions, self.nothing, 1.0, inf)
         return Summary(*known.numbers[:4])
 
-    def compare(self, predictions: Any, best: Any, scale: float, cut: Any) -> tuple[Any, list[float]]:
+    def compare(self, predictions: Any, best: Any, scale: float, threshold: Any) -> tuple[Any, list[float]]:
         """Return the losses of predictions and how they compare; see `look`."""
         known = self.known.get(id(predictions))
         if known is None or known.best is not best or known.scale != scale:
-            known = self._find(predictions, best, scale, cut)
+            known = self._find(predictions, best, scale, threshold)
         return known.losses, known.numbers[4:]
 
-    def _find(self, predictions: Any, best: Any, scale: float, cut: Any) -> Known:
-        losses, numbers = self.measure(predictions, best, scale, cut)
+    def _find(self, predictions: Any, best: Any, scale: float, threshold: Any) -> Known:
+        losses, numbers = self.measure(predictions, best, scale, threshold)
         self.known.clear()
         return self.know(predictions, losses, best, scale, numbers.tolist())
 
@@ -258,9 +256,9 @@ class Statistics:
         known = self.known[id(predictions)] = Known(predictions, losses, best, scale, numbers)
         return known
 
-    def measure(self, predictions: Any, best: Any, scale: Any, cut: Any) -> tuple[Any, Any]:
+    def measure(self, predictions: Any, best: Any, scale: Any, threshold: Any) -> tuple[Any, Any]:
         """Return the losses of predictions, (k,), and what they tell, (8,), without waiting for them."""
-        magnitudes, losses, numbers = self.look(predictions, best, scale, cut)
+        magnitudes, losses, numbers = self.look(predictions, best, scale, threshold)
         values, order = torch.sort(magnitudes.to(torch.float32))
         torch.cumsum(self.ticks[:, order], dim=1, out=self.cumulated[:, 1:])
         n, found = len(values), torch.empty(4, device=values.device)

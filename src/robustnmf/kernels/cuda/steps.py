@@ -50,13 +50,13 @@ MOST_SPLITS = 40
 
 
 class Data(NamedTuple):
-    """A block of data with its entries' weights, scale and cut; rows are what is to be improved."""
+    """A block of data with its entries' weights, scale and threshold; rows are what is to be improved."""
 
     Y: Any
     M: Any
     scale: Any
     """(n_rows,) or (1,)."""
-    cut: Any
+    threshold: Any
     """For each feature, or (1,)."""
     features_in_rows: bool = False
     gaps: bool = False
@@ -64,13 +64,13 @@ class Data(NamedTuple):
 
     @property
     def strides(self) -> tuple[int, int, int, int]:
-        """Steps from row to row and from column to column of Y, and from row to row of the scale and of the cut."""
-        return (*self.Y.stride(), int(len(self.scale) > 1), int(len(self.cut) > 1 and self.features_in_rows))
+        """Steps from row to row and from column to column of Y, and from row to row of scale and threshold."""
+        return (*self.Y.stride(), int(len(self.scale) > 1), int(len(self.threshold) > 1 and self.features_in_rows))
 
     @property
-    def cuts_columns(self) -> bool:
-        """Whether columns differ in their cut."""
-        return len(self.cut) > 1 and not self.features_in_rows
+    def column_thresholds(self) -> bool:
+        """Whether columns differ in their threshold."""
+        return len(self.threshold) > 1 and not self.features_in_rows
 
     @property
     def by_columns(self) -> bool:
@@ -162,10 +162,10 @@ def half_step(
     with beside(X.device, lambda: _write_gram(gram, A)):
         sums = _sums(blocks, of_X, of_A, rule)
     moves = moves_of(X, gram, sums, penalty, sweeps, fixed)
-    verdicts = _verdicts(checks_on, of_X, of_checks, moves[0], checked, rule, rank)
+    bends = _bends_of(checks_on, of_X, of_checks, moves[0], checked, rule, rank)
     new, of_new, rows = torch.empty_like(X), torch.empty_like(of_X), ADVANCING_ROWS
     advance[(triton.cdiv(n_rows, rows),)](
-        X, *moves, *verdicts, penalty, new, of_new, n_rows, verdicts.shape[1], rank, RANK=of_X.shape[2], ROWS=rows,
+        X, *moves, *bends, penalty, new, of_new, n_rows, bends.shape[1], rank, RANK=of_X.shape[2], ROWS=rows,
         **FUSED,
     )  # fmt: skip
     return new, of_new, moves[-1]
@@ -178,7 +178,7 @@ def _write_gram(gram: Any, factors: Sequence[tuple[Any, Any]]) -> None:
         gram.addmm_(A.T, A if trust is None else trust[:, None] * A)
 
 
-def _verdicts(
+def _bends_of(
     data: Data, of_X: Any, of_checks: Any, move: Any, checked: tuple[int, int, int], rule: Rule, rank: int
 ) -> Any:
     """Return the curvature of the objective along the moves, and that of all coordinates, (2, splits, n_rows)."""
@@ -187,15 +187,15 @@ def _verdicts(
     checks = min(checks, MOST_CHECKED[move.dtype] // padded)
     n_splits, width = _splits(n_rows, count, rows, checks)
     row_stride, column_stride, *others = data.strides
-    verdicts = torch.empty((2, n_splits, n_rows), dtype=move.dtype, device=of_X.device)
+    bends = torch.empty((2, n_splits, n_rows), dtype=move.dtype, device=of_X.device)
     check[(triton.cdiv(n_rows, rows), n_splits)](
-        *data.pointers, of_X, of_checks, move, data.scale, data.cut, constants_of(rule.loss, data.Y), *verdicts,
+        *data.pointers, of_X, of_checks, move, data.scale, data.threshold, constants_of(rule.loss, data.Y), *bends,
         n_rows, data.Y.shape[1], count, width, row_stride, column_stride, run, skip, rank, *others,
         RANK=padded, ROWS=rows, CHECKS=checks, FORM=rule.form,
-        CAPPED=rule.reach < inf, WEIGHTED=data.M is not None, CUTS_COLUMNS=data.cuts_columns, EVEN=data.is_even,
-        num_warps=warps, **FUSED,
+        CAPPED=rule.support < inf, WEIGHTED=data.M is not None,
+        COLUMN_THRESHOLDS=data.column_thresholds, EVEN=data.is_even, num_warps=warps, **FUSED,
     )  # fmt: skip
-    return verdicts
+    return bends
 
 
 def _sums(blocks: Sequence[Data], of_X: Any, of_A: Sequence[Any], rule: Rule) -> Any:
@@ -214,10 +214,10 @@ def _sums(blocks: Sequence[Data], of_X: Any, of_A: Sequence[Any], rule: Rule) ->
             factor = TensorDescriptor(parts, list(parts.shape), list(parts.stride()), [1, columns, padded])
             strides, is_even = (0, 0, *strides[2:]), False  # of no use, and not to be compiled for
         accumulate[(triton.cdiv(n_rows, rows), n)](
-            *(described or data.pointers), of_X, factor, data.scale, data.cut, constants_of(rule.loss, data.Y), *into,
-            n_rows, data.Y.shape[1], *strides, width,
-            RANK=padded, ROWS=rows, COLUMNS=columns, FORM=rule.form, CAPPED=rule.reach < inf,
-            WEIGHTED=data.M is not None, GAPS=data.gaps or is_precise, CUTS_COLUMNS=data.cuts_columns,
+            *(described or data.pointers), of_X, factor, data.scale, data.threshold, constants_of(rule.loss, data.Y),
+            *into, n_rows, data.Y.shape[1], *strides, width,
+            RANK=padded, ROWS=rows, COLUMNS=columns, FORM=rule.form, CAPPED=rule.support < inf,
+            WEIGHTED=data.M is not None, GAPS=data.gaps or is_precise, COLUMN_THRESHOLDS=data.column_thresholds,
             DESCRIBED=described is not None, TRANSPOSED=data.by_columns, EVEN=is_even,
             num_warps=warps, num_stages=stages, **FUSED,
         )  # fmt: skip
@@ -277,7 +277,7 @@ def sweep(
     gaps: bool,
 ) -> tuple[Any, list[Any]]:
     """Improve the codes of all blocks, then the basis; the penalties are those of both, see `as_array`."""
-    samples = [Data(Y, m, rule.scale, rule.cut, gaps=gaps) for Y, m in zip(V, M, strict=True)]
+    samples = [Data(Y, m, rule.scale, rule.threshold, gaps=gaps) for Y, m in zip(V, M, strict=True)]
     on_codes, on_basis = penalties
     precision = precision_of(W.dtype, len(W), sum(len(Y) for Y in V))
     how, improved = checked_features(V[0].shape[1]), []
@@ -288,7 +288,9 @@ def sweep(
     if fixed == W.shape[1]:
         return W, codes
     checks = checked_rows([len(Y) for Y in V])
-    checks_on = Data(_gather(V, checks), None if M[0] is None else _gather(M, checks), rule.scale, rule.cut, gaps=gaps)
+    checks_on = Data(
+        _gather(V, checks), None if M[0] is None else _gather(M, checks), rule.scale, rule.threshold, gaps=gaps
+    )
     of_checks = torch.cat([parts[:, rows] for parts, rows in zip(of_codes, checks, strict=True)], dim=1)
     everyone = (of_checks.shape[1],) * 3
     features = [data.transposed for data in samples]
@@ -309,11 +311,11 @@ def as_array(penalty: tuple[Any, float] | None, X: Any) -> Any:
 
 @cache
 def _constants(loss: Form, dtype: torch.dtype, device: torch.device) -> Any:
-    return torch.tensor([loss.reach, loss.constant], dtype=dtype, device=device)
+    return torch.tensor([loss.support, loss.constant], dtype=dtype, device=device)
 
 
 def constants_of(loss: Form, Y: Any) -> Any:
-    """Return the reach and the constant of a loss where the data is: as numbers they would be single precision."""
+    """Return the support and the constant of a loss where the data is: as numbers they would be single precision."""
     return _constants(loss, Y.dtype, Y.device)
 
 

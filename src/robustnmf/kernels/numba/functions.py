@@ -160,42 +160,42 @@ def cauchy_sum(A: Any, M: Any, scale: float) -> tuple[float, float]:
 
 
 @njit(**FAST)
-def histogram(values: Any, weights: Any, reach: float, bins: int) -> Any:
-    """Return the weights of values (k,) in bins of equal size on [0, reach], (bins,)."""
+def histogram(values: Any, weights: Any, support: float, bins: int) -> Any:
+    """Return the weights of values (k,) in bins of equal size on [0, support], (bins,)."""
     counts = np.zeros(bins)
     for i in range(len(values)):
-        if values[i] <= reach:
-            counts[min(int(values[i] / reach * bins), bins - 1)] += weights[i]
+        if values[i] <= support:
+            counts[min(int(values[i] / support * bins), bins - 1)] += weights[i]
     return counts
 
 
 @njit(**FAST)
-def peak_and_plain(
-    counts: Any, reach: float, width: float, fixed: bool, widest: float, tolerance: float, max_steps: int
+def laplace_and_uniform(
+    counts: Any, support: float, width: float, fixed: bool, widest: float, tolerance: float, max_steps: int
 ) -> tuple[float, float]:
-    """Return width and share of the peak in a histogram on [0, reach], by expectation-maximisation.
+    """Return width and share of the Laplace component in a histogram on [0, support], by expectation-maximisation.
 
-    See `model.mixture`. The mean of the peak is width - reach / (exp(reach / width) - 1), which is solved for the
-    width by iteration; it approaches half of `reach` as the width grows, and a mean beyond that of the widest peak is
-    taken for it.
+    See `model.mixture`. The mean of the Laplace component is width - support / (exp(support / width) - 1), which is
+    solved for the width by iteration; it approaches half of the support as the width grows, and a mean beyond that of
+    the widest one is taken for it.
     """
     bins = len(counts)
     inside = counts.sum()
     share = 0.8
     for _ in range(max_steps):
-        height = share / (width * -np.expm1(-reach / width))
-        plain = (1 - share) / reach
+        height = share / (width * -np.expm1(-support / width))
+        uniform = (1 - share) / support
         belong, moment = 0.0, 0.0
         for i in range(bins):
-            centre = (i + 0.5) * reach / bins
-            peak = height * np.exp(-centre / width)
-            part = counts[i] * peak / (peak + plain)
+            centre = (i + 0.5) * support / bins
+            laplace = height * np.exp(-centre / width)
+            part = counts[i] * laplace / (laplace + uniform)
             belong += part
             moment += part * centre
         last, share = share, belong / inside
         if not fixed:
             for _ in range(5):
-                width = min(moment / belong + reach / np.expm1(min(reach / width, 50.0)), widest)
+                width = min(moment / belong + support / np.expm1(min(support / width, 50.0)), widest)
         if abs(share - last) <= tolerance:
             break
     return width, share

@@ -39,18 +39,15 @@ def contiguous(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def reading(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a kernel arrays that it must not write to: it is not compiled once more for data that is read-only."""
+def inputs(*arrays: Any) -> list[Any]:
+    """Return arrays as contiguous views that cannot be written to, None as it is.
 
-    @wraps(kernel)
-    def call(*arguments: Any) -> Any:
-        return kernel(*(read_only(a) if isinstance(a, np.ndarray) else a for a in arguments))
-
-    return call
-
-
-def read_only(a: Any) -> Any:
-    """Return a view of an array that cannot be written to."""
-    view = a.view()
-    view.flags.writeable = False
-    return view
+    A kernel is compiled for one layout only, and not once more for data that is read-only.
+    """
+    views = []
+    for array in arrays:
+        view = None if array is None else np.ascontiguousarray(array).view()
+        if view is not None:
+            view.flags.writeable = False
+        views.append(view)
+    return views

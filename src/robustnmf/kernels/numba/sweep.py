@@ -12,7 +12,7 @@ from numba import njit
 
 from robustnmf.kernels.interface import CAUCHY, CORRENTROPY, HUBER, ROUNDED, Rule, form_of
 from robustnmf.kernels.line_search import checked_features
-from robustnmf.kernels.numba.options import FAST, contiguous, read_only, reading
+from robustnmf.kernels.numba.options import FAST, contiguous, inputs
 
 # Rows are worked on by tiles whose residuals and weights stay in the cache.
 TILE_ENTRIES = 2**15
@@ -91,28 +91,15 @@ class Shared(NamedTuple):
     """and so many in all."""
 
 
-def rule_of(loss: Any, scale: Any, cut: Any, Y: Any, rank: int) -> Rule | None:
-    """Return the rule of a weighting for data Y (B, p), or None if it has none.
-
-    Parameters
-    ----------
-    scale : a number, or one per row (B, 1).
-    cut : None, or thresholds (p,).
-    rank : any will do.
-    """
-    form = form_of(loss)
-    if form is None or np.ndim(cut) > 1:
+def rule_of(weighting: Any, Y: Any, rank: int) -> Rule | None:
+    """Return a weighting of entries for data Y (B, p) as a rule, or None if it has none; any rank will do."""
+    form, threshold = form_of(weighting.loss), weighting.threshold
+    if form is None or weighting.is_spatial or np.ndim(threshold) > 1:
         return None
-    n_rows, p = Y.shape
-    cut = inf if cut is None else cut
-    scales, cuts = _spread(np.ravel(scale), n_rows, Y.dtype), _spread(cut, p, Y.dtype)
-    return Rule(form.form, form.constant, scales, cuts, form.reach)
-
-
-def _spread(values: Any, n: int, dtype: Any) -> Any:
-    spread = np.empty(n, dtype=dtype)
-    spread[:] = values
-    return spread
+    (n_rows, p), dtype = Y.shape, Y.dtype
+    scales = np.full(n_rows, np.ravel(weighting.scale), dtype=dtype)
+    thresholds = np.full(p, inf if threshold is None else threshold, dtype=dtype)
+    return Rule(form.form, form.constant, scales, thresholds, form.support)
 
 
 @njit(**FAST)
@@ -121,7 +108,7 @@ def _reweight(R: Any, M: Any, rule: Any, hidden: Any, offset: int, Q: Any, S: An
     n_rows, p = R.shape
     number = R.dtype.type
     zero, half, one, c = number(0), number(0.5), number(1), number(rule.constant)
-    reach = number(rule.reach)
+    support = number(rule.support)
     for b in range(n_rows):
         inverse = one / rule.scale[offset + b]
         r, q, s = R[b], Q[b], S[b]
@@ -144,7 +131,7 @@ def _reweight(R: Any, M: Any, rule: Any, hidden: Any, offset: int, Q: Any, S: An
             for i in range(p):
                 q[i] = one
         for i in range(p):
-            weight = q[i] if abs(r[i]) <= rule.cut[i] and abs(r[i] * inverse) <= reach else zero
+            weight = q[i] if abs(r[i]) <= rule.threshold[i] and abs(r[i] * inverse) <= support else zero
             if M is not None:
                 weight *= M[b, i]
             q[i] = weight
@@ -267,8 +254,6 @@ def _work_space(Y: Any) -> tuple[Any, Any, Any]:
 _THREAD = local()
 
 
-@contiguous
-@reading
 def half_step(Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int) -> Any:
     """Reweight and improve X in Y ~ X A'; the kernel of `SharedGram.improve_rows`.
 
@@ -276,6 +261,7 @@ def half_step(Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: R
     ----------
     Y, M : (B, p), M may be None; X : (B, r); A : (p, r); linear : (r,) and ridge, the penalty.
     """
+    Y, M, X, A, linear = inputs(Y, M, X, A, linear)
     ridge, work, how = Y.dtype.type(ridge), _work_space(Y), checked_features(Y.shape[1])
     nothing = np.empty((0, Y.shape[1]), dtype=Y.dtype)  # not a part of Y, which is read-only
     return _sweep_rows(
@@ -283,8 +269,6 @@ def half_step(Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: R
     )[0]
 
 
-@contiguous
-@reading
 def sweep_block(
     Y: Any, M: Any, hidden: Any, X: Any, checks: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int
 ) -> tuple[Any, Any, Any, Any, Any]:
@@ -300,6 +284,7 @@ def sweep_block(
     Codes (B, r); how far each row is trusted, (B,); weights of the checked rows; descent and curvature of the
     basis, (p, r).
     """
+    Y, M, hidden, X, checks, A, linear = inputs(Y, M, hidden, X, checks, A, linear)
     hidden = _NOTHING_HIDDEN if hidden is None else hidden
     kept = np.empty((checks.size, Y.shape[1]), dtype=Y.dtype)
     ridge, work, how = Y.dtype.type(ridge), _work_space(Y), checked_features(Y.shape[1])
@@ -307,8 +292,7 @@ def sweep_block(
     return new, trust, kept, *sums
 
 
-_NOTHING_HIDDEN = read_only(np.empty((0, 2), dtype=np.int64))
-_NO_CHECKS = read_only(np.empty(0, dtype=np.int64))
+_NOTHING_HIDDEN, _NO_CHECKS = inputs(np.empty((0, 2), dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
 @njit(**FAST)
