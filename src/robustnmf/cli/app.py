@@ -21,7 +21,7 @@ from robustnmf.utils.files import check_owned, check_owned_folder, is_sealed, wr
 
 
 class Commands(TyperGroup):
-    """All commands; whatever goes wrong in one of them, or with its arguments, is said in the same way."""
+    """All commands; errors in them, and in their arguments, are all reported in the same way."""
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Read the arguments that stand before the command."""

@@ -41,7 +41,6 @@ def describe() -> dict[str, Any]:
 
 
 def _installed(packages: tuple[str, ...]) -> str:
-    """Return the versions of an extra, or what it lacks."""
     found, missing = [], []
     for package in packages:
         try:

@@ -1,4 +1,4 @@
-"""What a fit looks like to somebody who has seen many: verdicts in words, each with its reason and what to do."""
+"""Diagnoses of a fit: verdicts in words, each with its reason and what to do."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -183,7 +183,7 @@ def whole_lines(facts: Facts, feature_names: Sequence[str], sample_names: Sequen
 
 
 def rank_too_high(facts: Facts) -> Diagnosis:
-    """Whether there are components that nobody needs."""
+    """Whether there are components that are not needed."""
     rank = len(facts.contributions)
     unused = np.flatnonzero(facts.contributions < min(NEGLIGIBLE, OF_EVEN_SHARE / rank))
     cosine, (first, second) = facts.largest_cosines

@@ -53,7 +53,7 @@ def draw(
     Without a `layout` the margins are those that `paint` sets, which takes half the time.
     """
     Figure = optional("matplotlib.figure", "report").Figure
-    # Neither pyplot nor a backend: whoever calls may have windows of their own open.
+    # Neither pyplot nor a backend: the caller may have open windows.
     # The font of the page has letters that Matplotlib's has not.
     with _style.changed(), ignored_warnings((UserWarning, "Glyph .* missing from")):
         figure = Figure(figsize=size, layout=layout)

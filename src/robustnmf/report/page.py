@@ -270,7 +270,6 @@ def component_cards(facts: Facts, shape: tuple[int, int] | None, names: list[str
 
 
 def _curve(component: Matrix, names: list[str], identifier: str) -> str:
-    """Draw one component as a line or as bars."""
     kind: plots.Kind = "bars" if component.size <= plots.MOST_BARS else "spectra"
     numbered = names == [str(place) for place in range(component.size)]
     step = -(-component.size // MOST_POINTS)
