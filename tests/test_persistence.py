@@ -29,7 +29,7 @@ from robustnmf.model.losses import Cauchy, Huber, Truncated
 from robustnmf.model.outliers import MADRule
 from robustnmf.model.scales import MAD, FirstScale, FixedScale
 from robustnmf.model.spatial import MedianFilterRule, MRFRule
-from robustnmf.persistence import ModelFileError, load, reading, save, writing
+from robustnmf.persistence import ModelFileError, contents, load, save, writing
 from robustnmf.solvers import HALS
 
 pytestmark = [
@@ -336,8 +336,7 @@ def test_missing_attributes_are_named(name, model, tmp_path):
 
 
 def test_more_feature_names_than_can_be_read_are_not_written(model, tmp_path, monkeypatch):
-    for module in (reading, writing):
-        monkeypatch.setattr(module, "LONGEST_TEXT", 1000)
+    monkeypatch.setattr(contents, "LONGEST_TEXT", 1000)
     with pytest.raises(ModelFileError, match="feature names"):
         save(model, tmp_path / "m")
 

@@ -1,6 +1,6 @@
 """Fits of data that carries labels: AnnData in biology, xarray in the earth sciences, signals of HyperSpy.
 
-No other package is imported here: whoever passes one of its objects has it.
+None of these packages is imported here: a caller who passes one of their objects has it.
 
 HyperSpy needs nothing from this module, because it takes estimators of scikit-learn as they are::
 
@@ -99,10 +99,8 @@ def factorise_anndata(
     X, was_sparse = _dense(_matrix(adata if used.all() else adata[:, used], layer))
     model = RobustNMF(n_components, **options)
     codes = np.asarray(model.fit_transform(X))  # a data frame, if scikit-learn is set so
-    components = np.zeros((len(used), codes.shape[1]), dtype=model.components_.dtype)
-    components[used] = model.components_.T
     adata.obsm[f"X_{key_added}"] = codes
-    adata.varm[key_added] = components
+    adata.varm[key_added] = _placed(model.components_.T, used, (len(used), codes.shape[1]), fill=0)
     adata.uns[key_added] = {
         "params": _writable({"layer": layer, "use_highly_variable": not used.all(), **model.get_params()}),
         **_summary(model),
@@ -203,8 +201,7 @@ class XarrayAdapter:
         result = self._result(array, data, seen, learn=True)
         self._seen = seen
         self._features = array.isel(dict.fromkeys(self.sample_dims, 0), drop=True)
-        components = np.full((self.estimator.n_components_, len(seen)), np.nan, dtype=self.estimator.components_.dtype)
-        components[:, seen] = self.estimator.components_
+        components = _placed(self.estimator.components_, np.s_[:, seen], (self.estimator.n_components_, len(seen)))
         shape = (len(components), *self._features.shape)
         result = result.assign(components=((COMPONENT, *features), components.reshape(shape)))
         return result[["codes", "components", "cleaned", "outliers"]]
@@ -245,18 +242,15 @@ class XarrayAdapter:
         about = {name: values[inside] for name, values in data.about.items()}
         some_codes = np.asarray(model.fit_transform(X, **about) if learn else model.transform(X, **about))
         some_outliers = model.outliers_ if learn else model.outlier_mask(X, **about)
-        codes = np.full((len(samples), model.n_components_), np.nan, dtype=some_codes.dtype)
-        codes[samples] = some_codes
-        outliers = np.zeros(data.X.shape, dtype=bool)
-        outliers[inside] = some_outliers
-        cleaned = np.full(data.X.shape, np.nan, dtype=some_codes.dtype)
         # What `clean` returns, without encoding all samples once more.
         replaced = some_outliers | ~data.observed[inside]
-        cleaned[inside] = np.where(replaced, some_codes @ model.components_, X)
+        some_cleaned = np.where(replaced, some_codes @ model.components_, X).astype(some_codes.dtype, copy=False)
+        codes = _placed(some_codes, samples, (len(samples), model.n_components_))
+        cleaned = _placed(some_cleaned, inside, data.X.shape)
+        outliers = _placed(np.asarray(some_outliers), inside, data.X.shape, fill=False)
         return self._dataset(array, data, codes, cleaned, outliers)
 
     def _dataset(self, array: Any, data: "_Table", codes: Matrix, cleaned: Matrix, outliers: Matrix) -> Any:
-        """Return matrices with the labels of the array."""
         sizes = tuple(array.sizes[name] for name in self.sample_dims)
         # Components have maximum 1, so codes are in the unit of the data.
         unit = {name: value for name, value in array.attrs.items() if name == "units"}
@@ -333,7 +327,6 @@ def _check_labels(given: Any, wanted: Any, dims: tuple[str, ...], what: str, of_
 
 
 def _variables(adata: Any, use_highly_variable: bool | None) -> Matrix:
-    """Return which variables to use, (n_vars,)."""
     marked = "highly_variable" in adata.var
     if use_highly_variable and not marked:
         raise ValueError(
@@ -376,13 +369,17 @@ def _widen(outliers: Matrix, used: Matrix, as_sparse: bool) -> Any:
         rows, columns = np.nonzero(outliers)
         places = (rows, np.flatnonzero(used)[columns])
         return sparse.csr_matrix((np.ones(len(rows), dtype=bool), places), shape=(len(outliers), len(used)))
-    wide = np.zeros((len(outliers), len(used)), dtype=bool)
-    wide[:, used] = outliers
-    return wide
+    return _placed(outliers, np.s_[:, used], (len(outliers), len(used)), fill=False)
+
+
+def _placed(values: Matrix, places: Any, shape: tuple[int, ...], fill: float = np.nan) -> Matrix:
+    """Return an array of a shape that has values in some places, and is filled elsewhere."""
+    whole = np.full(shape, fill, dtype=values.dtype)
+    whole[places] = values
+    return whole
 
 
 def _summary(model: RobustNMF) -> dict[str, Any]:
-    """Return what a fit found in few numbers."""
     return {"scale": float(model.scale_), "n_iter": int(model.n_iter_), "converged": bool(model.converged_)}
 
 

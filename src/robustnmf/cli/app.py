@@ -2,13 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, dataclass
+from functools import partial, wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -20,7 +21,7 @@ from robustnmf.utils.files import check_owned, check_owned_folder, is_sealed, wr
 
 
 class Commands(TyperGroup):
-    """All commands; whatever goes wrong in one of them, or with its arguments, is said in the same way."""
+    """All commands; errors in them, and in their arguments, are all reported in the same way."""
 
     def make_context(self, *arguments: Any, **options: Any) -> Any:
         """Read the arguments that stand before the command."""
@@ -69,12 +70,48 @@ Weights = Annotated[
 Uncertainties = Annotated[Path | None, typer.Option(parser=path, help="File with an uncertainty for every entry.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier result.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
-Device = Annotated[
-    str | None, typer.Option(help="Where the work is done: 'cpu', 'cuda', 'cuda:1' or 'mps'.", show_default="cpu")
-]
 ModelFile = Annotated[Path, typer.Argument(parser=path, help="Model file that 'fit' has written, or its folder.")]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Data and how to read it: each field is an argument or option of the commands that `reads_data` decorates."""
+
+    data: Data
+    key: Key = None
+    missing_value: Missing = None
+    transpose: Transpose = False
+    header: Header = None
+    weights: Weights = None
+    uncertainties: Uncertainties = None
+
+    @property
+    def files(self) -> tuple[Path | None, ...]:
+        """All files that are read."""
+        return self.data, self.weights, self.uncertainties
+
+    def read(self) -> tuple[Any, dict[str, Any]]:
+        """Return the table, and the weights and uncertainties of its entries that are given."""
+        from robustnmf.formats import read_like, read_table
+
+        options: dict[str, Any] = {"key": self.key, "transpose": self.transpose, "header": self.header}
+        table = read_table(self.data, missing_value=self.missing_value, **options)
+        given = {"weights": self.weights, "uncertainties": self.uncertainties}
+        return table, {name: read_like(file, table, **options) for name, file in given.items() if file is not None}
+
+
+def reads_data(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace the parameter `source` of a command by the fields of `Source`: Typer has no groups of options."""
+    shared, own = signature(Source).parameters, signature(command).parameters
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        command(source=Source(**{name: given.pop(name) for name in shared}), **given)
+
+    every = [new for old in own.values() for new in (shared.values() if old.name == "source" else [old])]
+    vars(run)["__signature__"] = Signature([new.replace(kind=Parameter.KEYWORD_ONLY) for new in every])
+    return run
 
 
 @app.callback()
@@ -83,28 +120,25 @@ def start() -> None:
 
 
 @app.command()
+@reads_data
 def fit(
-    data: Data,
+    source: Source,
     components: Rank = "auto",
     out: Annotated[Path | None, typer.Option("--out", "-o", parser=path, help="Folder of the results.")] = None,
     method: Method = "truncated-cauchy",
     preset: Annotated[
         str, typer.Option(help="'default', or 'published' for the algorithms of the papers.")
     ] = "default",
-    weights: Weights = None,
-    uncertainties: Uncertainties = None,
-    key: Key = None,
-    missing_value: Missing = None,
-    transpose: Transpose = False,
-    header: Header = None,
     max_iter: Annotated[int, typer.Option(min=1, help="Most iterations.")] = 200,
     seed: Seed = 0,
-    device: Device = None,
+    device: Annotated[
+        str | None, typer.Option(help="Where the work is done: 'cpu', 'cuda', 'cuda:1' or 'mps'.", show_default="cpu")
+    ] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no HTML report.")] = False,
     force: Force = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 3 if the fit warns.")] = False,
     as_json: AsJson = False,
-    quiet: Quiet = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Factorise DATA and write model, codes, components, cleaned data, outlier mask and a report.
 
@@ -112,11 +146,10 @@ def fit(
     """
     from robustnmf import RobustNMF
 
-    out = out or Path(f"{data.absolute().name.split('.')[0] or 'data'}-robustnmf")
-    folder.check_free(out, force, (data, weights, uncertainties))
+    out = out or Path(f"{source.data.absolute().name.split('.')[0] or 'data'}-robustnmf")
+    folder.check_free(out, force, source.files)
     check_owned_folder(out)
-    table = _read(data, key, missing_value, transpose, header)
-    arrays = _read_arrays(table, weights, uncertainties, key, transpose, header)
+    table, arrays = source.read()
     interruption = console.Interruption()
     model = RobustNMF(
         _rank(components),
@@ -136,7 +169,9 @@ def fit(
     model.callback = None
     summary = _summary(model, table, codes, perf_counter() - begin, warned)
     with write_folder(out, replace=force) as place:
-        _write_results(place, model, codes, table, arrays, folder.format_of(data), no_report, data.name)
+        _write_results(place, model, codes, table, arrays, folder.format_of(source.data))
+        if not no_report:
+            _write_report(model, table, arrays, place / "report.html", title=source.data.name)
         folder.write_json(place / "summary.json", summary)
     show(summary | {"results": str(out)}, as_json)
     if interruption.asked:
@@ -147,47 +182,35 @@ def fit(
 
 
 @app.command()
+@reads_data
 def transform(
     model: ModelFile,
-    data: Data,
+    source: Source,
     out: Annotated[Path, typer.Option("--out", "-o", parser=path, help="File of the codes, .csv, .tsv or .npy.")],
-    key: Key = None,
-    missing_value: Missing = None,
-    transpose: Transpose = False,
-    header: Header = None,
-    weights: Weights = None,
-    uncertainties: Uncertainties = None,
     force: Force = False,
 ) -> None:
     """Write the codes of new samples."""
-    files = Files(model, data, out, weights, uncertainties)
-    fitted, table, arrays = _prepare(files, key, missing_value, transpose, header, force)
+    fitted, table, arrays = _prepare(model, source, out, force)
     codes = np.asarray(fitted.transform(table.values, **arrays))  # a model may have been told to return data frames
     folder.write_matrix(out, codes, table.sample_names, folder.component_names(codes.shape[1]), replace=force)
     say(f"Codes of {len(codes)} samples: {out}")
 
 
 @app.command()
+@reads_data
 def clean(
     model: ModelFile,
-    data: Data,
+    source: Source,
     out: Annotated[
         Path, typer.Option("--out", "-o", parser=path, help="File of the cleaned data, .csv, .tsv or .npy.")
     ],
-    key: Key = None,
-    missing_value: Missing = None,
-    transpose: Transpose = False,
-    header: Header = None,
-    weights: Weights = None,
-    uncertainties: Uncertainties = None,
     force: Force = False,
 ) -> None:
     """Write new samples with outliers and missing entries replaced, all others untouched.
 
     An entry of weight zero is a missing one.
     """
-    files = Files(model, data, out, weights, uncertainties)
-    fitted, table, arrays = _prepare(files, key, missing_value, transpose, header, force)
+    fitted, table, arrays = _prepare(model, source, out, force)
     cleaned = fitted.clean(table.values, **arrays)
     folder.write_matrix(out, cleaned, *folder.names(table), replace=force)
     changed = float(np.mean(cleaned != table.values))
@@ -195,25 +218,19 @@ def clean(
 
 
 @app.command()
+@reads_data
 def outliers(
     model: ModelFile,
-    data: Data,
+    source: Source,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", parser=path, help="File of the mask, .csv, .tsv or .npy.")
     ] = None,
     worst: Annotated[int, typer.Option(min=0, help="Samples to list.")] = 10,
-    key: Key = None,
-    missing_value: Missing = None,
-    transpose: Transpose = False,
-    header: Header = None,
-    weights: Weights = None,
-    uncertainties: Uncertainties = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
     """Say which entries of samples are outliers, and list the samples that have most."""
-    files = Files(model, data, out, weights, uncertainties)
-    fitted, table, arrays = _prepare(files, key, missing_value, transpose, header, force)
+    fitted, table, arrays = _prepare(model, source, out, force)
     mask = fitted.outlier_mask(table.values, **arrays)
     if out is not None:
         folder.write_matrix(out, mask, *folder.names(table), replace=force)
@@ -231,18 +248,13 @@ def outliers(
 
 
 @app.command()
+@reads_data
 def rank(
-    data: Data,
+    source: Source,
     ranks: Annotated[str, typer.Option(help="Such as 1-10 or 2,4,8; 'auto' searches.")] = "auto",
     splits: Annotated[int, typer.Option(min=2, help="Splits of the entries.")] = 5,
     plot: Annotated[Path | None, typer.Option(parser=path, help="Picture of the curve, .png, .svg or .pdf.")] = None,
     method: Method = "truncated-cauchy",
-    weights: Weights = None,
-    uncertainties: Uncertainties = None,
-    key: Key = None,
-    missing_value: Missing = None,
-    transpose: Transpose = False,
-    header: Header = None,
     seed: Seed = 0,
     jobs: Annotated[int | None, typer.Option(min=1, help="Fits at a time.")] = None,
     force: Force = False,
@@ -252,13 +264,13 @@ def rank(
     from robustnmf import RobustNMF
     from robustnmf.selection import auto_rank, select_rank
 
-    _check_free(plot, force, (data, weights, uncertainties))
-    table = _read(data, key, missing_value, transpose, header)
+    _check_free(plot, force, source.files)
+    table, arrays = source.read()
     options: dict[str, Any] = {"n_splits": splits, "random_state": seed, "n_jobs": jobs}
     options["estimator"] = RobustNMF(method=method)
     chosen = _ranks(ranks, table.values.shape)
     search = auto_rank if chosen is None else partial(select_rank, ranks=chosen)
-    found = search(table.values, **options, **_read_arrays(table, weights, uncertainties, key, transpose, header))
+    found = search(table.values, **options, **arrays)
     if plot is not None:
         from robustnmf import plots
 
@@ -301,7 +313,7 @@ def compare(
     if data is None:
         rows = comparison.compare_on_faces(methods, random_state=seed)
     else:
-        table = _read(data, key, missing_value, transpose, header)
+        table, _ = Source(data, key, missing_value, transpose, header).read()
         skip = None if method else say  # those that were asked for are not left out
         rows = comparison.compare_on_data(table.values, components, methods, random_state=seed, skip=skip)
     if as_json:
@@ -313,32 +325,15 @@ def compare(
 
 
 @app.command()
+@reads_data
 def report(
     model: ModelFile,
-    data: Data,
+    source: Source,
     out: Annotated[Path, typer.Option("--out", "-o", parser=path, help="The page.")] = Path("report.html"),
-    key: Key = None,
-    missing_value: Missing = None,
-    transpose: Transpose = False,
-    header: Header = None,
-    weights: Weights = None,
-    uncertainties: Uncertainties = None,
     force: Force = False,
 ) -> None:
     """Write an HTML page about a model and the data that it was fitted to."""
-    from robustnmf.report import write
-
-    files = Files(model, data, out, weights, uncertainties)
-    fitted, table, arrays = _prepare(files, key, missing_value, transpose, header, force)
-    write(
-        fitted,
-        table.values,
-        out,
-        image_shape=table.image_shape,
-        feature_names=table.feature_names,
-        sample_names=table.sample_names,
-        **arrays,
-    )
+    _write_report(*_prepare(model, source, out, force), out)
     say(f"Report: {out}")
 
 
@@ -405,47 +400,12 @@ def reproduce(
         raise typer.Exit(console.FAILED)
 
 
-def _read(data: Path, key: str | None, missing_value: str | None, transpose: bool, header: bool | None) -> Any:
-    """Read a table; a missing value that looks like a number is one."""
-    from robustnmf.formats import read_table
-
-    return read_table(data, key=key, missing_value=missing_value, transpose=transpose, header=header)
-
-
-def _read_arrays(
-    table: Any, weights: Path | None, uncertainties: Path | None, key: str | None, transpose: bool, header: bool | None
-) -> dict[str, Any]:
-    """Read what is given of the entries of a table."""
-    from robustnmf.formats import read_like
-
-    files = {"weights": weights, "uncertainties": uncertainties}
-    return {
-        name: read_like(path, table, key=key, transpose=transpose, header=header)
-        for name, path in files.items()
-        if path is not None
-    }
-
-
-class Files(NamedTuple):
-    """What a command reads and writes that uses a model."""
-
-    model: Path
-    data: Path
-    out: Path | None
-    weights: Path | None
-    uncertainties: Path | None
-
-
-def _prepare(
-    files: Files, key: str | None, missing: str | None, transpose: bool, header: bool | None, force: bool
-) -> tuple[Any, Any, dict[str, Any]]:
+def _prepare(model: Path, source: Source, out: Path | None, force: bool) -> tuple[Any, Any, dict[str, Any]]:
     """Return a model, new data and what is given of its entries, provided that the result may be written."""
     from robustnmf import load
 
-    model, data, out, weights, uncertainties = files
-    _check_free(out, force, (model, data, weights, uncertainties))
-    table = _read(data, key, missing, transpose, header)
-    arrays = _read_arrays(table, weights, uncertainties, key, transpose, header)
+    _check_free(out, force, (model, *source.files))
+    table, arrays = source.read()
     return load(model / "model.robustnmf" if model.is_dir() else model), table, arrays
 
 
@@ -458,7 +418,6 @@ def _check_free(out: Path | None, force: bool, inputs: Sequence[Path | None]) ->
 
 
 def _rank(text: str) -> int | str:
-    """Return the number of components as the estimator takes it."""
     if text == "auto":
         return text
     if not text.isdecimal() or int(text) < 1:
@@ -467,7 +426,6 @@ def _rank(text: str) -> int | str:
 
 
 def _device(text: str | None) -> str | None:
-    """Return a device as the estimator takes it."""
     if text is not None and not re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?|mps", text):
         raise ValueError(f"--device must be 'cpu', 'cuda', a GPU such as 'cuda:1', or 'mps'; got {text!r}.")
     return text
@@ -492,7 +450,6 @@ def _ranks(text: str, shape: tuple[int, ...]) -> list[int] | None:
 
 
 def _summary(model: Any, table: Any, codes: Any, seconds: float, warned: list[str]) -> dict[str, Any]:
-    """Return what a fit came to, for people and programs."""
     return {
         "samples": int(codes.shape[0]),
         "features": int(model.n_features_in_),
@@ -508,17 +465,7 @@ def _summary(model: Any, table: Any, codes: Any, seconds: float, warned: list[st
     }
 
 
-def _write_results(
-    place: Path,
-    model: Any,
-    codes: Any,
-    table: Any,
-    arrays: dict[str, Any],
-    kind: folder.Format,
-    no_report: bool,
-    title: str,
-) -> None:
-    """Write all files of a fit."""
+def _write_results(place: Path, model: Any, codes: Any, table: Any, arrays: Any, kind: folder.Format) -> None:
     portable = copy(model)
     portable.device = None  # the file is for any machine
     portable.save(place / "model.robustnmf")
@@ -527,17 +474,10 @@ def _write_results(
     folder.write_matrix(place / f"components.{kind}", model.components_, components, table.feature_names)
     folder.write_matrix(place / f"cleaned.{kind}", model.clean(table.values, **arrays), *folder.names(table))
     folder.write_matrix(place / f"outliers.{kind}", model.outliers_, *folder.names(table))
-    if no_report:
-        return
+
+
+def _write_report(model: Any, table: Any, arrays: dict[str, Any], path: Path, **options: Any) -> None:
     from robustnmf.report import write
 
-    write(
-        model,
-        table.values,
-        place / "report.html",
-        image_shape=table.image_shape,
-        feature_names=table.feature_names,
-        sample_names=table.sample_names,
-        title=title,
-        **arrays,
-    )
+    names = {"feature_names": table.feature_names, "sample_names": table.sample_names}
+    write(model, table.values, path, image_shape=table.image_shape, **names, **arrays, **options)

@@ -16,7 +16,7 @@ from unicodedata import category
 
 import typer
 
-# Exit codes: 0 done; 1 some of many fits failed, or nobody reads the result; 2 wrong arguments or data; 3 done, but
+# Exit codes: 0 done; 1 some of many fits failed, or the output was closed; 2 wrong arguments or data; 3 done, but
 # with a warning (--strict); 130 interrupted, as shells say.
 FAILED, WRONG, DOUBTFUL, INTERRUPTED = 1, 2, 3, 130
 
@@ -79,7 +79,7 @@ def _plain(value: Any) -> Any:
 
 
 def say(text: str) -> None:
-    """Tell the user something that is no result; if nobody listens, the work goes on."""
+    """Print a message to stderr; if that is closed, the work goes on."""
     with suppress(OSError):
         _put(text, sys.stderr)
 
@@ -115,7 +115,7 @@ def errors_in_one_line() -> Iterator[None]:
     except KeyboardInterrupt:
         say("Interrupted; nothing was written.")
         raise typer.Exit(INTERRUPTED) from None
-    except (typer.Exit, typer.Abort, BrokenPipeError):  # the last: nobody reads the result, which is no mistake
+    except (typer.Exit, typer.Abort, BrokenPipeError):  # the last: the output was closed, which is no mistake
         raise
     except OF_THE_USER as error:
         say(f"Error: {_words(error)}")
@@ -179,7 +179,7 @@ class Interruption:
 
 
 def watcher(interruption: Interruption, max_iter: int, quiet: bool) -> Callable[[Any], bool]:
-    """Return a callback of a fit: a line now and then if nobody looks at a terminal, and an end when asked for.
+    """Return a callback of a fit: it prints progress if stderr is no terminal, and ends the fit when asked to.
 
     On a terminal the estimator's own progress bar is shown.
     """

@@ -35,14 +35,12 @@ def describe() -> dict[str, Any]:
         "numba threads": numba.get_num_threads(),
         "blas (threads)": ", ".join(sorted(blas)) or "unknown",
         **{f"extra {name}": _installed(packages) for name, packages in EXTRAS.items()},
-        "gpu": _gpu(),
         "fits run on": "the CPU, unless the data or device= is on a GPU",
-        "path on a gpu": _path(),
+        **_gpu(),
     }
 
 
 def _installed(packages: tuple[str, ...]) -> str:
-    """Return the versions of an extra, or what it lacks."""
     found, missing = [], []
     for package in packages:
         try:
@@ -52,25 +50,17 @@ def _installed(packages: tuple[str, ...]) -> str:
     return "missing " + ", ".join(missing) if missing else ", ".join(found)
 
 
-def _gpu() -> str:
-    """Return the names of GPUs that Torch sees."""
-    try:
-        import torch
-    except ImportError:
-        return "unknown: torch is not installed"
-    if torch.cuda.is_available():
-        return ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
-    return "none"
-
-
-def _path() -> str:
-    """Return how steps that read the data are computed on the GPU."""
+def _gpu() -> dict[str, str]:
+    """Return the GPUs that Torch sees, and how steps that read the data are computed there."""
     try:
         import torch
 
         from robustnmf.engines.torch_engine import TorchEngine
     except ImportError:
-        return "none: torch is not installed"
+        return {"gpu": "unknown: torch is not installed", "path on a gpu": "none: torch is not installed"}
     if torch.cuda.is_available():
-        return {"triton": "Triton kernels", "torch": "plain Torch"}[TorchEngine("cuda").path]
-    return "plain Torch" if torch.backends.mps.is_available() else "none: Torch sees no GPU"
+        names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
+        path = {"triton": "Triton kernels", "torch": "plain Torch"}[TorchEngine("cuda").path]
+        return {"gpu": names, "path on a gpu": path}
+    has_mps = torch.backends.mps.is_available()
+    return {"gpu": "none", "path on a gpu": "plain Torch" if has_mps else "none: Torch sees no GPU"}

@@ -45,7 +45,7 @@ class Data:
     noise: Matrix | None = None
     """Typical uncertainty of each feature, (m,), if uncertainties were given."""
     seen: Matrix | None = None
-    """Observed entries of each feature, (m,); None if nobody has looked."""
+    """Observed entries of each feature, (m,); None if they were not counted."""
 
     @classmethod
     def of(cls, arrays: Observations, engine: Engine) -> "Data":

@@ -1,7 +1,7 @@
 """Results of data that is not in memory, computed when they are asked for.
 
 A result has a value for each entry, or a code for each sample. Each block of it depends on the same block of the data
-and on the fitted model alone, so it is left to whoever asks: for data on a cluster it is a Dask array, for data that is
+and on the fitted model alone, so it is computed on demand: for data on a cluster it is a Dask array, for data that is
 streamed a `LazyMatrix`.
 """
 
@@ -22,42 +22,34 @@ from robustnmf.utils.extras import optional
 Matrix = NDArray[Any]
 
 
-def _weights(model: Any, X: Matrix, **options: Any) -> Matrix:
-    return np.asarray(model._describe_entries(X, **options).weights)
-
-
-def _outliers(model: Any, X: Matrix, **options: Any) -> Matrix:
-    return np.asarray(model._describe_entries(X, **options).outliers)
-
-
-def _codes(model: Any, X: Matrix, **options: Any) -> Matrix:
-    return np.asarray(model.transform(X, **options))
-
-
-def _clean(model: Any, X: Matrix, **options: Any) -> Matrix:
-    return np.asarray(model.clean(X, **options))
-
-
-def _scores(model: Any, X: Matrix, **options: Any) -> Matrix:
-    return np.asarray(model.score_samples(X, **options))
-
-
 class _Kind(NamedTuple):
-    """A result: the function of a fitted model that computes it, its columns and dtype."""
+    """A result: how a fitted model computes it, its columns and dtype."""
 
-    compute: Callable[..., Matrix]
+    compute: Callable[..., Any]
     columns: str | None
     """"entries", "components", or None for one number per sample."""
-    dtype: Any
+    dtype: np.dtype[Any] | None = None
+    """By default that of the data."""
+
+    def row_shape(self, model: Any, X: Any) -> tuple[int, ...]:
+        """Return the shape of what belongs to one sample."""
+        sizes = {"entries": (int(X.shape[1]),), "components": (int(model.n_components_),), None: ()}
+        return sizes[self.columns]
+
+    def dtype_for(self, X: Any) -> np.dtype[Any]:
+        """Return the type of the numbers."""
+        return self.dtype or np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
 
 
 RESULTS: Mapping[str, _Kind] = MappingProxyType(
     {
-        "codes": _Kind(_codes, "components", None),
-        "clean": _Kind(_clean, "entries", None),
-        "weights": _Kind(_weights, "entries", None),
-        "outliers": _Kind(_outliers, "entries", np.dtype(bool)),
-        "scores": _Kind(_scores, None, np.dtype(np.float64)),
+        "codes": _Kind(lambda model, X, **options: model.transform(X, **options), "components"),
+        "clean": _Kind(lambda model, X, **options: model.clean(X, **options), "entries"),
+        "weights": _Kind(lambda model, X, **options: model._describe_entries(X, **options).weights, "entries"),
+        "outliers": _Kind(
+            lambda model, X, **options: model._describe_entries(X, **options).outliers, "entries", np.dtype(bool)
+        ),
+        "scores": _Kind(lambda model, X, **options: model.score_samples(X, **options), None, np.dtype(np.float64)),
     }
 )
 
@@ -88,17 +80,12 @@ def _without_training(model: Any) -> Any:
     return light
 
 
-def _dtype(model: Any, what: str, X: Any) -> Any:
-    return RESULTS[what].dtype or np.dtype(np.float32 if X.dtype == np.float32 else np.float64)
-
-
 def _dask_result(model: Any, what: str, X: Any, of_entries: dict[str, Any]) -> Any:
     X = as_dask(X).rechunk({1: -1})
     others = [as_dask(values).rechunk(X.chunks) for values in of_entries.values()]
-    columns = RESULTS[what].columns
-    shape: dict[str, Any] = {"chunks": (X.chunks[0], (model.n_components_,))} if columns == "components" else {}
-    if columns is None:
-        shape = {"drop_axis": 1, "chunks": (X.chunks[0],)}
+    kind, dtype = RESULTS[what], RESULTS[what].dtype_for(X)
+    row_shape = kind.row_shape(model, X)
+    shape: dict[str, Any] = {"chunks": (X.chunks[0], *((size,) for size in row_shape))}
     return X.map_blocks(
         _of_chunk,
         *others,
@@ -107,19 +94,18 @@ def _dask_result(model: Any, what: str, X: Any, of_entries: dict[str, Any]) -> A
         what=what,
         name=None,
         token=f"robustnmf-{what}",
-        dtype=_dtype(model, what, X),
-        meta=np.empty((0,) * (1 if columns is None else 2), dtype=_dtype(model, what, X)),
-        **shape,
+        dtype=dtype,
+        meta=np.empty((0, *(0 for _ in row_shape)), dtype=dtype),
+        **shape if row_shape else {**shape, "drop_axis": 1},
     )
 
 
 def _of_chunk(X: Matrix, *of_entries: Matrix, names: tuple[str, ...], model: Any, what: str) -> Matrix:
     """Return the result for one chunk, and what its entries have: weights, uncertainties."""
-    options = dict(zip(names, of_entries, strict=True))
+    kind = RESULTS[what]
     if not len(X):
-        columns = {"entries": X.shape[1], "components": model.n_components_, None: None}[RESULTS[what].columns]
-        return np.empty((0,) if columns is None else (0, columns), dtype=_dtype(model, what, X))
-    return RESULTS[what].compute(model, X, **options)
+        return np.empty((0, *kind.row_shape(model, X)), dtype=kind.dtype_for(X))
+    return np.asarray(kind.compute(model, X, **dict(zip(names, of_entries, strict=True))))
 
 
 class LazyMatrix:
@@ -146,11 +132,9 @@ class LazyMatrix:
         self._model, self._what, self._engine = model, what, engine
         self._blocks = blocks_of(X, engine)
         self._of_entries = {name: blocks_of(values, engine, self._blocks) for name, values in of_entries.items()}
-        n_samples = sum(len(block) for block in self._blocks)
-        columns = {"entries": X.shape[1], "components": model.n_components_, None: None}[RESULTS[what].columns]
-        self.shape: Any = (n_samples,) if columns is None else (n_samples, columns)
-        self.dtype = _dtype(model, what, X)
         self._ends = np.cumsum([len(block) for block in self._blocks])
+        self.shape: Any = (int(self._ends[-1]), *RESULTS[what].row_shape(model, X))
+        self.dtype = RESULTS[what].dtype_for(X)
 
     def __repr__(self) -> str:
         return f"LazyMatrix({self._what}, shape={self.shape}, dtype={self.dtype.name})"
@@ -175,10 +159,8 @@ class LazyMatrix:
 
     def blocks(self) -> Iterator[tuple[int, Matrix]]:
         """Yield the first row of each block, and the block."""
-        start = 0
-        for i, end in enumerate(self._ends):
+        for i, (start, _) in enumerate(self.cuts(0)):
             yield start, self._block(i)
-            start = int(end)
 
     def _block(self, i: int) -> Matrix:
         blocks = (self._engine.join([blocks[i]]) for blocks in (self._blocks, *self._of_entries.values()))

@@ -1,5 +1,6 @@
 """Data that is not in memory: which engine works on it, and its blocks."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,10 +32,7 @@ def is_out_of_core(X: Any, engine: Any) -> bool:
 
 
 def _memory() -> int:
-    """Return the bytes of memory of this machine."""
-    from os import sysconf
-
-    return int(sysconf("SC_PAGE_SIZE") * sysconf("SC_PHYS_PAGES"))
+    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def engine_of(X: Any, engine: Any, device: Any, checkpoint: Any) -> Any:

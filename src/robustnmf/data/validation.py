@@ -61,7 +61,7 @@ def check_like(values: Any, name: str, X: Array, engine: Engine) -> Array | None
         if name == "weights" and isinstance(values, np.ma.MaskedArray):
             values = values.filled(0)
         any_shape: dict[str, Any] = {"ensure_2d": False, "allow_nd": True, "ensure_min_samples": 0}
-        is_finite = name == "weights"  # of entries that are missing nobody knows the uncertainty
+        is_finite = name == "weights"  # the uncertainty of a missing entry is unknown
         values = check_array(values, dtype=np.float64, ensure_all_finite=is_finite, input_name=name, **any_shape)
         given = engine.to_device(values)
     check_shape(given, name, X)

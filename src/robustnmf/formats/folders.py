@@ -29,5 +29,4 @@ def check_entry(folder: Path, entry: Path) -> None:
 
 
 def _not_its_own(folder: Path, found: str) -> DataFileError:
-    """Return the error for what does not belong in a folder of data."""
     return DataFileError(folder, "a folder that holds its files", found, "Copy the files into it, or take it out.")

@@ -16,7 +16,7 @@ from robustnmf.formats.format import Format
 from robustnmf.formats.limits import check_count, check_expansion, n_chunks
 from robustnmf.formats.packed import Inflated, unpacked_size
 from robustnmf.formats.rows import ArrayRows, package_of
-from robustnmf.formats.table import Found, Options, Table, as_table, check_array, choose
+from robustnmf.formats.table import Found, Options, Table, as_table, choose
 from robustnmf.utils.extras import optional
 
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -82,13 +82,11 @@ class HDF5Rows(ArrayRows):
 
 
 def _rows_of(X: Any) -> HDF5Rows | None:
-    """Return the rows of an open dataset; None if it is anything else."""
     is_dataset = package_of(X) == "h5py" and type(X).__name__ == "Dataset"
     return HDF5Rows.of(X) if is_dataset and X.ndim == 2 else None
 
 
 def _is_elsewhere(dataset: Any) -> bool:
-    """Return whether the values of a dataset are in other files."""
     return bool(dataset.external) or dataset.is_virtual
 
 
@@ -99,19 +97,18 @@ def read_hdf5(path: Path, options: Options, matlab: bool = False) -> Table:
         found = {name: _found(node, matlab) for name, node in _datasets(h5py, file)}
         # MATLAB keeps the contents of cells in #refs#.
         found = {name: entry for name, entry in found.items() if not (matlab and name.startswith("#"))}
-        name = choose(path, found, None if options.key is None else options.key.strip("/"))
-        check_array(path, name, found[name], options.max_bytes)
+        name = choose(path, found, options._replace(key=options.key and options.key.strip("/")))
         dataset = file[name]
         if _is_elsewhere(dataset):
-            raise DataFileError(
-                path, "a file that holds its values", f"those of {name!r} are in other files", "Read those instead."
-            )
+            elsewhere = f"those of {name!r} are in other files"
+            raise DataFileError(path, "a file that holds its values", elsewhere, "Read those instead.")
         rows = HDF5Rows.of(dataset)
         rows.check(options.max_bytes)
         if rows.chunks:
             # Not where rows are streamed: it takes as long as to read them, and people stream what they have stored
             # themselves, with plugins of their own.
-            _check_stored(path, dataset, _pipeline(path, dataset))
+            layout = _Layout(math.prod(rows.chunks), int(dataset.id.get_type().get_size()))
+            _check_stored(path, dataset, _pipeline(path, dataset, layout), layout)
         values = rows.floats()
     # MATLAB stores columns first, and so its axes come in reverse.
     return as_table(path, values.T if matlab else values, options.max_bytes)
@@ -140,7 +137,7 @@ def _datasets(h5py: Any, file: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _place(h5py: Any, node: Any) -> tuple[int, int]:
-    """Return what tells an object from all others, whatever its names."""
+    """Return file and address of an object, which identify it: it may have several names."""
     about = h5py.h5o.get_info(node.id)
     return about.fileno, about.addr
 
@@ -158,7 +155,7 @@ def _found(node: Any, matlab: bool) -> Found:
 
 
 def _matlab_class(node: Any) -> bytes:
-    """Return the class that MATLAB notes beside an array: a short text, whatever else a file may have there."""
+    """Return the class of an array in MATLAB; empty if the attribute is not a short text."""
     if "MATLAB_class" not in node.attrs:
         return b""
     attribute = node.attrs.get_id("MATLAB_class")
@@ -184,15 +181,10 @@ class _Layout(NamedTuple):
         """Bytes of a chunk."""
         return self.n_values * self.itemsize
 
-    @classmethod
-    def of(cls, dataset: Any) -> _Layout:
-        """Return the layout of a dataset's chunks."""
-        return cls(math.prod(dataset.chunks), int(dataset.id.get_type().get_size()))
 
-
-def _pipeline(path: Path, dataset: Any) -> list[_Filter]:
+def _pipeline(path: Path, dataset: Any, layout: _Layout) -> list[_Filter]:
     """Return the filters that chunks went through: well-known ones, each once, and one that compresses, at the end."""
-    plist, layout = dataset.id.get_create_plist(), _Layout.of(dataset)
+    plist = dataset.id.get_create_plist()
     pipeline = [_Filter(*plist.get_filter(place)[:3:2]) for place in range(plist.get_nfilters())]
     numbers = [filter_.number for filter_ in pipeline]
     unknown = sorted(set(numbers) - set(_FILTERS))
@@ -213,7 +205,7 @@ def _pipeline(path: Path, dataset: Any) -> list[_Filter]:
 
 
 def _has_right_settings(filter_: _Filter, layout: _Layout) -> bool:
-    """Return whether a filter that goes by its settings, whatever it is given, makes a chunk of it, and no more."""
+    """Return whether the settings of a filter, which decide the size of its output, give the size of a chunk."""
     number, settings = filter_
     if number == _SCALEOFFSET:
         return len(settings) > 4 and (settings[2], settings[4]) == layout
@@ -225,9 +217,8 @@ def _has_right_settings(filter_: _Filter, layout: _Layout) -> bool:
     return number != _LZF or settings[2:3] == (layout.size,)
 
 
-def _check_stored(path: Path, dataset: Any, pipeline: list[_Filter]) -> None:
-    """Raise if chunks become more, or less, than a chunk: HDF5 takes what is there, and what lies behind in memory."""
-    layout = _Layout.of(dataset)
+def _check_stored(path: Path, dataset: Any, pipeline: list[_Filter], layout: _Layout) -> None:
+    """Raise if a chunk unpacks to more or less than its size: HDF5 would read memory behind a short one."""
     packed: list[tuple[tuple[int, ...], list[_Filter]]] = []
 
     def look(chunk: Any) -> None:
@@ -248,7 +239,6 @@ def _check_stored(path: Path, dataset: Any, pipeline: list[_Filter]) -> None:
 
 
 def _check_length(path: Path, place: tuple[int, ...], length: int, least: int, layout: _Layout) -> None:
-    """Raise if a chunk is not of the length that it must have."""
     if length > layout.size + _SLACK:
         raise OversizedError(f"its chunk at {place} unpacks to more than the {layout.size} bytes of a chunk")
     if length < least:

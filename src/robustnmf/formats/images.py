@@ -39,12 +39,9 @@ def read_image_folder(path: Path, options: Options) -> Table:
     refuse_key(path, options.key)
     files = _image_files(path)
     if not files:
-        raise DataFileError(
-            path,
-            f"a folder of images ({' '.join(sorted(IMAGE_SUFFIXES))})",
-            "there are none in it",
-            "Name the folder that holds them; folders inside are not searched.",
-        )
+        expected = f"a folder of images ({' '.join(sorted(IMAGE_SUFFIXES))})"
+        advice = "Name the folder that holds them; folders inside are not searched."
+        raise DataFileError(path, expected, "there are none in it", advice)
     stored = sum(file.stat().st_size for file in files)
     values, image_shape = _stack(path, _single_images(files), len(files), stored, options.max_bytes)
     return Table(values, [file.name for file in files], None, image_shape)
@@ -63,7 +60,6 @@ def _image_files(folder: Path) -> list[Path]:
 
 
 def _natural(name: str) -> list[str | int]:
-    """Return a key that sorts numbers inside names by their size."""
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", name.casefold()))]
 
 
@@ -76,17 +72,13 @@ class _Page(NamedTuple):
 
 
 def _single_images(files: Iterable[Path]) -> Iterator[_Page]:
-    """Yield images that have a file each."""
     for file in files:
         with _open_image(file) as image:
             count = _n_pages(file, image)
             if count > 1:
-                raise DataFileError(
-                    file,
-                    "a single image, as it stands in a folder of images",
-                    f"it has {count} pages",
-                    "Name the file itself, or take it out of the folder.",
-                )
+                expected = "a single image, as it stands in a folder of images"
+                advice = "Name the file itself, or take it out of the folder."
+                raise DataFileError(file, expected, f"it has {count} pages", advice)
             yield _Page(file, file.name, image)
 
 
@@ -100,7 +92,6 @@ def read_image_file(path: Path, options: Options) -> Table:
 
 
 def _pages(path: Path, image: Any, count: int) -> Iterator[_Page]:
-    """Yield the pages of an image file."""
     for page in range(count):
         image.seek(page)
         yield _Page(path, f"page {page + 1}", image)
@@ -130,7 +121,6 @@ def _n_tiff_pages(image: Any) -> int:
 
 
 def _open_image(path: Path) -> Any:
-    """Open an image."""
     pillow = optional("PIL.Image", "io", "pillow")
     # An image that unpacks to an extreme size is an error. The filter ends with the one of `read_table`.
     warnings.simplefilter("error", pillow.DecompressionBombWarning)

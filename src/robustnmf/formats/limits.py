@@ -36,7 +36,10 @@ _VOLUME = 8
 Chunks that are no longer than the array on any side never are: each side is less than doubled, and there are three.
 """
 
-_AGAIN = "Store it anew, in chunks of about 1 MiB, none larger than the array."
+
+def _badly_chunked(path: str | Path, expected: str, found: str) -> DataFileError:
+    advice = "Store it anew, in chunks of about 1 MiB, none larger than the array."
+    return DataFileError(path, f"cut into {expected}", found, advice)
 
 
 def check_expansion(path: str | Path, shape: Sequence[int], itemsize: int, stored: int) -> None:
@@ -62,51 +65,36 @@ def check_chunks(path: str | Path, shape: Sequence[int], chunks: Sequence[int], 
     size, room = math.prod(chunks) * itemsize, room_for_chunk(shape, itemsize, max_bytes)
     count = n_chunks(shape, chunks)
     if size > room:
-        raise DataFileError(
-            path,
-            f"cut into chunks of no more than {room / 2**20:.0f} MiB, as the array is {times(shape)}",
-            f"it has {count} chunks of {times(chunks)} values, {size / 2**20:.0f} MiB",
-            _AGAIN,
-        )
-    volume = count * size
+        expected = f"chunks of no more than {room / 2**20:.0f} MiB, as the array is {times(shape)}"
+        found = f"it has {count} chunks of {times(chunks)} values, {size / 2**20:.0f} MiB"
+        raise _badly_chunked(path, expected, found)
     most = max(max_bytes, _VOLUME * itemsize * math.prod(shape))
-    if volume > most:
-        raise DataFileError(
-            path,
-            f"cut into chunks of no more than {most / 2**30:.3g} GiB together, as the array is {times(shape)}",
-            f"chunks of {times(chunks)} values have {volume / 2**30:.3g} GiB",
-            _AGAIN,
-        )
+    if count * size > most:
+        expected = f"chunks of no more than {most / 2**30:.3g} GiB together, as the array is {times(shape)}"
+        found = f"chunks of {times(chunks)} values have {count * size / 2**30:.3g} GiB"
+        raise _badly_chunked(path, expected, found)
 
 
 def check_small_chunks(path: str | Path, shape: Sequence[int], chunks: Sequence[int], itemsize: int) -> None:
     """Raise if there are many small chunks, each of which costs time whenever the array is read."""
     count, size = n_chunks(shape, chunks), math.prod(chunks) * itemsize
     if count > FEW_CHUNKS and size < SMALLEST_CHUNK:
-        raise DataFileError(
-            path,
-            f"cut into chunks of at least {SMALLEST_CHUNK} bytes where there are more than {FEW_CHUNKS}",
-            f"it has {count} chunks of {times(chunks)} values, {size} bytes",
-            _AGAIN,
-        )
+        expected = f"chunks of at least {SMALLEST_CHUNK} bytes where there are more than {FEW_CHUNKS}"
+        raise _badly_chunked(path, expected, f"it has {count} chunks of {times(chunks)} values, {size} bytes")
 
 
 def check_count(
     path: str | Path, shape: Sequence[int], chunks: Sequence[int], count: int, stored: int, few: int
 ) -> None:
-    """Raise if there are very many chunks: each costs time, whatever is in it, and if it is stored or not."""
+    """Raise if there are very many chunks: each costs time, even if it is empty or not stored."""
     most = few + PER_STORED * stored
     if count > most:
-        raise DataFileError(
-            path,
-            f"cut into no more than {most} chunks ({few}, and {PER_STORED} for each that is stored)",
-            f"its {times(shape)} values have {count} chunks of {times(chunks)}",
-            "Store it anew, in larger chunks, of about 1 MiB.",
-        )
+        expected = f"no more than {most} chunks ({few}, and {PER_STORED} for each that is stored)"
+        raise _badly_chunked(path, expected, f"its {times(shape)} values have {count} chunks of {times(chunks)}")
 
 
 def n_chunks(shape: Sequence[int], chunks: Sequence[int]) -> int:
-    """Return how many chunks an array is cut into."""
+    """Return the number of chunks."""
     return math.prod(-(-size // chunk) for size, chunk in zip(shape, chunks, strict=True))
 
 

@@ -32,7 +32,6 @@ _MAT4_SIZES = {0: 8, 1: 4, 2: 4, 3: 2, 4: 2, 5: 1}
 _MAX_NAME = 1024
 """Longest name of an array, in bytes; in MATLAB it is 63."""
 
-
 _SPARSE_EXPANSION = 16
 """How many times more than other files those of MATLAB may declare than they hold."""
 
@@ -47,7 +46,6 @@ def read_mat(path: Path, options: Options) -> Table:
 
 
 def _read_mat5(path: Path, options: Options) -> Table:
-    """Read an array of MATLAB's own format, dense or sparse."""
     from scipy.io import loadmat, whosmat
 
     _check_mat5(path)
@@ -55,8 +53,7 @@ def _read_mat5(path: Path, options: Options) -> Table:
     found = {name: Found(tuple(map(int, shape)), _CLASS_TYPES.get(kind)) for name, shape, kind in listed}
     if len(found) < len(listed):
         raise ValueError("two arrays have the same name")
-    name = choose(path, found, options.key)
-    check_array(path, name, found[name], options.max_bytes)
+    name = choose(path, found, options)
     # Zeros of sparse arrays are left out on purpose, and those of others may be.
     check_expansion(path, found[name].shape, 8, _SPARSE_EXPANSION * path.stat().st_size)
     _check_mat5(path, name)
@@ -110,7 +107,6 @@ def _check_mat4(file: IO[bytes], size: int) -> None:
 
 
 def _mat5_arrays(file: IO[bytes], order: str) -> Iterator[_Stored]:
-    """Yield the arrays of a MAT-file."""
     while len(tag := file.read(8)) == 8:
         kind, size = struct.unpack(f"{order}II", tag)
         end = file.tell() + size
@@ -186,7 +182,6 @@ def _check_values(stored: _Stored) -> None:
 
 
 def _skip(stream: IO[bytes] | Inflated, length: int) -> None:
-    """Pass over some bytes."""
     while length > 0:
         piece = stream.read(min(length, 2**20))
         if not piece:
@@ -195,7 +190,6 @@ def _skip(stream: IO[bytes] | Inflated, length: int) -> None:
 
 
 def _dense(path: Path, values: Any, max_bytes: int) -> Any:
-    """Return an array of MATLAB that may be sparse as a dense one."""
     if not hasattr(values, "toarray"):
         return values
     check_array(path, "", Found(values.shape, values.dtype), max_bytes)

@@ -65,7 +65,6 @@ class FileRows:
 
 
 def _rows_of(X: Any) -> FileRows | None:
-    """Return the rows of a memory map; None if it is anything else."""
     return FileRows.of(X) if isinstance(X, np.memmap) and X.filename is not None and X.ndim == 2 else None
 
 
@@ -93,27 +92,27 @@ def read_npz(path: Path, options: Options) -> Table:
             for entry in archive.infolist()
             if entry.filename.endswith(".npy")
         }
-        headers = {name: _member_header(archive, entry) for name, entry in members.items()}
-        name = choose(path, {name: found for name, (found, _) in headers.items()}, options.key)
-        found, stored = headers[name]
-        check_array(path, name, found, options.max_bytes)
-        _check_stored(path, found, stored)
-        check_expansion(path, found.shape, 8, path.stat().st_size)
+        headers = {}
+        for name, entry in members.items():
+            with archive.open(entry) as file:
+                headers[name] = _npy_header(file)
+        name = choose(path, headers, options)
+        check_expansion(path, headers[name].shape, 8, path.stat().st_size)
         with archive.open(members[name]) as file:
+            _check_stored(path, _npy_header(file), members[name].file_size - file.tell())
+            file.seek(0)
             return as_table(path, np.lib.format.read_array(file, allow_pickle=False), options.max_bytes)
-
-
-def _member_header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> tuple[Found, int]:
-    """Return what a member of an archive declares, and how many bytes of values it has."""
-    with archive.open(entry) as file:
-        found = _npy_header(file)
-        return found, entry.file_size - file.tell()
 
 
 def _npy_header(file: IO[bytes]) -> Found:
     """Return shape and dtype of an array of NumPy; the file then stands at its values."""
     version = np.lib.format.read_magic(file)
-    _check_header_length(file, 2 if version == (1, 0) else 4)
+    start = file.tell()
+    length = int.from_bytes(file.read(2 if version == (1, 0) else 4), "little")
+    # NumPy reads the header first and looks then: in an archive, few bytes may unpack to gigabytes of it.
+    if length > _MAX_HEADER:
+        raise OversizedError(f"it has a header of {length} bytes, and the most that is read is {_MAX_HEADER}")
+    file.seek(start)
     # Version 3.0 differs only in the names of fields, which tables of numbers do not have.
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(file)
@@ -122,28 +121,11 @@ def _npy_header(file: IO[bytes]) -> Found:
     return Found(shape, dtype)
 
 
-def _check_header_length(file: IO[bytes], size: int) -> None:
-    """Raise if a header of NumPy, whose length stands in the next bytes, is too long; then go back to them.
-
-    NumPy reads the header first and looks then: in an archive, few bytes may unpack to gigabytes of it.
-    """
-    start = file.tell()
-    length = int.from_bytes(file.read(size), "little")
-    if length > _MAX_HEADER:
-        raise OversizedError(f"it has a header of {length} bytes, and the most that is read is {_MAX_HEADER}")
-    file.seek(start)
-
-
 def _check_stored(path: Path, found: Found, stored: int) -> None:
-    """Raise if a file has fewer bytes than the array that it declares."""
     declared = math.prod(found.shape) * (found.dtype.itemsize if found.dtype else 0)
     if declared > stored:
-        raise DataFileError(
-            path,
-            f"a file with the {declared} bytes of values that its header declares",
-            f"it has {stored}",
-            "It was cut short: copy or write it again.",
-        )
+        expected = f"a file with the {declared} bytes of values that its header declares"
+        raise DataFileError(path, expected, f"it has {stored}", "It was cut short: copy or write it again.")
 
 
 _NPY = "an array of NumPy", "Write it with numpy.save, as numbers."

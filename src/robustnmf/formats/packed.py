@@ -57,21 +57,9 @@ def check_members(archive: zipfile.ZipFile) -> None:
 
 
 def unpacked_size(codec: str, packed: bytes, most: int) -> int:
-    """Return how many bytes compressed ones become.
+    """Return how many bytes those of a block become; of codecs in `HEADERS` its first 32 are enough.
 
-    Parameters
-    ----------
-    codec : str
-        One of `PACKERS`.
-    packed : bytes
-        All compressed bytes of a block; of those codecs that are in `HEADERS` the first 32 are enough.
-    most : int
-        Where to stop counting: what is larger is given as ``most`` + 1 or more.
-
-    Returns
-    -------
-    int
-        The size.
+    Counting stops beyond ``most``: what is larger is given as any larger number.
     """
     if codec in HEADERS:
         return HEADERS[codec](packed)
@@ -80,16 +68,6 @@ def unpacked_size(codec: str, packed: bytes, most: int) -> int:
     while total <= most and (piece := stream.read(_PIECE)):
         total += len(piece)
     return total
-
-
-def _blosc_size(header: bytes) -> int:
-    """Return the size that a block of Blosc declares, and that is all it is given."""
-    return _little(header[4:8], 4)
-
-
-def _lz4_size(header: bytes) -> int:
-    """Return the size that stands before a block of LZ4."""
-    return _little(header[:4], 4)
 
 
 def _zstd_size(header: bytes) -> int:
@@ -106,13 +84,16 @@ def _zstd_size(header: bytes) -> int:
 
 
 def _little(field: bytes, length: int) -> int:
-    """Return an unsigned number, low bytes first."""
     if len(field) < length:
         raise ValueError("unexpected end")
     return int.from_bytes(field, "little")
 
 
-HEADERS: dict[str, Callable[[bytes], int]] = {"blosc": _blosc_size, "lz4": _lz4_size, "zstd": _zstd_size}
+HEADERS: dict[str, Callable[[bytes], int]] = {
+    "blosc": lambda header: _little(header[4:8], 4),
+    "lz4": lambda header: _little(header[:4], 4),
+    "zstd": _zstd_size,
+}
 """Codecs whose blocks begin with their size, which their decoders do not exceed."""
 
 _STREAMS: dict[str, Callable[[IO[bytes]], Any]] = {

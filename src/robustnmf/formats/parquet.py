@@ -81,7 +81,6 @@ class ParquetRows:
 
     @cached_property
     def _stored(self) -> tuple[_Columns, list[_Group]]:
-        """Columns and groups of rows of all files."""
         columns, groups = [], list[_Group]()
         for path in self.paths:
             with _opened(path) as file:
@@ -158,8 +157,7 @@ class ParquetRows:
                 words = [_words(column) for column in _picked(batch, labels)]
                 length += sum(len(word) for column in words for word in column)
                 if length > _MAX_NAMES:
-                    most = f"{_MAX_NAMES} characters together, the most that is read"
-                    raise OversizedError(f"its names have more than {most}")
+                    raise OversizedError(f"its names have more than {_MAX_NAMES} characters together, the most read")
                 names += [" / ".join(row) for row in zip(*words, strict=True)]
         if len(names) != self.shape[0]:
             raise ValueError(f"{self.shape[0]} rows are declared, {len(names)} have a name")
@@ -215,7 +213,8 @@ def _columns_of(path: str, schema: Any) -> _Columns:
     types = optional("pyarrow.types", "io")
     index = [name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)]
     labels = [i for i, name in enumerate(schema.names) if name in index]
-    numeric = [_is_number(types, kind) for kind in schema.types]
+    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    numeric = [any(test(kind) for test in tests) for kind in schema.types]
     if not labels and numeric and not numeric[0]:
         labels = [0]
     columns = [i for i in range(len(numeric)) if i not in labels]
@@ -225,21 +224,13 @@ def _columns_of(path: str, schema: Any) -> _Columns:
     for i in range(len(numeric)):
         is_word = i in labels and not types.is_nested(schema.types[i])
         if not numeric[i] and not is_word:
-            raise DataFileError(
-                path,
-                "a table of numbers, but for names in the first column",
-                f"column {shortened(schema.names[i])!r} is of type {shortened(str(schema.types[i]))}",
-                f"Column {shortened(schema.names[i])!r} must be removed, or become numeric.",
-            )
+            name, kind = shortened(schema.names[i]), shortened(str(schema.types[i]))
+            expected = "a table of numbers, but for names in the first column"
+            advice = f"Column {name!r} must be removed, or become numeric."
+            raise DataFileError(path, expected, f"column {name!r} is of type {kind}", advice)
     is_single = all(str(schema.types[i]) in ("float", "halffloat") for i in columns)
     dtype = np.dtype(np.float32 if is_single else np.float64)
     return _Columns([schema.names[i] for i in labels], [schema.names[i] for i in columns], dtype)
-
-
-def _is_number(types: Any, kind: Any) -> bool:
-    """Return whether a column of this type becomes floats."""
-    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
-    return any(test(kind) for test in tests)
 
 
 FORMATS = (Format(*_WORDS, read_parquet, (".parquet",), (b"PAR1",)),)

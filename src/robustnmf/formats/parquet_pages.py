@@ -19,16 +19,10 @@ _TRUE, _FALSE, _BYTE, _INTEGERS, _DOUBLE, _BINARY, _LISTS, _STRUCT = 1, 2, 3, (4
 
 
 def page_sizes(file: IO[bytes], column: Any) -> Iterator[int]:
-    """Yield the size of each page of a column, when unpacked.
-
-    Parameters
-    ----------
-    file : binary file
-        The Parquet file.
-    column : pyarrow.parquet.ColumnChunkMetaData
-        A column in a group of rows.
-    """
-    place = _first_page(column)
+    """Yield the size of each page, when unpacked, of a column in a group of rows (a `ColumnChunkMetaData`)."""
+    place, dictionary = int(column.data_page_offset), column.dictionary_page_offset
+    if column.has_dictionary_page and dictionary:
+        place = min(place, int(dictionary))
     end = place + int(column.total_compressed_size)
     while place < end:
         file.seek(place)
@@ -40,18 +34,11 @@ def page_sizes(file: IO[bytes], column: Any) -> Iterator[int]:
         place += header.place + sizes[_PACKED]
 
 
-def _first_page(column: Any) -> int:
-    """Return where the pages of a column begin: with the dictionary, if there is one."""
-    first, dictionary = int(column.data_page_offset), column.dictionary_page_offset
-    return min(first, int(dictionary)) if column.has_dictionary_page and dictionary else first
-
-
 class _Header:
     """Reads a header from the bytes that it begins with."""
 
     def __init__(self, content: bytes) -> None:
-        self.content = content
-        self.place = 0
+        self.content, self.place = content, 0
 
     def struct(self, depth: int = 0) -> dict[int, int]:
         """Return the whole numbers among the fields of a struct."""
@@ -68,7 +55,6 @@ class _Header:
         return numbers
 
     def _pass(self, kind: int, depth: int) -> None:
-        """Pass over a value."""
         if kind in (_TRUE, _FALSE):  # of a field, the type is the value
             return
         if kind == _STRUCT:
@@ -78,7 +64,7 @@ class _Header:
         elif kind in (_BYTE, _DOUBLE):
             self.place += 1 if kind == _BYTE else 8
         elif kind == _BINARY:
-            length = self._number()
+            length = self._number()  # which moves the place as well
             self.place += length
         elif kind in _LISTS:
             head = self._byte()
@@ -88,7 +74,6 @@ class _Header:
             raise ValueError(f"header of a page with a part of unknown type {kind}")
 
     def _byte(self) -> int:
-        """Return the next byte."""
         if self.place >= len(self.content):
             raise ValueError("header of a page that does not end")
         self.place += 1

@@ -96,19 +96,13 @@ def read_table(
     if code is not None:
         # The code in the precision of the data: -99.9 is stored as another number in float32.
         table.values[table.values == table.values.dtype.type(code)] = np.nan
-    return _transposed(table) if transpose else table
+    if not transpose:
+        return table
+    # The features then are not pixels any more.
+    return Table(np.ascontiguousarray(table.values.T), table.feature_names, table.sample_names)
 
 
-def read_like(
-    path: str | os.PathLike[str],
-    table: Table,
-    *,
-    key: str | None = None,
-    missing_value: float | str | None = None,
-    transpose: bool = False,
-    header: bool | None = None,
-    max_bytes: int | None = None,
-) -> NDArray[np.floating[Any]]:
+def read_like(path: str | os.PathLike[str], table: Table, **options: Any) -> NDArray[np.floating[Any]]:
     """Return values that belong to those of a table, entry by entry, such as weights or uncertainties.
 
     Parameters
@@ -117,8 +111,8 @@ def read_like(
         What to read, as for `read_table`.
     table : Table
         The data.
-    key, missing_value, transpose, header, max_bytes
-        As for `read_table`.
+    **options
+        Options of `read_table`.
 
     Returns
     -------
@@ -130,17 +124,11 @@ def read_like(
     DataFileError
         As for `read_table`; also if the shape is not that of the data, or the names are in another order.
     """
-    other = read_table(
-        path, key=key, missing_value=missing_value, transpose=transpose, header=header, max_bytes=max_bytes
-    )
+    other = read_table(path, **options)
     if other.values.shape != table.values.shape:
-        wanted, given = times(table.values.shape), times(other.values.shape)
-        raise DataFileError(
-            path,
-            f"of the same shape as the data, {wanted} (samples x features)",
-            f"it is {given}",
-            "Check that it belongs to the data, and whether one of the two is transposed.",
-        )
+        expected = f"of the same shape as the data, {times(table.values.shape)} (samples x features)"
+        advice = "Check that it belongs to the data, and whether one of the two is transposed."
+        raise DataFileError(path, expected, f"it is {times(other.values.shape)}", advice)
     _check_order(path, "samples", table.sample_names, other.sample_names)
     _check_order(path, "features", table.feature_names, other.feature_names)
     return other.values
@@ -151,16 +139,11 @@ def _check_order(path: str | os.PathLike[str], what: str, wanted: list[str] | No
     if wanted is None or given is None or wanted == given or sorted(wanted) != sorted(given):
         return
     place = next(i for i, (a, b) in enumerate(zip(wanted, given, strict=True)) if a != b)
-    raise DataFileError(
-        path,
-        f"in the same order as the data, where {what[:-1]} {place + 1} is {wanted[place]!r}",
-        f"here it is {given[place]!r}",
-        f"Sort the {what} of one of the two.",
-    )
+    expected = f"in the same order as the data, where {what[:-1]} {place + 1} is {wanted[place]!r}"
+    raise DataFileError(path, expected, f"here it is {given[place]!r}", f"Sort the {what} of one of the two.")
 
 
 def _checked_limit(max_bytes: int | None) -> int:
-    """Return the largest size to read, in bytes."""
     if max_bytes is None:
         return MAX_BYTES
     if isinstance(max_bytes, bool) or not isinstance(max_bytes, Integral) or max_bytes < 1:
@@ -180,8 +163,3 @@ def _missing_number(value: float | str | None, words: bool) -> float | None:
         raise ValueError(
             f"missing_value must be a number, except for text tables; it is {value!r}. Give a number such as -999."
         ) from None
-
-
-def _transposed(table: Table) -> Table:
-    """Return a table with samples and features exchanged; the features then are not pixels any more."""
-    return Table(np.ascontiguousarray(table.values.T), table.feature_names, table.sample_names)

@@ -47,7 +47,6 @@ def format_of(path: Path) -> Format:
 
 
 def _format_by_content(path: Path) -> Format | None:
-    """Return the format that a file starts like."""
     with path.open("rb") as file:
         start = file.read(16)
     if not start.startswith(b"PK\x03\x04"):

@@ -1,7 +1,7 @@
 """Data in files as rows that can be read a block at a time: what all formats have in common.
 
 Rows can be pickled, so that other processes read the same ones: files are named by their path and opened where they are
-read. `robustnmf.formats.rows_of` finds the rows of whatever it is given.
+read. `robustnmf.formats.rows_of` finds the rows of an open array.
 """
 
 import math

@@ -58,12 +58,12 @@ def check_size(path: str | Path, shape: Sequence[int], itemsize: int, max_bytes:
     """Raise if values of a declared shape would not fit; to be called before memory is taken."""
     needed = math.prod(shape) * itemsize
     if needed > max_bytes:
-        raise DataFileError(
-            path,
+        expected, found = (
             f"no larger than {max_bytes / 2**30:.3g} GiB",
-            f"it declares {times(shape)} values, {needed / 2**30:.3g} GiB",
-            "Read a part of it, or raise max_bytes if the memory is there.",
+            f"{times(shape)} values, {needed / 2**30:.3g} GiB",
         )
+        advice = "Read a part of it, or raise max_bytes if the memory is there."
+        raise DataFileError(path, expected, f"it declares {found}", advice)
 
 
 def check_array(path: Path, name: str, found: Found, max_bytes: int) -> None:
@@ -74,41 +74,36 @@ def check_array(path: Path, name: str, found: Found, max_bytes: int) -> None:
         given = "not numeric" if found.dtype is None else f"of type {shortened(str(found.dtype))}"
         raise DataFileError(path, "a table of real numbers", f"{what} is {given}", "Convert it to floats.")
     if len(found.shape) not in (2, 3) or min(found.shape) < 1:
-        raise DataFileError(
-            path,
-            "an array (samples, features) or a stack of images (n, rows, columns)",
-            f"{what} has shape {found.shape}",
-            "Reshape it, or name another array with key.",
-        )
+        expected = "an array (samples, features) or a stack of images (n, rows, columns)"
+        advice = "Reshape it, or name another array with key."
+        raise DataFileError(path, expected, f"{what} has shape {found.shape}", advice)
     check_size(path, found.shape, np.dtype(kind).itemsize, max_bytes)
 
 
-def choose(path: Path, found: Mapping[str, Found], key: str | None) -> str:
-    """Return the name of the array to read."""
-    if key is not None:
-        if key in found:
-            return key
-        problem = f"there is no {key!r}"
-    else:
-        tables = [name for name, entry in found.items() if _is_table(entry)]
-        # Beside a table, single rows and columns are labels and settings: in MATLAB every number is 1 x 1.
-        names = [name for name in tables if min(found[name].shape) > 1] or tables
-        if len(names) == 1:
-            return names[0]
-        problem = f"there are {len(names)}" if names else "there is none"
+def choose(path: Path, found: Mapping[str, Found], options: Options) -> str:
+    """Return the name of the array to read, which is checked: the one that was asked for, or the only table."""
+    name = _only_table(path, found) if options.key is None else options.key
+    if name not in found:
+        raise _not_there(path, found, f"there is no {name!r}")
+    check_array(path, name, found[name], options.max_bytes)
+    return name
+
+
+def _only_table(path: Path, found: Mapping[str, Found]) -> str:
+    tables = [name for name, entry in found.items() if len(entry.shape) in (2, 3) and float_type(entry.dtype)]
+    # Beside a table, single rows and columns are labels and settings: in MATLAB every number is 1 x 1.
+    names = [name for name in tables if min(found[name].shape) > 1] or tables
+    if len(names) != 1:
+        raise _not_there(path, found, f"there are {len(names)}" if names else "there is none")
+    return names[0]
+
+
+def _not_there(path: Path, found: Mapping[str, Found], problem: str) -> DataFileError:
     listed = [f"{shortened(name, 80)!r} ({entry})" for name, entry in islice(found.items(), 12)]
     more = f" and {len(found) - len(listed)} more" if len(found) > len(listed) else ""
-    raise DataFileError(
-        path,
-        "a file with one numeric array of two or three dimensions, or key must name one",
-        f"{problem}; it holds {', '.join(listed) or 'no arrays'}{more}",
-        "Name one of them with key.",
-    )
-
-
-def _is_table(found: Found) -> bool:
-    """Return whether an array could be data."""
-    return len(found.shape) in (2, 3) and float_type(found.dtype) is not None
+    expected = "a file with one numeric array of two or three dimensions, or key must name one"
+    holds = f"it holds {', '.join(listed) or 'no arrays'}{more}"
+    return DataFileError(path, expected, f"{problem}; {holds}", "Name one of them with key.")
 
 
 def as_table(path: Path, values: NDArray[Any], max_bytes: int) -> Table:
@@ -122,6 +117,5 @@ def as_table(path: Path, values: NDArray[Any], max_bytes: int) -> Table:
 def refuse_key(path: Path, key: str | None) -> None:
     """Raise if an array is named where there is only one."""
     if key is not None:
-        raise DataFileError(
-            path, "a file of named arrays if key is given", f"it has none, and key is {key!r}", "Leave key out."
-        )
+        expected = "a file of named arrays if key is given"
+        raise DataFileError(path, expected, f"it has none, and key is {key!r}", "Leave key out.")

@@ -48,14 +48,9 @@ class _Layout(NamedTuple):
 
 
 class _Numbers:
-    """Turns cells into numbers.
+    """Turns cells into numbers; `missing` is a further word for a missing entry.
 
-    Parameters
-    ----------
-    missing : float, str or None
-        A further word for a missing entry.
-    delimiter : str or None
-        What parts the cells. Where it is the semicolon, the decimal mark may be a comma, the same in all cells.
+    Where the delimiter is the semicolon, the decimal mark may be a comma, the same in all cells.
     """
 
     def __init__(self, missing: float | str | None, delimiter: str | None) -> None:
@@ -81,17 +76,10 @@ class _Numbers:
 
 
 class _Lines:
-    """The lines of a text, as long as rows are not too long.
-
-    Parameters
-    ----------
-    file : text file
-        The text.
-    """
+    """The lines of a text file, as long as rows are not too long."""
 
     def __init__(self, file: IO[str]) -> None:
-        self.file = file
-        self.used = 0
+        self.file, self.used = file, 0
 
     def __iter__(self) -> Iterator[str]:
         while line := self.file.readline(_MAX_ROW + 1):
@@ -216,7 +204,6 @@ def _fits(comments: Sequence[_Row], width: int) -> list[str] | None:
 def _layout(
     path: Path, comments: Sequence[_Row], body: Sequence[_Row], numbers: _Numbers, header: bool | None
 ) -> _Layout:
-    """Find out whether a table has headings and names."""
     top, rest = body[0], body[1:]
     width = len((rest or body)[0].cells)
     headings = _fits(comments, len(top.cells))
@@ -225,7 +212,8 @@ def _layout(
         header = header is not False
     else:
         headings = top.cells
-    named = _holds_names([row.cells[0] for row in rest or body], numbers)
+    words = _words([row.cells[0] for row in rest or body], numbers)
+    named = 2 * sum(words) > len(words)  # fewer words are mistakes, to be reported as such
     short = len(headings) == width - 1  # as R writes tables: no heading above the names
     if header is None:
         header = short or _holds_headings(path, body, named, numbers)
@@ -242,14 +230,7 @@ def _words(cells: Iterable[str], numbers: _Numbers) -> list[bool]:
     return [number is None and not _LIKE_A_NUMBER.fullmatch(cell.strip()) for cell, number in known]
 
 
-def _holds_names(cells: Iterable[str], numbers: _Numbers) -> bool:
-    """Return whether most cells of a first column are names; fewer are mistakes, to be reported as such."""
-    words = _words(cells, numbers)
-    return 2 * sum(words) > len(words)
-
-
 def _holds_headings(path: Path, body: Sequence[_Row], named: bool, numbers: _Numbers) -> bool:
-    """Return whether the first row holds headings."""
     row = body[0]
     words = _words(row.cells[named:], numbers)
     if any(words):
@@ -260,12 +241,10 @@ def _holds_headings(path: Path, body: Sequence[_Row], named: bool, numbers: _Num
     values = [number for number in map(numbers, row.cells[named:]) if number is not None]
     rising = named and all(a < b for a, b in pairwise(values))
     if len(values) > 2 and (rising or _counts(row.cells, 0)):
-        raise DataFileError(
-            path,
-            "a table whose headings can be told from its values",
-            f"line {row.line} has {'a name and rising numbers' if rising else 'the numbers from 0 on'}",
-            "Set header to true if they are headings, to false if they are values.",
-        )
+        expected = "a table whose headings can be told from its values"
+        found = f"line {row.line} has {'a name and rising numbers' if rising else 'the numbers from 0 on'}"
+        advice = "Set header to true if they are headings, to false if they are values."
+        raise DataFileError(path, expected, found, advice)
     return False
 
 
@@ -275,7 +254,6 @@ def _counts(cells: Sequence[str], start: int) -> bool:
 
 
 def _filled(path: Path, rows: Iterable[_Row], layout: _Layout, numbers: _Numbers, max_bytes: int) -> Table:
-    """Read the rows of a table."""
     first, width = int(layout.named), layout.width
     values = array("d")
     names = []
@@ -300,7 +278,6 @@ def _filled(path: Path, rows: Iterable[_Row], layout: _Layout, numbers: _Numbers
 
 
 def _not_a_number(path: Path, row: _Row, place: int, layout: _Layout, is_first: bool) -> DataFileError:
-    """Return the error for a cell that is not a number."""
     heading = f" ({shortened(layout.headings[place - layout.named].strip())!r})" if layout.headings else ""
     cell = shortened(row.cells[place].strip())
     advice = "Correct the cell, or give its text as missing_value if the entry is missing."
@@ -308,12 +285,8 @@ def _not_a_number(path: Path, row: _Row, place: int, layout: _Layout, is_first: 
         advice += " If the line holds headings, set header to true."
     if _LIKE_A_NUMBER.fullmatch(cell):
         advice += " Decimal commas are read where semicolons part the cells, and points and commas not together."
-    return DataFileError(
-        path,
-        "a table of numbers",
-        f"the cell in line {row.line}, column {place + 1}{heading} is {cell!r}",
-        advice,
-    )
+    found = f"the cell in line {row.line}, column {place + 1}{heading} is {cell!r}"
+    return DataFileError(path, "a table of numbers", found, advice)
 
 
 _WORDS = "a table of text in UTF-8", "Save it as comma-separated text in UTF-8."

@@ -7,7 +7,7 @@ import os
 import re
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -46,7 +46,7 @@ _FEW_CHUNKS = 2**14
 """Chunks that an array may have even if none is stored; zarr takes some seconds for so many."""
 
 # Where blocks are, below an array: c/0/1, c.0.1, 0.1, 0/1; c alone if there is but one.
-_BLOCK = re.compile(r"(c|(c[./])?[0-9]+([./][0-9]+)*)")
+_BLOCK = r"(c|(c[./])?[0-9]+([./][0-9]+)*)"
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,6 @@ class ZarrRows(ArrayRows):
 
 
 def _rows_of(X: Any) -> ZarrRows | None:
-    """Return the rows of an open array; None if it is anything else."""
     return ZarrRows.of(X) if package_of(X) == "zarr" and hasattr(X, "chunks") and X.ndim == 2 else None
 
 
@@ -80,46 +79,31 @@ class _Stored(NamedTuple):
     """A file of a store."""
 
     size: int
-    open: Callable[[], IO[bytes]]
+    open: Callable[[], Any]
+    """Opens it in binary mode."""
 
 
 def read_zarr(path: Path, options: Options) -> Table:
     """Read an array of zarr, from a folder or a zip file."""
-    zarr = optional("zarr", "io")
+    storage = optional("zarr.storage", "io")
     if path.is_dir():
         check_tree(path)
         files = _files(path)
         _check_metadata(files)
-        return _read_store(path, zarr, path, files, options)
+        return _read_store(path, path, files, options)
     with zipfile.ZipFile(path) as archive:
         check_members(archive)
-        files = _members(archive)
+        entries = (entry for entry in archive.infolist() if not entry.is_dir())
+        files = {entry.filename: _Stored(entry.file_size, partial(archive.open, entry)) for entry in entries}
         _check_metadata(files)
-        store = optional("zarr.storage", "io").ZipStore(path, mode="r")
-        try:
-            return _read_store(path, zarr, store, files, options)
-        finally:
-            store.close()
+        with closing(storage.ZipStore(path, mode="r")) as store:
+            return _read_store(path, store, files, options)
 
 
 def _files(folder: Path) -> dict[str, _Stored]:
-    """Return the files in a folder, and below it."""
     paths = [Path(parent, name) for parent, _, names in os.walk(folder) for name in names]
-    return {file.relative_to(folder).as_posix(): _Stored(file.stat().st_size, _opener(file)) for file in paths}
-
-
-def _opener(file: Path) -> Callable[[], IO[bytes]]:
-    """Return what opens a file."""
-    return lambda: file.open("rb")
-
-
-def _members(archive: zipfile.ZipFile) -> dict[str, _Stored]:
-    """Return the files in a zip file."""
-    return {
-        entry.filename: _Stored(entry.file_size, partial(archive.open, entry))
-        for entry in archive.infolist()
-        if not entry.is_dir()
-    }
+    sizes = {path: path.stat().st_size for path in paths}
+    return {path.relative_to(folder).as_posix(): _Stored(sizes[path], partial(open, path, "rb")) for path in paths}
 
 
 def _check_metadata(files: Mapping[str, _Stored]) -> None:
@@ -138,39 +122,26 @@ def _check_metadata(files: Mapping[str, _Stored]) -> None:
         raise OversizedError(f"it has {nodes} arrays and groups, and the most that is read is {_MAX_NODES}")
 
 
-def _read_store(path: Path, zarr: Any, store: Any, files: Mapping[str, _Stored], options: Options) -> Table:
+def _read_store(path: Path, store: Any, files: Mapping[str, _Stored], options: Options) -> Table:
     """Read an array of zarr, or the one that is asked for in a group."""
     # What is consolidated may be stale, and may name what is not in the store.
-    node = zarr.open(store, mode="r", use_consolidated=False)
+    node = optional("zarr", "io").open(store, mode="r", use_consolidated=False)
     if hasattr(node, "members"):
         arrays = {name: member for name, member in node.members(max_depth=None) if hasattr(member, "shape")}
         found = {name: Found(member.shape, member.dtype) for name, member in arrays.items()}
-        name = choose(path, found, None if options.key is None else options.key.strip("/"))
-        node = arrays[name]
+        node = arrays[choose(path, found, options._replace(key=options.key and options.key.strip("/")))]
     else:
         refuse_key(path, options.key)
-        name = ""
+        check_array(path, "", Found(node.shape, node.dtype), options.max_bytes)
     rows = ZarrRows.of(node, path)
-    check_array(path, name, Found(rows.sizes, rows.dtype), options.max_bytes)
-    metadata = node.metadata.to_dict()
-    _check_block_names(metadata)
-    chain = _chain(metadata)
+    chain = _chain(node.metadata.to_dict())
     _check_codecs(path, chain)
-    blocks = _blocks(node, files)
+    block = re.compile(re.escape(f"{node.path}/" if node.path else "") + _BLOCK)
+    blocks = {name: file for name, file in files.items() if block.fullmatch(name)}
     rows.check(options.max_bytes)
     _check_stored(path, rows, blocks)
     _check_blocks(node, chain, blocks, room_for_chunk(rows.sizes, rows.dtype.itemsize, options.max_bytes))
     return as_table(path, rows.floats(), options.max_bytes)
-
-
-def _blocks(node: Any, files: Mapping[str, _Stored]) -> dict[str, _Stored]:
-    """Return the files that hold the values of an array."""
-    prefix = f"{node.path}/" if node.path else ""
-    return {
-        name: file
-        for name, file in files.items()
-        if name.startswith(prefix) and _BLOCK.fullmatch(name.removeprefix(prefix))
-    }
 
 
 def _check_stored(path: Path, rows: ZarrRows, blocks: Mapping[str, _Stored]) -> None:
@@ -184,15 +155,11 @@ def _check_stored(path: Path, rows: ZarrRows, blocks: Mapping[str, _Stored]) -> 
     check_expansion(path, rows.sizes, rows.dtype.itemsize, stored)
 
 
-def _check_block_names(metadata: Mapping[str, Any]) -> None:
-    """Raise ValueError if the blocks of an array may be elsewhere than `_check_blocks` looks for them."""
+def _chain(metadata: Mapping[str, Any]) -> list[Any]:
+    """Return the codecs that values went through, the last one last, if blocks are where they are looked for."""
     encoding = metadata.get("chunk_key_encoding", {"name": "v2"})
     if encoding["name"] not in ("default", "v2"):
         raise ValueError(f"blocks are not named in a usual way but by {encoding['name']}")
-
-
-def _chain(metadata: Mapping[str, Any]) -> list[Any]:
-    """Return the codecs that values went through, the last one last."""
     if metadata.get("storage_transformers"):
         raise ValueError("storage transformers are not read")
     chain = [*(metadata.get("filters") or ()), metadata.get("compressor"), *(metadata.get("codecs") or ())]
@@ -260,13 +227,11 @@ def _check_blocks(node: Any, chain: Sequence[Any], blocks: Mapping[str, _Stored]
             for start, length in places:
                 stream.seek(start)
                 if _block_size(packer, stream, length, most, room) > most:
-                    raise OversizedError(
-                        f"its block {name} unpacks to more than {most} bytes, the most that it may have"
-                    )
+                    raise OversizedError(f"its block {name} unpacks to more than {most} bytes, the most it may have")
 
 
 def _block_size(packer: str, stream: IO[bytes], length: int, most: int, room: int) -> int:
-    """Return the size of a block when unpacked, or something smaller if it does no harm whatever it is."""
+    """Return the size of a block when unpacked, or 0 if it is too small to do harm."""
     if packer in HEADERS:
         return unpacked_size(packer, stream.read(min(length, 32)), most)
     # Some blocks are unpacked at a time; zarr takes ten.
@@ -295,7 +260,6 @@ def _places_in_shard(stream: IO[bytes], size: int, node: Any, chain: Sequence[An
 
 
 def _owns_folder(folder: Path) -> bool:
-    """Return whether a folder is a store of zarr, by its name or what is in it."""
     return folder.suffix.lower() == ".zarr" or any((folder / name).exists() for name in ZARR_METADATA)
 
 

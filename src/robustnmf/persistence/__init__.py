@@ -8,7 +8,7 @@ A model file has three sections, one right after the other:
 
 Every byte is covered by a checksum, and the size of the file is known from its text before memory is taken for an
 array. Classes and parts are looked up in tables of this package, so a file can name nothing else; their fields, the
-shapes and the values are checked. A file of a stranger is therefore safe to open, though it may hold a useless model:
+shapes and the values are checked. An untrusted file is therefore safe to open, though it may hold a useless model:
 checksums tell damage, not intent.
 """
 

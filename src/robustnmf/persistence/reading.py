@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from io import BufferedReader
 from math import inf, prod
 from pathlib import Path
@@ -15,26 +15,8 @@ from numpy.typing import NDArray
 from robustnmf import methods
 from robustnmf.algorithm.encoding import Basis, basis_of
 from robustnmf.model.weighting import Weighting
-from robustnmf.persistence.contents import (
-    AXES,
-    BASIS,
-    DTYPES,
-    ESTIMATORS,
-    FORMAT,
-    FUNCTIONS,
-    HISTORY,
-    LONGEST_TEXT,
-    NEEDED,
-    NUMBERS,
-    PARTS,
-    SCALARS,
-    ModelFileError,
-    bytes_of,
-    checksum,
-    field_in_file,
-    field_names,
-    fits,
-)
+from robustnmf.persistence import contents
+from robustnmf.persistence.contents import ModelFileError, bytes_of, checksum, field_in_file, field_names, fits
 from robustnmf.version import __version__
 
 Matrix = NDArray[Any]
@@ -93,8 +75,9 @@ def _read(file: BufferedReader) -> Any:
     """Return the model of an open file; its errors say what is wrong with the file, and not which it is."""
     length, sha256 = _read_head(file)
     size = os.fstat(file.fileno()).st_size
-    if length > min(LONGEST_TEXT, size):
-        raise ModelFileError(f"its text should have {length} bytes; the file has {size}, and {LONGEST_TEXT} are read.")
+    if length > min(size, contents.LONGEST_TEXT):
+        most = f"the file has {size}, and {contents.LONGEST_TEXT} are read"
+        raise ModelFileError(f"its text should have {length} bytes; {most}.")
     text = file.read(length)
     if checksum(text) != sha256:
         raise ModelFileError("it is damaged: its text does not have the checksum that it should.")
@@ -107,16 +90,14 @@ def _read(file: BufferedReader) -> Any:
 
 
 def _read_head(file: BufferedReader) -> tuple[int, str]:
-    """Return length and checksum of the text."""
+    """Return length and checksum of the text, which the first line tells."""
     line = file.readline(128)
     head = re.match(rb"robustnmf-model ([1-9][0-9]{0,8})[ \n]", line)
     if head is None:
         raise ModelFileError("it does not begin like one. Model files are written by robustnmf.")
-    if int(head[1]) > FORMAT:
-        raise ModelFileError(
-            f"it has format {int(head[1])}, and robustnmf {__version__} reads formats up to {FORMAT}. Install a later "
-            "robustnmf."
-        )
+    if int(head[1]) > contents.FORMAT:
+        known = f"robustnmf {__version__} reads formats up to {contents.FORMAT}"
+        raise ModelFileError(f"it has format {int(head[1])}, and {known}. Install a later robustnmf.")
     rest = re.fullmatch(rb"([0-9]{1,10}) ([0-9a-f]{64})\n", line[head.end() :])
     if rest is None:
         raise ModelFileError("its first line is damaged.")
@@ -154,14 +135,14 @@ def _array_entry(given: Any) -> _Entry:
     if not isinstance(given, dict):
         raise ModelFileError("an array has no description.")
     name, dtype, shape = _entry(given, "name", str), _entry(given, "dtype", str), _entry(given, "shape", list)
-    column = name.removeprefix(HISTORY)
-    if name not in AXES and not (name.startswith(HISTORY) and column.isidentifier()):
+    column = name.removeprefix(contents.HISTORY)
+    if name not in contents.AXES and not (name.startswith(contents.HISTORY) and column.isidentifier()):
         raise ModelFileError(f"it has an array of unknown name, {name[:80]!r}.")
-    if dtype not in DTYPES or (dtype == "bool") != (name == "outliers_"):
+    if dtype not in contents.DTYPES or (dtype == "bool") != (name == "outliers_"):
         raise ModelFileError(f"{name} must not have the dtype {dtype[:80]!r}.")
     if len(shape) != len(_axes(name)) or not all(fits(size, int) and size > 0 for size in shape):
         raise ModelFileError(f"{name} must have the axes {_axes(name)}; its shape is {str(shape)[:80]}.")
-    return _Entry(name, DTYPES[dtype], tuple(shape), _entry(given, "sha256", str))
+    return _Entry(name, contents.DTYPES[dtype], tuple(shape), _entry(given, "sha256", str))
 
 
 def _read_array(file: BufferedReader, entry: _Entry) -> Matrix:
@@ -179,9 +160,11 @@ def _read_array(file: BufferedReader, entry: _Entry) -> Matrix:
 
 def restored(document: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> Any:
     """Return the model, every part of it checked."""
-    attributes = {name: _value(_entry(document, "attributes", dict), name, hint) for name, hint in SCALARS.items()}
-    attributes["parts_"] = _value(document["attributes"], "parts_", methods.Parts)
-    scalars = {name: _value(_entry(document, "basis", dict), name, hint) for name, hint in BASIS.items()}
+    hints = {"attributes": {**contents.SCALARS, "parts_": methods.Parts}, "basis": contents.BASIS}
+    attributes, scalars = (
+        {name: _entry(_entry(document, group, dict), name, hint, _decoded) for name, hint in of_group.items()}
+        for group, of_group in hints.items()
+    )
     _check_shapes(arrays, attributes)
     _check_values(arrays, attributes, scalars)
     model = _unfitted(document)
@@ -191,21 +174,23 @@ def restored(document: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> Any:
     attributes["_basis"] = Basis(W, code, weighting, scalars["penalties"], scalars["sweeps"])
     attributes |= {"_stream": None, "_noise": arrays.get("noise")}
     attributes |= {name: array for name, array in arrays.items() if name.endswith("_")}
-    columns = [name for name in arrays if name.startswith(HISTORY)]
-    attributes["history_"] = {name.removeprefix(HISTORY): arrays[name] for name in columns}
+    columns = [name for name in arrays if name.startswith(contents.HISTORY)]
+    attributes["history_"] = {name.removeprefix(contents.HISTORY): arrays[name] for name in columns}
     names = _entry(document, "feature_names_in_", list | None)
     if names is not None:
-        attributes["feature_names_in_"] = _feature_names(names, attributes["n_features_in_"])
+        if len(names) != attributes["n_features_in_"] or not all(isinstance(name, str) for name in names):
+            raise ModelFileError(f"feature_names_in_ must be {attributes['n_features_in_']} texts.")
+        attributes["feature_names_in_"] = np.array(names, dtype=object)
     for name, value in attributes.items():
         setattr(model, name, value)
     return model
 
 
 def _unfitted(document: Mapping[str, Any]) -> Any:
-    """Return an estimator with the parameters of the model."""
-    cls = ESTIMATORS.get(_entry(document, "class", str))
+    cls = contents.ESTIMATORS.get(_entry(document, "class", str))
     if cls is None:
-        raise ModelFileError(f"its class must be one of {', '.join(ESTIMATORS)}; it is {document['class'][:80]!r}.")
+        known = ", ".join(contents.ESTIMATORS)
+        raise ModelFileError(f"its class must be one of {known}; it is {document['class'][:80]!r}.")
     given = _entry(document, "parameters", dict)
     unknown = set(given) - set(cls().get_params()) | {"callback", "fixed_components"} & set(given)
     if unknown:
@@ -219,7 +204,6 @@ def _unfitted(document: Mapping[str, Any]) -> Any:
 
 
 def _decoded(value: Any) -> Any:
-    """Return what `_encoded` was given."""
     if isinstance(value, list):
         return [_decoded(item) for item in value]
     if not isinstance(value, dict):
@@ -227,12 +211,12 @@ def _decoded(value: Any) -> Any:
     match list(value), list(value.values()):
         case ["tuple"], [list(items)]:
             return tuple(_decoded(item) for item in items)
-        case ["number", "value"], [str(kind), bool() | int() | float() | str() as number] if kind in NUMBERS:
-            return NUMBERS[kind](number)
-        case ["function"], [str(name)] if name in FUNCTIONS:
-            return FUNCTIONS[name]
-        case ["part", "fields"], [str(name), dict(of_part)] if name in PARTS:
-            return _part(PARTS[name], {field: _decoded(item) for field, item in of_part.items()})
+        case ["number", "value"], [str(kind), bool() | int() | float() | str() as number] if kind in contents.NUMBERS:
+            return contents.NUMBERS[kind](number)
+        case ["function"], [str(name)] if name in contents.FUNCTIONS:
+            return contents.FUNCTIONS[name]
+        case ["part", "fields"], [str(name), dict(of_part)] if name in contents.PARTS:
+            return _part(contents.PARTS[name], {field: _decoded(item) for field, item in of_part.items()})
     raise ModelFileError(f"it has an entry of unknown meaning, {str(value)[:80]}. It may need a later robustnmf.")
 
 
@@ -245,34 +229,21 @@ def _part(part: type, of_part: Mapping[str, Any]) -> Any:
     return part(**{names[field]: value for field, value in of_part.items()})
 
 
-def _entry(mapping: Mapping[str, Any], name: str, hint: Any) -> Any:
-    """Return an entry of the text as it is."""
-    if name not in mapping or not fits(mapping[name], hint):
-        raise ModelFileError(f"its text lacks the entry {name!r}, or has one of another type.")
-    return mapping[name]
-
-
-def _value(mapping: Mapping[str, Any], name: str, hint: Any) -> Any:
-    """Return the value that an entry of the text stands for."""
-    value = _decoded(mapping.get(name))
+def _entry(mapping: Mapping[str, Any], name: str, hint: Any, decode: Callable[[Any], Any] = lambda value: value) -> Any:
+    """Return an entry of the text, as it is or decoded, if it has the type."""
+    value = decode(mapping.get(name))
     if name not in mapping or not fits(value, hint):
         raise ModelFileError(f"its text lacks the entry {name!r}, or has one of another type.")
     return value
 
 
-def _feature_names(names: list[Any], n_features: int) -> Matrix:
-    if len(names) != n_features or not all(isinstance(name, str) for name in names):
-        raise ModelFileError(f"feature_names_in_ must be {n_features} texts.")
-    return np.array(names, dtype=object)
-
-
 def _axes(name: str) -> tuple[str, ...]:
-    return ("n_iterations",) if name.startswith(HISTORY) else AXES[name]
+    return ("n_iterations",) if name.startswith(contents.HISTORY) else contents.AXES[name]
 
 
 def _check_shapes(arrays: Mapping[str, Matrix], attributes: Mapping[str, Any]) -> None:
     """Raise ModelFileError unless the arrays are complete and fit together."""
-    missing = [name for name in NEEDED if name not in arrays]
+    missing = [name for name in contents.NEEDED if name not in arrays]
     if missing:
         raise ModelFileError(f"it lacks the arrays {', '.join(missing)}.")
     sizes = dict(attributes)
@@ -292,7 +263,7 @@ def _check_values(arrays: Mapping[str, Matrix], attributes: Mapping[str, Any], b
     """Raise ModelFileError for numbers that no fit can have found."""
     numbers = {**attributes, **basis}
     # The smallest of numbers with NaN among them is NaN, which compares as False.
-    wrong = [name for name in (*NEEDED, "cut", "weights_") if name in arrays and not arrays[name].min() >= 0]
+    wrong = [name for name in (*contents.NEEDED, "cut", "weights_") if name in arrays and not arrays[name].min() >= 0]
     finite = ("components_", "typical_code", "weights_")
     wrong += [name for name in finite if name in arrays and arrays[name].max() == inf]
     wrong += ["noise"] if "noise" in arrays and not (0 < arrays["noise"].min() <= arrays["noise"].max() < inf) else []

@@ -12,27 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from robustnmf.algorithm.encoding import basis_of
 from robustnmf.data.lazy_results import is_lazy_result
-from robustnmf.persistence.contents import (
-    DTYPES,
-    ESTIMATORS,
-    FORMAT,
-    FUNCTIONS,
-    HISTORY,
-    LONGEST_TEXT,
-    MAGIC,
-    NEEDED_ATTRIBUTES,
-    NUMBERS,
-    OF_TRAINING,
-    OPTIONAL_ATTRIBUTES,
-    PARTS,
-    SCALARS,
-    ModelFileError,
-    bytes_of,
-    checksum,
-    field_in_file,
-    field_names,
-    type_name,
-)
+from robustnmf.persistence import contents
+from robustnmf.persistence.contents import ModelFileError, bytes_of, checksum, field_in_file, field_names, type_name
 from robustnmf.persistence.reading import array_entries, parse, restored
 from robustnmf.utils.files import write_proven
 from robustnmf.version import __version__
@@ -87,8 +68,8 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = False) -
     >>> np.array_equal(same.transform(X), model.transform(X))
     True
     """
-    if type(model) not in ESTIMATORS.values():
-        raise TypeError(f"model must be a {' or a '.join(ESTIMATORS)}; got {type_name(model)}.")
+    if type(model) not in contents.ESTIMATORS.values():
+        raise TypeError(f"model must be a {' or a '.join(contents.ESTIMATORS)}; got {type_name(model)}.")
     check_is_fitted(model, msg="This %(name)s is not fitted, so there is nothing to save: call fit first.")
     path = Path(path).expanduser()
     _check_target(path, overwrite)
@@ -98,7 +79,7 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = False) -
         raise ModelFileError(f"This {type(model).__name__} cannot be saved: {error}") from error
     try:
         with write_proven(path, is_model, replace=overwrite) as temporary, temporary.open("wb") as file:
-            file.write(MAGIC + f" {FORMAT} {len(text)} {checksum(text)}\n".encode())
+            file.write(contents.MAGIC + f" {contents.FORMAT} {len(text)} {checksum(text)}\n".encode())
             file.write(text)
             for array in arrays.values():
                 file.write(bytes_of(array))
@@ -107,7 +88,6 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = False) -
 
 
 def _check_target(path: Path, overwrite: bool) -> None:
-    """Raise OSError unless a file may be written there."""
     if not path.parent.is_dir():
         raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} to. Make it first.")
     if path.is_dir():
@@ -121,7 +101,7 @@ def is_model(path: Path) -> bool:
     from robustnmf.persistence.reading import load
 
     with path.open("rb") as file:
-        if file.read(len(MAGIC)) != MAGIC:
+        if file.read(len(contents.MAGIC)) != contents.MAGIC:
             return False
     try:
         load(path)
@@ -138,8 +118,9 @@ def _written(model: Any) -> tuple[bytes, dict[str, Matrix]]:
         for name, array in arrays.items()
     ]
     text = json.dumps(document, allow_nan=False).encode() + b"\n"
-    if len(text) > LONGEST_TEXT:
-        raise ModelFileError(f"its text takes {len(text)} bytes of at most {LONGEST_TEXT}. Use shorter feature names.")
+    if len(text) > contents.LONGEST_TEXT:
+        size = f"{len(text)} bytes of at most {contents.LONGEST_TEXT}"
+        raise ModelFileError(f"its text takes {size}. Use shorter feature names.")
     # What cannot be read must not be written.
     names, document = document["feature_names_in_"], parse(text)
     if document["feature_names_in_"] != names:  # two halves of a surrogate pair, each a letter to Python, are one there
@@ -168,7 +149,7 @@ def _document_of(model: Any) -> dict[str, Any]:
         "robustnmf": __version__,
         "class": type(model).__name__,
         "parameters": {name: _encoded(value, f"the parameter {name}") for name, value in parameters.items()},
-        "attributes": {name: _encoded(getattr(model, name), name) for name in (*SCALARS, "parts_")},
+        "attributes": {name: _encoded(getattr(model, name), name) for name in (*contents.SCALARS, "parts_")},
         "basis": {name: _encoded(value, name) for name, value in basis.items()},
         "feature_names_in_": None if names is None else [str(name) for name in names],
         "set_output": attributes.get("_sklearn_output_config", {}).get("transform"),
@@ -177,10 +158,10 @@ def _document_of(model: Any) -> dict[str, Any]:
 
 def _check_attributes(present: set[str]) -> None:
     """Raise ModelFileError if a fit has left something else than a file holds: nothing may get lost in silence."""
-    missing = {*SCALARS, *NEEDED_ATTRIBUTES} - present
+    missing = {*contents.SCALARS, *contents.NEEDED_ATTRIBUTES} - present
     if missing:
         raise ModelFileError(f"the attributes {sorted(missing)} are missing. Fit again.")
-    unknown = present - {*SCALARS, *NEEDED_ATTRIBUTES, *OPTIONAL_ATTRIBUTES}
+    unknown = present - {*contents.SCALARS, *contents.NEEDED_ATTRIBUTES, *contents.OPTIONAL_ATTRIBUTES}
     if unknown:
         raise ModelFileError(f"a model file has no place for the attributes {sorted(unknown)}. Delete them first.")
 
@@ -193,25 +174,25 @@ def _arrays_of(model: Any) -> dict[str, Matrix]:
     arrays = {"components_": model.components_, "thresholds_": model.thresholds_, "typical_code": basis.code}
     if basis.weighting.threshold is not None:
         arrays["cut"] = basis.weighting.threshold
-    of_training = {name: getattr(model, name) for name in OF_TRAINING if hasattr(model, name)}
+    of_training = {name: getattr(model, name) for name in contents.OF_TRAINING if hasattr(model, name)}
     # Results that are computed when asked for belong to data that the file does not hold.
     arrays |= {name: value for name, value in of_training.items() if not is_lazy_result(value)}
     if model._noise is not None:
         arrays["noise"] = model._noise
     if model.fixed_components is not None:
         arrays["fixed_components"] = np.asarray(model.fixed_components, dtype=np.float64)
-    arrays |= {f"{HISTORY}{name}": column for name, column in model.history_.items()}
+    arrays |= {f"{contents.HISTORY}{name}": column for name, column in model.history_.items()}
     for name, array in arrays.items():
-        if not isinstance(array, np.ndarray) or array.dtype.name not in DTYPES:
-            raise ModelFileError(f"{name} must be an array of {' or '.join(DTYPES)}.")
-    return {name: np.ascontiguousarray(array, DTYPES[array.dtype.name]) for name, array in arrays.items()}
+        if not isinstance(array, np.ndarray) or array.dtype.name not in contents.DTYPES:
+            raise ModelFileError(f"{name} must be an array of {' or '.join(contents.DTYPES)}.")
+    return {name: np.ascontiguousarray(array, contents.DTYPES[array.dtype.name]) for name, array in arrays.items()}
 
 
 def _encoded(value: Any, what: str) -> Any:
     """Return a value in a form that JSON can hold; `what` it is, for the error if there is none."""
     if isinstance(value, str):
         return str(value)
-    if isinstance(value, np.generic) and value.dtype.name in NUMBERS:
+    if isinstance(value, np.generic) and value.dtype.name in contents.NUMBERS:
         return {"number": value.dtype.name, "value": _finite_or_text(value.item())}
     if isinstance(value, float):
         return value if isfinite(value) else {"number": "float", "value": _finite_or_text(value)}
@@ -220,14 +201,14 @@ def _encoded(value: Any, what: str) -> Any:
     if type(value) in (list, tuple):
         items = [_encoded(item, what) for item in value]
         return items if isinstance(value, list) else {"tuple": items}
-    for name, part in PARTS.items():
+    for name, part in contents.PARTS.items():
         if type(value) is part:
             of_part = {
                 field_in_file(part, field): _encoded(getattr(value, field), f"{what}.{field}")
                 for field in field_names(part)
             }
             return {"part": name, "fields": of_part}
-    for name, function in FUNCTIONS.items():
+    for name, function in contents.FUNCTIONS.items():
         if value is function:
             return {"function": name}
     raise ModelFileError(

@@ -1,4 +1,4 @@
-"""What a fit looks like to somebody who has seen many: verdicts in words, each with its reason and what to do."""
+"""Diagnoses of a fit: verdicts in words, each with its reason and what to do."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -73,29 +73,22 @@ def convergence(model: Any) -> Diagnosis:
     n_iter, tol = model.n_iter_, model.tol
     if model.parts_.algorithm is take_start:
         return Diagnosis("convergence", "open", "The method does not iterate", "There is nothing to converge.")
+    if model.converged_:
+        reason = f"Its stopping rule was met after {n_iter} iterations."
+        return Diagnosis("convergence", "good", "The fit converged", reason)
     changes = model.history_["relative_change"]
     known = changes[np.isfinite(changes)]
     last = float(known[-1]) if known.size else np.inf
-    if model.converged_:
-        return Diagnosis(
-            "convergence", "good", "The fit converged", f"Its stopping rule was met after {n_iter} iterations."
-        )
     if n_iter < model.max_iter:
-        return Diagnosis(
-            "convergence",
-            "doubt",
-            "The fit was ended by the callback",
-            f"It made {n_iter} iterations; the relative change was {last:.1e}, tol is {tol:.1e}.",
-            "If that was not on purpose, fit again without the callback.",
-        )
-    return Diagnosis(
-        "convergence",
-        "doubt" if last <= NEARLY * tol else "bad",
-        "The fit nearly converged" if last <= NEARLY * tol else "The fit did not converge",
-        f"After {n_iter} iterations the relative change of the objective was {last:.1e}; tol is {tol:.1e}.",
-        f"Fit again with max_iter={2 * model.max_iter} or more"
-        + (", or raise tol if the result is good enough." if last <= NEARLY * tol else "."),
-    )
+        reason = f"It made {n_iter} iterations; the relative change was {last:.1e}, tol is {tol:.1e}."
+        advice = "If that was not on purpose, fit again without the callback."
+        return Diagnosis("convergence", "doubt", "The fit was ended by the callback", reason, advice)
+    reason = f"After {n_iter} iterations the relative change of the objective was {last:.1e}; tol is {tol:.1e}."
+    advice = f"Fit again with max_iter={2 * model.max_iter} or more"
+    if last <= NEARLY * tol:
+        advice += ", or raise tol if the result is good enough."
+        return Diagnosis("convergence", "doubt", "The fit nearly converged", reason, advice)
+    return Diagnosis("convergence", "bad", "The fit did not converge", reason, f"{advice}.")
 
 
 def explanation(facts: Facts) -> Diagnosis:
@@ -105,14 +98,11 @@ def explanation(facts: Facts) -> Diagnosis:
     reason = "That is over the entries that are kept, and beside the mean of each feature, which explains nothing."
     if share >= WELL:
         return Diagnosis("explanation", "good", finding, reason)
-    return Diagnosis(
-        "explanation",
-        "bad" if share < HARDLY else "doubt",
-        finding,
-        reason,
+    advice = (
         "Either the features have little in common, or so much is wrong that errors and data could not be told apart: "
-        "do not rely on the outliers then. Remove what is known to be wrong (NaN), or try another rank.",
+        "do not rely on the outliers then. Remove what is known to be wrong (NaN), or try another rank."
     )
+    return Diagnosis("explanation", "bad" if share < HARDLY else "doubt", finding, reason, advice)
 
 
 def scale(facts: Facts) -> Diagnosis:
@@ -120,67 +110,54 @@ def scale(facts: Facts) -> Diagnosis:
     model = facts.model
     final = float(model.scale_)
     if isinstance(model.parts_.scale, FixedScale):
-        return Diagnosis(
-            "scale", "open", "The scale is fixed", f"It is {final:.4g} by the model or by its parameter, not estimated."
-        )
+        reason = f"It is {final:.4g} by the model or by its parameter, not estimated."
+        return Diagnosis("scale", "open", "The scale is fixed", reason)
     some = facts.data.X[:: max(1, len(facts.data.X) // 1000)]
     typical = float(np.median(some[some > 0])) if (some > 0).any() else 0.0
     if final <= COLLAPSED * typical:
-        return Diagnosis(
-            "scale",
-            "doubt",
-            "The scale has collapsed",
-            f"It is {final:.2g}, the typical entry {typical:.2g}: the fit is all but exact.",
-            "For data without noise that is as it should be. Otherwise lower the rank, or fix the scale.",
-        )
+        reason = f"It is {final:.2g}, the typical entry {typical:.2g}: the fit is all but exact."
+        advice = "For data without noise that is as it should be. Otherwise lower the rank, or fix the scale."
+        return Diagnosis("scale", "doubt", "The scale has collapsed", reason, advice)
     values = model.history_["scale"][-LAST:]
     if len(values) < 2:
         return Diagnosis("scale", "open", "Whether the scale settled cannot be told", "There were too few iterations.")
-    spread = float(np.ptp(values)) / final
-    staged = isinstance(model.parts_.algorithm, Staged)
-    if staged and model.converged_ and abs(float(values[-1]) / final - 1) > STEADY:
-        return Diagnosis(
-            "scale",
-            "good",
-            "The scale is that of the best iteration",
+    is_staged = isinstance(model.parts_.algorithm, Staged)
+    if is_staged and model.converged_ and abs(float(values[-1]) / final - 1) > STEADY:
+        reason = (
             f"It is {final:.4g} there and {values[-1]:.4g} at the end, where entries held out of the fit were "
-            "predicted less well: the fit had begun to follow the noise.",
+            "predicted less well: the fit had begun to follow the noise."
         )
+        return Diagnosis("scale", "good", "The scale is that of the best iteration", reason)
+    spread = float(np.ptp(values)) / final
     reason = f"It varied by {percent(spread)} over the last {len(values)} iterations and is {final:.4g}."
     if spread <= STEADY:
         return Diagnosis("scale", "good", "The scale is stable", reason)
-    return Diagnosis(
-        "scale",
-        "doubt" if spread <= UNSTEADY else "bad",
-        "The scale still moved a little" if spread <= UNSTEADY else "The scale had not settled",
-        reason,
-        "Which entries are outliers depends on it: fit again with a larger max_iter, or fix it with scale=…",
-    )
+    advice = "Which entries are outliers depends on it: fit again with a larger max_iter, or fix it with scale=…"
+    if spread <= UNSTEADY:
+        return Diagnosis("scale", "doubt", "The scale still moved a little", reason, advice)
+    return Diagnosis("scale", "bad", "The scale had not settled", reason, advice)
 
 
 def outlier_share(facts: Facts) -> Diagnosis:
     """Whether so many outliers can be."""
-    share = facts.outlier_share
-    if not facts.model.outliers_.any():
-        cuts = np.isfinite(facts.model.thresholds_).any() or hasattr(facts.model.parts_.outliers, "mask")
-        if cuts:
+    model, share = facts.model, facts.outlier_share
+    finding = f"{percent(share)} of the entries are outliers"
+    if not model.outliers_.any():
+        if np.isfinite(model.thresholds_).any() or hasattr(model.parts_.outliers, "mask"):
             return Diagnosis("outliers", "good", "There are no outliers", "No entry lies beyond the cut.")
-        return Diagnosis(
-            "outliers", "open", "Nothing is cut", "The model only weighs entries, or found no errors to cut off."
-        )
+        reason = "The model only weighs entries, or found no errors to cut off."
+        return Diagnosis("outliers", "open", "Nothing is cut", reason)
     if share <= MANY:
-        finding = f"{percent(share)} of the entries are outliers"
-        return Diagnosis(
-            "outliers", "good", finding, "Clean data has up to about 1\u00a0%, and this method bears far more."
-        )
-    return Diagnosis(
-        "outliers",
-        "doubt" if share <= HALF else "bad",
-        f"{percent(share)} of the entries are outliers" + (": more than are kept" if share > HALF else ""),
-        "Either that many are wrong, or the model does not suit the data and good entries are cut.",
+        reason = "Clean data has up to about 1\u00a0%, and this method bears far more."
+        return Diagnosis("outliers", "good", finding, reason)
+    reason = "Either that many are wrong, or the model does not suit the data and good entries are cut."
+    advice = (
         "Look at the map below: scattered entries speak for errors, blocks for structure that is missing from the "
-        "model. Then try a higher rank, features of a similar size, or a wider cut.",
+        "model. Then try a higher rank, features of a similar size, or a wider cut."
     )
+    if share <= HALF:
+        return Diagnosis("outliers", "doubt", finding, reason, advice)
+    return Diagnosis("outliers", "bad", f"{finding}: more than are kept", reason, advice)
 
 
 def whole_lines(facts: Facts, feature_names: Sequence[str], sample_names: Sequence[str], *, images: bool) -> Diagnosis:
@@ -196,24 +173,17 @@ def whole_lines(facts: Facts, feature_names: Sequence[str], sample_names: Sequen
         *([] if images else _listed("feature", feature_names, facts.zero_features, "zero throughout")),
     ]
     if not found:
-        return Diagnosis(
-            "lines",
-            "good",
-            "Every feature and sample counts like the others",
-            f"None lost {percent(limit)} or more of its entries.",
-        )
-    return Diagnosis(
-        "lines",
-        "doubt",
-        "Some features or samples are unlike the others",
-        _sentence(found),
+        reason = f"None lost {percent(limit)} or more of its entries."
+        return Diagnosis("lines", "good", "Every feature and sample counts like the others", reason)
+    advice = (
         "Is a sensor dead, or in another unit than the others? Does a sample belong to the data? Correct or drop them: "
-        "what is said of them rests on little.",
+        "what is said of them rests on little."
     )
+    return Diagnosis("lines", "doubt", "Some features or samples are unlike the others", _sentence(found), advice)
 
 
 def rank_too_high(facts: Facts) -> Diagnosis:
-    """Whether there are components that nobody needs."""
+    """Whether there are components that are not needed."""
     rank = len(facts.contributions)
     unused = np.flatnonzero(facts.contributions < min(NEGLIGIBLE, OF_EVEN_SHARE / rank))
     cosine, (first, second) = facts.largest_cosines
@@ -226,21 +196,16 @@ def rank_too_high(facts: Facts) -> Diagnosis:
     if weak:
         reasons.append(f"{weak} of the {rank} directions of the fit are no stronger than noise")
     if not reasons:
-        return Diagnosis(
-            "rank-high",
-            "good",
-            "The rank is not too high",
-            f"Every component is used, no two are alike (largest cosine {cosine:.2f}), all are stronger than noise.",
+        reason = (
+            f"Every component is used, no two are alike (largest cosine {cosine:.2f}), all are stronger than noise."
         )
+        return Diagnosis("rank-high", "good", "The rank is not too high", reason)
     fewer = rank - max(unused.size, weak, int(cosine > SAME_DIRECTION))
-    return Diagnosis(
-        "rank-high",
-        "doubt",
-        "The rank may be too high",
-        _sentence(reasons),
+    advice = (
         f"Try n_components={max(fewer, 1)}. If features differ widely in size, divide each by its typical value first: "
-        "the small ones drown in the noise of the large.",
+        "the small ones drown in the noise of the large."
     )
+    return Diagnosis("rank-high", "doubt", "The rank may be too high", _sentence(reasons), advice)
 
 
 def rank_too_low(facts: Facts) -> Diagnosis:
@@ -256,24 +221,15 @@ def rank_too_low(facts: Facts) -> Diagnosis:
     if factor <= STRUCTURED or more <= STRUCTURED_SHARE:
         return Diagnosis("rank-low", "good", "The rank is not too low", reason)
     if not facts.model.converged_ or found.weak:  # it could be more with the components that there are
-        return Diagnosis(
-            "rank-low",
-            "doubt",
-            "The fit does not explain all that it could",
-            reason,
-            "Try another start (random_state, or init='random')."
-            if facts.model.converged_
-            else "First let it converge; if that does not help, try more components.",
-        )
-    certain = factor > VERY_STRUCTURED and more > VERY_STRUCTURED_SHARE
-    return Diagnosis(
-        "rank-low",
-        "bad" if certain else "doubt",
-        "The rank is too low" if certain else "More components could explain more",
-        reason,
-        f"Try a higher n_components than {len(facts.contributions)}"
-        + ("." if certain else ", if the relative error is too large for your purpose."),
-    )
+        advice = "First let it converge; if that does not help, try more components."
+        if facts.model.converged_:
+            advice = "Try another start (random_state, or init='random')."
+        return Diagnosis("rank-low", "doubt", "The fit does not explain all that it could", reason, advice)
+    advice = f"Try a higher n_components than {len(facts.contributions)}"
+    if factor > VERY_STRUCTURED and more > VERY_STRUCTURED_SHARE:
+        return Diagnosis("rank-low", "bad", "The rank is too low", reason, f"{advice}.")
+    advice += ", if the relative error is too large for your purpose."
+    return Diagnosis("rank-low", "doubt", "More components could explain more", reason, advice)
 
 
 def _listed(what: str, names: Sequence[str], chosen: NDArray[Any], words: str) -> Iterator[str]:
@@ -288,7 +244,6 @@ def _count(number: int, what: str) -> str:
 
 
 def _some(names: Any) -> str:
-    """Return the first names."""
     texts = [str(name) for name in names]
     return ", ".join(texts[:NAMED]) + (", …" if len(texts) > NAMED else "")
 

@@ -2,18 +2,15 @@
 
 import io
 import re
-import struct
-import zlib
 from base64 import b64encode
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from math import ceil
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robustnmf.errors import MissingExtraError
+from robustnmf.utils.extras import optional
 from robustnmf.utils.process_state import SharedSetting, ignored_warnings
 
 Matrix = NDArray[Any]
@@ -44,15 +41,8 @@ def style() -> dict[str, Any]:
     }
 
 
-def _styled() -> AbstractContextManager[Any]:
-    """Return the context in which Matplotlib has these settings."""
-    import matplotlib as mpl
-
-    context: AbstractContextManager[Any] = mpl.rc_context(style())  # type: ignore[arg-type]  # any mapping
-    return context
-
-
-_style = SharedSetting(_styled)
+# The context in which Matplotlib has these settings.
+_style = SharedSetting(lambda: optional("matplotlib", "report").rc_context(style()))
 
 
 def draw(
@@ -62,14 +52,11 @@ def draw(
 
     Without a `layout` the margins are those that `paint` sets, which takes half the time.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "report") from error
-    # Neither pyplot nor a backend: whoever calls may have windows of their own open.
+    Figure = optional("matplotlib.figure", "report").Figure
+    # Neither pyplot nor a backend: the caller may have open windows.
     # The font of the page has letters that Matplotlib's has not.
     with _style.changed(), ignored_warnings((UserWarning, "Glyph .* missing from")):
-        figure = Figure(figsize=size, layout=layout)  # type: ignore[arg-type]  # any name, or None
+        figure = Figure(figsize=size, layout=layout)
         paint(figure)
         return to_svg(figure, name)
 
@@ -109,23 +96,11 @@ def png(indices: Matrix, palette: Matrix) -> str:
     palette : (n_colours, 4), uint8
         Red, green, blue and opacity.
     """
-    height, width = indices.shape
-    # Each line begins with a zero: no filter.
-    lines = np.hstack([np.zeros((height, 1), dtype=np.uint8), indices.astype(np.uint8)]).tobytes()
-    header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
-    chunks = (
-        _chunk(b"IHDR", header),
-        _chunk(b"PLTE", palette[:, :3].astype(np.uint8).tobytes()),
-        _chunk(b"tRNS", palette[:, 3].astype(np.uint8).tobytes()),
-        _chunk(b"IDAT", zlib.compress(lines, 9)),
-        _chunk(b"IEND", b""),
-    )
-    return "data:image/png;base64," + b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(chunks)).decode("ascii")
-
-
-def _chunk(kind: bytes, data: bytes) -> bytes:
-    """Return a part of a PNG file: length, kind, data and checksum."""
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    picture = optional("PIL.Image", "report", "pillow").fromarray(indices.astype(np.uint8))
+    picture.putpalette(palette[:, :3].tobytes())
+    content = io.BytesIO()
+    picture.save(content, "PNG", optimize=True, transparency=palette[:, 3].tobytes())
+    return "data:image/png;base64," + b64encode(content.getvalue()).decode("ascii")
 
 
 def grey(image: Matrix, top: float) -> str:

@@ -40,6 +40,11 @@ class Lines:
     missing: Matrix
     """Share of the entries that are missing."""
 
+    @classmethod
+    def of(cls, n_cut: Matrix, n_observed: Matrix, residual: Matrix, length: int) -> "Lines":
+        """Return the shares of what is counted among `length` entries."""
+        return cls(n_cut / np.maximum(n_observed, 1), residual, 1 - n_observed / length)
+
 
 @dataclass(frozen=True)
 class Structure:
@@ -156,14 +161,14 @@ class Facts:
         """What is known of every sample."""
         observed = np.concatenate([self.observed(rows).sum(axis=1) for rows in self._blocks()])
         medians = np.concatenate([_medians(self.residual(rows), axis=1) for rows in self._blocks()])
-        return _lines(self.model.outliers_.sum(axis=1), observed, medians, self.shape[1])
+        return Lines.of(self.model.outliers_.sum(axis=1), observed, medians, self.shape[1])
 
     @cached_property
     def features(self) -> Lines:
         """What is known of every feature; of large data, the medians are those of some samples."""
         observed = np.sum([self.observed(rows).sum(axis=0) for rows in self._blocks()], axis=0)
         medians = _medians(self.residual(slice(None, None, ceil(self.data.X.size / BLOCK))), axis=0)
-        return _lines(self.model.outliers_.sum(axis=0), observed, medians, self.shape[0])
+        return Lines.of(self.model.outliers_.sum(axis=0), observed, medians, self.shape[0])
 
     @cached_property
     def zero_features(self) -> Matrix:
@@ -189,7 +194,9 @@ class Facts:
     @cached_property
     def structure(self) -> Structure:
         """Singular values of the fit and of what it leaves, of a part of the data if it is large."""
-        rows, columns = (slice(None, None, step) for step in _thin(*self.shape))
+        # A part as square as the data allows.
+        side = max(sqrt(STRUCTURE), STRUCTURE / min(self.shape))
+        rows, columns = (slice(None, None, ceil(size / side)) for size in self.shape)
         kept = (self.observed(rows) & ~self.model.outliers_[rows])[:, columns]
         E = np.where(kept, self.residual(rows)[:, columns], 0).astype(np.float64)
         unit = float(np.abs(E).max())
@@ -203,27 +210,14 @@ class Facts:
         return Structure(_leading(E) / energy, noise / energy, int(np.sum(strengths < sqrt(noise))))
 
     def _blocks(self) -> Iterator[slice]:
-        """Yield slices of samples."""
         n_samples, n_features = self.shape
         step = max(1, BLOCK // n_features)
         yield from (slice(start, start + step) for start in range(0, n_samples, step))
 
 
 def _medians(residual: Matrix, axis: int) -> Matrix:
-    """Return median magnitudes along an axis."""
     with ignored_warnings((RuntimeWarning, "All-NaN slice")):  # where nothing is observed, NaN is the answer
         return np.asarray(np.nanmedian(np.abs(residual), axis=axis))
-
-
-def _lines(cut: Matrix, observed: Matrix, medians: Matrix, length: int) -> Lines:
-    """Return `Lines` from the numbers of outliers and of observed entries among `length` of them."""
-    return Lines(cut / np.maximum(observed, 1), medians, 1 - observed / length)
-
-
-def _thin(n_samples: int, n_features: int) -> tuple[int, int]:
-    """Return every how many samples and features a part of bounded size has, as square as the data allows."""
-    side = max(sqrt(STRUCTURE), STRUCTURE / min(n_samples, n_features))
-    return ceil(n_samples / side), ceil(n_features / side)
 
 
 def _leading(E: Matrix) -> float:

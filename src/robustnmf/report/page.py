@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import date
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -135,16 +134,9 @@ def write(
     """
     path = Path(path)
     with write_proven(path, is_sealed) as temporary:
-        page = render(
-            model,
-            X,
-            image_shape=image_shape,
-            feature_names=feature_names,
-            sample_names=sample_names,
-            title=title,
-            weights=weights,
-            uncertainties=uncertainties,
-        )
+        names = {"feature_names": feature_names, "sample_names": sample_names}
+        of_entries = {"weights": weights, "uncertainties": uncertainties}
+        page = render(model, X, image_shape=image_shape, title=title, **names, **of_entries)
         # A name or a parameter may hold half of a surrogate pair, of which UTF-8 knows nothing.
         temporary.write_bytes(sealed(page.encode("utf-8", "backslashreplace")))
     return path
@@ -185,7 +177,10 @@ def render(
         images=shape is not None,
         history=list(history_cards(model)),
         map=outlier_map(facts),
-        names={"sample": _few(samples), "feature": _few(features)},
+        names={
+            "sample": samples if n_samples <= MOST_NAMES else [],
+            "feature": features if n_features <= MOST_NAMES else [],
+        },
         pictures=list(sample_cards(facts, shape, worst_samples)) if shape else [],
         tables={"Sample": worst_samples, "Feature": worst(facts.features, features, facts.typical_residual)},
         sizes={"Sample": n_samples, "Feature": n_features},
@@ -217,11 +212,6 @@ def names_of(given: Any, known: Any, count: int, what: str) -> list[str]:
         return [str(place) for place in range(count)]
     texts = plots.check_names([f"{n:.8g}" if isinstance(n, float) else n for n in known], count, what)
     return [printable(text) or f"({place})" for place, text in enumerate(texts)]
-
-
-def _few(names: list[str]) -> list[str]:
-    """Return names if they are few enough to be on the page, none otherwise."""
-    return names if len(names) <= MOST_NAMES else []
 
 
 def printable(text: str, longest: int = LONGEST_NAME) -> str:
@@ -280,7 +270,6 @@ def component_cards(facts: Facts, shape: tuple[int, int] | None, names: list[str
 
 
 def _curve(component: Matrix, names: list[str], identifier: str) -> str:
-    """Draw one component as a line or as bars."""
     kind: plots.Kind = "bars" if component.size <= plots.MOST_BARS else "spectra"
     numbered = names == [str(place) for place in range(component.size)]
     step = -(-component.size // MOST_POINTS)
@@ -304,13 +293,12 @@ def _curve(component: Matrix, names: list[str], identifier: str) -> str:
 def history_cards(model: Any) -> Iterator[Card]:
     """Yield how objective, scale and share of outliers went."""
     for name in ("objective", "scale", "outlier_share"):
-        svg = draw(partial(_paint_history, model, name), name, (3.4, 2.2))
-        yield Card(plots.HISTORY_LABELS[name].capitalize(), svg=svg)
 
+        def paint(figure: Any, name: str = name) -> None:
+            plots.history(model, columns=(name,), figure=figure)
+            figure.axes[0].set_ylabel("")  # the caption says it
 
-def _paint_history(model: Any, name: str, figure: Any) -> None:
-    plots.history(model, columns=(name,), figure=figure)
-    figure.axes[0].set_ylabel("")  # the caption says it
+        yield Card(plots.HISTORY_LABELS[name].capitalize(), svg=draw(paint, name, (3.4, 2.2)))
 
 
 def sample_cards(facts: Facts, shape: tuple[int, int], rows: Sequence[Row]) -> Iterator[tuple[str, list[Card]]]:
@@ -321,14 +309,10 @@ def sample_cards(facts: Facts, shape: tuple[int, int], rows: Sequence[Row]) -> I
         data = np.where(facts.observed([row.place])[0], facts.data.X[row.place], np.nan).reshape(shape)
         missing, cut = np.isnan(data), facts.model.outliers_[row.place].reshape(shape)
         top = float(fit.max())
-        yield (
-            row.name,
-            [
-                Card("data", image=grey(pool(data, limit, np.mean), top)),
-                Card("model", image=grey(pool(fit, limit, np.mean), top)),
-                Card("outliers", image=png(levels(pool(cut, limit, np.mean), pool(missing, limit, np.mean)), PALETTE)),
-            ],
-        )
+        shares = levels(pool(cut, limit, np.mean), pool(missing, limit, np.mean))
+        images = {"data": grey(pool(data, limit, np.mean), top), "model": grey(pool(fit, limit, np.mean), top)}
+        images["outliers"] = png(shares, PALETTE)
+        yield row.name, [Card(caption, image=image) for caption, image in images.items()]
 
 
 def outlier_map(facts: Facts) -> OutlierMap:

@@ -39,12 +39,16 @@ def outcome(model: Any) -> Mapping[str, str]:
     """Return what came of a fit, in words."""
     # Both may have been deleted to make the file of the model smaller.
     complete = hasattr(model, "outliers_") and hasattr(model, "weights_")
-    n_samples = model.outliers_.shape[0] if complete else model.n_samples_seen_
+    n_samples, share = model.n_samples_seen_, "not kept"
+    if complete:
+        # Observed entries are those with a weight, and the outliers themselves.
+        cut, kept = (int(np.count_nonzero(array)) for array in (model.outliers_, model.weights_))
+        n_samples, share = len(model.outliers_), f"{percent(cut / max(cut + kept, 1))} of the observed entries"
     return {
         "data": f"{n_samples} samples × {model.n_features_in_} features",
         "method": f"{model.method}, preset {model.preset}",
         "components": str(model.n_components_),
-        "outliers": f"{percent(_outlier_share(model))} of the observed entries" if complete else "not kept",
+        "outliers": share,
         "scale": f"{model.scale_:.4g}",
         "converged": f"{'yes' if model.converged_ else 'no'}, {model.n_iter_} iterations, {seconds(model):.2g} s",
     }
@@ -59,12 +63,6 @@ def changed(model: Any) -> Mapping[str, Any]:
         for name, value in model.get_params(deep=False).items()
         if name in always or repr(value) != repr(signature[name].default)
     }
-
-
-def _outlier_share(model: Any) -> float:
-    """Return the share of outliers among the observed entries: those with a weight, and the outliers themselves."""
-    cut, kept = (int(np.count_nonzero(array)) for array in (model.outliers_, model.weights_))
-    return cut / max(cut + kept, 1)
 
 
 def seconds(model: Any) -> float:

@@ -17,7 +17,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +79,7 @@ def write_atomically(path: Path, *, replace: bool = True) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-@contextmanager
-def write_owned(path: Path, *, replace: bool = True) -> Iterator[Path]:
+def write_owned(path: Path, *, replace: bool = True) -> AbstractContextManager[Path]:
     """Do the same for a result, which the manifest of its folder lists; replace only a file that it lists.
 
     Raises
@@ -88,18 +87,16 @@ def write_owned(path: Path, *, replace: bool = True) -> Iterator[Path]:
     ForeignFileError
         If there is a file that this package did not write, or that was changed since.
     """
-    stamp = _stamp(path)
-    check_owned(path)
-    with write_atomically(path, replace=replace) as temporary:
-        yield temporary
-        _check_stamp(path, stamp)
-        # Before the file takes its place: a kill between the two steps leaves the old file, which is still listed.
-        Manifest(path.parent).add(path.name, _checksum(temporary))
+    return write_proven(path, _is_listed, replace=replace)
+
+
+def _is_listed(path: Path) -> bool:
+    return Manifest(path.parent).owns(path)
 
 
 def check_owned(path: Path) -> None:
     """Raise ForeignFileError if there is something that this package may not replace."""
-    if os.path.lexists(path) and not Manifest(path.parent).owns(path):
+    if os.path.lexists(path) and not _is_listed(path):
         raise _foreign(path)
 
 
@@ -111,9 +108,11 @@ def write_proven(path: Path, is_ours: Callable[[Path], bool], *, replace: bool =
         raise _foreign(path)
     with write_atomically(path, replace=replace) as temporary:
         yield temporary
-        _check_stamp(path, stamp)
+        if _stamp(path) != stamp and os.path.lexists(path):  # it has come, or was changed, since
+            raise _foreign(path)
         manifest = Manifest(path.parent)
-        if manifest.lists(path.name):  # it is part of a folder of results
+        if is_ours is _is_listed or manifest.lists(path.name):  # it is part of a folder of results
+            # Before the file takes its place: a kill between the two steps leaves the old file, which is still listed.
             manifest.add(path.name, _checksum(temporary))
 
 
@@ -123,18 +122,12 @@ def _foreign(path: Path) -> ForeignFileError:
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return numbers that change when somebody else writes a file; None if there is none."""
+    """Return numbers that change when another program writes a file; None if there is no file."""
     try:
         about = path.lstat()
     except FileNotFoundError:
         return None
     return about.st_ino, about.st_size, about.st_mtime_ns
-
-
-def _check_stamp(path: Path, stamp: tuple[int, int, int] | None) -> None:
-    """Raise ForeignFileError if a file has come or was changed since its stamp was taken."""
-    if _stamp(path) != stamp and os.path.lexists(path):
-        raise _foreign(path)
 
 
 def sealed(page: bytes) -> bytes:
@@ -272,14 +265,14 @@ class Manifest:
                 raise ValueError("it is no file")
             content = json.loads(path.read_text(encoding="utf-8"))
             if content["written_by"] != "robustnmf":
-                raise ValueError("somebody else wrote it")
+                raise ValueError("another program wrote it")
             files = content["files"]
             return {str(name): [str(checksum) for checksum in checksums] for name, checksums in files.items()}
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ForeignFileError(f"{path} is no manifest of robustnmf. Remove it, or use another folder.") from error
 
     def lists(self, name: str) -> bool:
-        """Return whether there is a file of this name that this package wrote, whatever it holds now."""
+        """Return whether there is a file of this name that this package wrote, even if its content has changed."""
         return name in self._checksums
 
     def owns(self, path: Path) -> bool:
@@ -343,7 +336,7 @@ def write_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     try:
         yield temporary
         Manifest(temporary).add_all()
-    except BaseException:  # the writing failed: nobody else knows of this folder
+    except BaseException:  # the writing failed: no other process uses this folder
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     try:
@@ -407,7 +400,7 @@ def _replace_in_two_steps(new: Path, path: Path) -> None:
             os.replace(aside / "old", path)
         if os.path.lexists(aside / "old"):
             Manifest(aside / "old").remove_folder()
-        with suppress(OSError):  # a stranger's file is in it: that stays
+        with suppress(OSError):  # it holds a file that this package did not write: that stays
             aside.rmdir()
 
 
@@ -428,13 +421,9 @@ def new_scratch_folder(parent: Path | None) -> Path:
     if parent is not None:
         make_folder(parent)
     folder = Path(tempfile.mkdtemp(prefix="robustnmf-", dir=parent))
-    (folder / _SCRATCH).write_text(_scratch_marker())
+    made_by = f"process {os.getpid()} on {socket.gethostname()}"
+    (folder / _SCRATCH).write_text(f"robustnmf scratch folder of {made_by}\n")
     return folder
-
-
-def _scratch_marker() -> str:
-    """Return what the file in a scratch folder says of the process that made it."""
-    return f"robustnmf scratch folder of process {os.getpid()} on {socket.gethostname()}\n"
 
 
 def _is_left(folder: Path) -> bool:

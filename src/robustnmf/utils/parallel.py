@@ -1,7 +1,7 @@
 """Many fits at a time: in other processes, or for data on a GPU in threads.
 
 Processes do not outlive the one that they work for. One that is killed cannot tell its workers: each would finish what
-it has begun, for minutes or hours, and then find nobody to give it to.
+it has begun, for minutes or hours, and then have no process to return it to.
 
 A GPU would have to be shared between processes that each hold a copy of the data and of all that was compiled. Threads
 share both, and while one of them waits for the GPU, another decides what it is to do next.
@@ -59,7 +59,6 @@ def delayed(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _work(employer: int, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Do the work, unless whoever asked for it is gone before it is done."""
     with _ending_with(employer):
         return function(*arguments, **options)
 
@@ -114,5 +113,5 @@ def _watching(employer: int) -> Iterator[None]:
 def _end_without(employer: int) -> None:
     """End this process if another one has become its parent."""
     if os.getppid() != employer:
-        # Not `sys.exit`: nobody is there to clean up for, and a thread can end only itself that way.
+        # Not `sys.exit`: there is nothing to clean up, and in a thread it would end only that thread.
         os._exit(1)

@@ -68,7 +68,9 @@ class SharedSetting:
         self._forget()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(
-                before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._after_fork_in_child
+                before=lambda: self._lock.acquire(),  # not the method: a forked process has a new lock
+                after_in_parent=lambda: self._lock.release(),
+                after_in_child=self._after_fork_in_child,
             )
 
     def _forget(self) -> None:
@@ -116,7 +118,7 @@ class SharedSetting:
         user.may_return.acquire()
 
     def _keep(self) -> None:
-        """Change the setting, and restore it when nobody needs it any more."""
+        """Change the setting, and restore it when it is no longer needed."""
         if not self._begin_to_keep():
             return
         done: list[_User] = []
@@ -146,7 +148,7 @@ class SharedSetting:
             return error is None
 
     def _next_user(self, done: list[_User]) -> _User | None:
-        """Return somebody who may still need the setting; if nobody does, restore it."""
+        """Return a user that may still need the setting; if there is none, restore it."""
         with self._lock:
             try:
                 if not self._users:
@@ -155,12 +157,6 @@ class SharedSetting:
                 while done:
                     done.pop().may_return.release()
             return self._users[0] if self._users else None
-
-    def _before_fork(self) -> None:
-        self._lock.acquire()
-
-    def _after_fork(self) -> None:
-        self._lock.release()
 
     def _after_fork_in_child(self) -> None:
         self._lock = allocate_lock()
@@ -211,7 +207,7 @@ def _limited_blas() -> Iterator[None]:
         _set_threads(library, 1)
     yield
     for library, n_threads in before:
-        if library.num_threads == 1:  # else somebody else has changed it since
+        if library.num_threads == 1:  # else other code has changed it since
             _set_threads(library, n_threads)
 
 
@@ -289,7 +285,7 @@ def deferred_interrupts() -> Iterator[None]:
 
 
 def hold_while_forking(lock: Any) -> None:
-    """Fork only while nobody else holds a lock: in the new process nobody could release it."""
+    """Fork only while no other thread holds a lock: the new process could not release it."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
