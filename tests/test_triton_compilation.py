@@ -23,6 +23,7 @@ from triton.runtime.jit import JITFunction
 from robustnmf.kernels.cuda.iteration import Iteration
 from robustnmf.kernels.cuda import steps as triton_steps
 from robustnmf.kernels.cuda.kernels import CudaKernels
+from robustnmf.kernels.cuda.statistics import Statistics, predict
 from robustnmf.kernels.interface import CAUCHY, CORRENTROPY, HUBER, ROUNDED, Rule
 
 capability = int(sys.argv[1])
@@ -80,11 +81,11 @@ kernels = CudaKernels(torch.device("cpu"))
 for dtype in (torch.float32, torch.float64):
     kernels.order_statistics(torch.rand((2, 100), dtype=dtype), torch.tensor([5, 50]))
 look = lambda values, *_: (values, values, torch.ones(4))
-statistics = kernels.statistics(torch.ones(50), torch.ones(50) > 0, True, look)
+statistics = Statistics(torch.ones(50), torch.ones(50) > 0, True, look)
 statistics.of(torch.rand(50))
 iteration, rule = lambda rule, W, Ht: (W, Ht, [torch.rand(50)]), Rule(CAUCHY, 0.0, None, None, inf)
 Iteration(iteration, rule, statistics, [torch.rand(20, 3), torch.rand(10, 3)], "kind")._iterate()
-kernels.predict(torch.rand(10, 3), torch.tensor([[1, 2]]), torch.rand(20, 3))
+predict(torch.rand(10, 3), torch.tensor([[1, 2]]), torch.rand(20, 3))
 print(*sorted(compiled))
 """
 
@@ -113,7 +114,7 @@ improve(9, 1, scales=9)
 recorded(10)
 print(len(variants))
 for n in (50, 64, 1):
-    kernels.predict(torch.rand(10, 3), torch.zeros((n, 2), dtype=torch.int64), torch.rand(20, 3))
+    predict(torch.rand(10, 3), torch.zeros((n, 2), dtype=torch.int64), torch.rand(20, 3))
 print(len(variants))
 """
 
@@ -130,7 +131,7 @@ def printed(monkeypatch, code, capability):
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", [80, 90])
 def test_kernels_compile_without_a_gpu(capability, monkeypatch):
-    kernels = {"_decide", "_fit", "_products", "accumulate", "advance", "descend", "judge", "select", "split"}
+    kernels = {"_fit", "_products", "accumulate", "advance", "check", "descend", "select", "split"}
     assert set(printed(monkeypatch, OF_EVERY_KIND, capability)) == kernels
 
 
@@ -138,5 +139,5 @@ def test_kernels_compile_without_a_gpu(capability, monkeypatch):
 @pytest.mark.parametrize("capability", [80, 90])
 def test_what_varies_within_a_fit_needs_no_other_kernels(capability, monkeypatch):
     numbers = [int(number) for number in printed(monkeypatch, WHAT_VARIES, capability)]
-    # Both roles of accumulate and judge; one of split, descend and advance; and later, one for predictions.
+    # Both roles of accumulate and check; one of split, descend and advance; and later, one for predictions.
     assert numbers == [7, 7, 8]
