@@ -13,10 +13,9 @@ DOCS_STAMP := $(VENV)/.stamp-docs
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 # Tests of compiled kernels that are quick enough to run without compilation.
 KERNEL_TESTS := tests/test_solvers.py tests/test_one_pass.py tests/test_engines.py tests/test_mixture.py
-# Doctests of a module that needs an absent extra are skipped; every other example in a docstring must run. Work stealing
-# gives each process its own part of the files: a Dask cluster or a fitted model is made once, not once per process.
+# Doctests of a module that needs an absent extra are skipped; every other example in a docstring must run.
 # Bytecode is written whatever the environment says: many tests start processes, and each would compile the package anew.
-PYTEST := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist=worksteal -q --doctest-modules --doctest-ignore-import-errors
+PYTEST := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) -q --doctest-modules --doctest-ignore-import-errors
 
 .PHONY: demo compare reproduce fireworks ranks tables breakdown bench docs test test-all fuzz soak release coverage mutants lock audit lint clean distclean
 

@@ -495,8 +495,11 @@ def weighted(tmp_path_factory, truth):
     return place, X, arrays
 
 
-@pytest.mark.parametrize("missing", [(), ("--missing-value", -999)], ids=["as it is", "missing value"])
-@pytest.mark.parametrize("names", [("weights",), ("weights", "uncertainties")], ids=" and ".join)
+@pytest.mark.parametrize(
+    ("names", "missing"),
+    [(("weights",), ()), (("weights", "uncertainties"), ("--missing-value", -999))],
+    ids=["weights", "weights and uncertainties"],
+)
 def test_commands_take_weights_as_the_library_does(weighted, names, missing, request):
     place, X, arrays = weighted
     X = np.where(X == -999, np.nan, X) if missing else X
