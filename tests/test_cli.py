@@ -295,14 +295,14 @@ def test_a_killed_fit_leaves_no_result(tmp_path):
 
 def test_strict_tells_of_warnings_by_its_exit_code(tmp_path, values):
     np.save(tmp_path / "x.npy", values)
-    done = run("fit", "x.npy", "-k", 2, "--max-iter", 2, "--no-report", "--strict", folder=tmp_path, code=3)
+    done = run_here("fit", "x.npy", "-k", 2, "--max-iter", 2, "--no-report", "--strict", folder=tmp_path, code=3)
     assert "did not converge" in done.stderr
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there may be a GPU")
 def test_a_device_that_is_not_there_is_an_error_in_one_line(table):
     options = ("-k", 2, "--missing-value", -999, "--device", "cuda", "-o", "gpu")
-    done = run("fit", table, *options, folder=table.parent, code=2)
+    done = run_here("fit", table, *options, folder=table.parent, code=2)
     assert "needs a CUDA GPU" in done.stderr
     assert not (table.parent / "gpu").exists()
 
@@ -495,8 +495,11 @@ def weighted(tmp_path_factory, truth):
     return place, X, arrays
 
 
-@pytest.mark.parametrize("missing", [(), ("--missing-value", -999)], ids=["as it is", "missing value"])
-@pytest.mark.parametrize("names", [("weights",), ("weights", "uncertainties")], ids=" and ".join)
+@pytest.mark.parametrize(
+    ("names", "missing"),
+    [(("weights",), ()), (("weights", "uncertainties"), ("--missing-value", -999))],
+    ids=["weights", "weights and uncertainties"],
+)
 def test_commands_take_weights_as_the_library_does(weighted, names, missing, request):
     place, X, arrays = weighted
     X = np.where(X == -999, np.nan, X) if missing else X

@@ -539,11 +539,12 @@ def test_chunks_that_cost_more_than_they_are_worth_are_refused(shape, chunks, wo
 @pytest.mark.parametrize("kind", ["hdf5", "zarr"])
 def test_rows_of_all_chunks_are_those_of_the_data(chunks, kind, tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "_AT_A_TIME", 30)
+    data = X[:, :8] if chunks == (1, 1) else X  # Zarr writes a file for each chunk
     if kind == "hdf5":
-        array = pytest.importorskip("h5py").File(tmp_path / "x.h5", "w").create_dataset("X", data=X, chunks=chunks)
+        array = pytest.importorskip("h5py").File(tmp_path / "x.h5", "w").create_dataset("X", data=data, chunks=chunks)
         array.file.flush()
     else:
-        array = pytest.importorskip("zarr").create_array(tmp_path / "x.zarr", data=X, chunks=chunks)
+        array = pytest.importorskip("zarr").create_array(tmp_path / "x.zarr", data=data, chunks=chunks)
     rows = rows_of(array)
     for start, stop in (*rows.cuts(3000), (3, 64), (119, 120)):
-        np.testing.assert_array_equal(rows.read(start, stop), X[start:stop])
+        np.testing.assert_array_equal(rows.read(start, stop), data[start:stop])

@@ -62,11 +62,13 @@ def test_least_squares_reach_the_penalised_objective_of_scikit_learn(low_rank, s
     weights = {"alpha_W": alpha_W, "alpha_H": alpha_H, "l1_ratio": l1_ratio}
     theirs = NMF(4, init="random", random_state=0, max_iter=2000, tol=1e-8, **weights)
     expected = penalised(low_rank, theirs.fit_transform(low_rank), theirs.components_, *_numbers(weights))
-    ours = RobustNMF(4, method="l2", solver=solver, random_state=0, max_iter=3000, tol=1e-9, **weights)
+    # A penalty on one factor alone can be made to vanish by making the other large: there is no minimum to agree on.
+    has_minimum = 0.0 not in (alpha_W, alpha_H)
+    limits = {"max_iter": 3000 if has_minimum else 300, "tol": 1e-9}
+    ours = RobustNMF(4, method="l2", solver=solver, random_state=0, **limits, **weights)
     codes = ours.fit_transform(low_rank)
     value = penalised(low_rank, codes, ours.components_, *_numbers(weights))
-    # A penalty on one factor alone can be made to vanish by making the other large: there is no minimum to agree on.
-    if 0.0 not in (alpha_W, alpha_H):
+    if has_minimum:
         assert value <= expected * 1.02  # from another start, so another local minimum
     assert ours.objective_ == pytest.approx(value, rel=2e-3)
 

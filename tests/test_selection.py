@@ -248,7 +248,7 @@ def test_gaps_beside_a_rank_are_halved():
 # The estimator.
 
 
-@parametrize_with_checks([RobustNMFCV(ranks=(1, 2), n_splits=2, estimator=TruncatedCauchyNMF(max_iter=20))])
+@parametrize_with_checks([RobustNMFCV(ranks=(1, 2), n_splits=2, estimator=TruncatedCauchyNMF(max_iter=5))])
 def test_estimator_passes_the_checks_of_scikit_learn(estimator, check):
     check(estimator)
 
