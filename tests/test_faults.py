@@ -59,8 +59,7 @@ def python(program, *arguments, **options):
 def kill_at_random(work, check, n_faults, longest=None, rng=None, after=lambda: True):
     """Fork, let the child do its work over and over, kill it at a random moment and check what is left; many times.
 
-    It is killed within so many seconds, by default twice what the work takes on this machine, as it is now, from the moment
-    that `after` is true.
+    It is killed within so many seconds after `after` is true, by default twice what the work takes on this machine now.
     """
     if longest is None:
         begin = time.perf_counter()
