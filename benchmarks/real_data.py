@@ -4,9 +4,9 @@
 and with every kind of error of `planted_errors`. Each fit becomes a line of ``benchmarks/results/real_data.jsonl``, so
 that a run can be stopped and taken up again; `real_tables` makes ``benchmarks/results/real_data.md`` of these lines.
 
-Errors are those to the clean data, relative to the clean reference: scikit-learn's NMF of the clean data, converged,
-the better of two starts. ``squares`` is the ratio of the Frobenius norms of the residuals, ``absolute`` that of the
-sums of their magnitudes.
+Errors are those to the clean data, relative to the clean reference: scikit-learn's NMF of the clean data, the better of
+two starts after at most 2000 iterations, which do not always converge. ``squares`` is the ratio of the Frobenius norms
+of the residuals, ``absolute`` that of the sums of their magnitudes.
 
 A fit that was made by other sources of robustnmf counts as made; ``--again`` repeats it.
 """
