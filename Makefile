@@ -17,7 +17,7 @@ KERNEL_TESTS := tests/test_solvers.py tests/test_one_pass.py tests/test_engines.
 # Bytecode is written whatever the environment says: many tests start processes, and each would compile the package anew.
 PYTEST := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) -q --doctest-modules --doctest-ignore-import-errors
 
-.PHONY: demo compare reproduce fireworks ranks tables breakdown bench docs test test-all fuzz soak release coverage mutants lock audit lint clean distclean
+.PHONY: demo compare reproduce fireworks ranks tables breakdown real bench docs test test-all fuzz soak release coverage mutants lock audit lint clean distclean
 
 demo: $(STAMP)
 	$(BIN)/python -m robustnmf.paper.demo
@@ -45,6 +45,11 @@ ranks: $(STAMP)
 # How much of the data may be wrong before each method breaks down (about a quarter of an hour).
 breakdown: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/breakdown.py --jobs $(WORKERS)
+
+# Real data of many kinds, clean and with planted errors, beside other methods (many hours, downloads 1 GB; what is done
+# is not done again; `benchmarks/real_data.py --help` for less).
+real: $(BENCH_STAMP)
+	$(ONE_THREAD) $(BIN)/python benchmarks/real_data.py --jobs $(WORKERS)
 
 # How fast it is, against other packages on the same machine (many minutes; `benchmarks/speed.py --help` for fewer).
 bench: $(BENCH_STAMP)
