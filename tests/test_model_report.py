@@ -87,6 +87,20 @@ def test_a_fit_that_did_not_converge_is_told_how_to():
     assert "max_iter=20" in found.advice
 
 
+@pytest.mark.parametrize("parameters", [{}, {"scale": 0.02}, {"outliers": "mad"}])
+def test_a_fit_that_needs_not_all_iterations_at_its_end_was_not_ended_by_a_callback(parameters):
+    # Of the iterations that are kept for two relaxations it makes only those that it tries.
+    model, X = fitted(max_iter=40, tol=0.0, **parameters)
+    assert not model.converged_
+    assert parameters == {} or model.n_iter_ < model.max_iter
+    assert judge(model, X)["convergence"].finding == "The fit did not converge"
+
+
+def test_a_fit_that_a_callback_ended_says_so():
+    found = judge(*fitted(callback=lambda iteration: iteration.n_iter == 15))["convergence"]
+    assert found.finding == "The fit was ended by the callback"
+
+
 def test_too_many_components_are_counted():
     found = judge(*fitted(7))
     assert found["rank-high"].verdict == "doubt"

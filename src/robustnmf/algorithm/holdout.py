@@ -145,11 +145,13 @@ class HeldOut:
         """Which entries set the width of clean residuals: those not far below the typical positive entry.
 
         A zero that is predicted as zero says nothing of the noise, and a small entry little where noise grows with the
-        value; where it does not, large entries have it as well.
+        value; where it does not, large entries have it as well. Where few entries are positive, those few still tell
+        more than zeros: the width of zeros would reject all that is not zero.
         """
         positive, substantial = self.values > 0, self.values > SUBSTANTIAL * self.typical
-        enough = (part for part in (substantial, positive) if self.xp.count_nonzero(part) >= FEWEST_INFORMATIVE)
-        return next(enough, self.xp.full_like(positive, True))
+        if self.xp.count_nonzero(substantial) >= FEWEST_INFORMATIVE:
+            return substantial
+        return positive if self.xp.any(positive) else ~positive
 
     def median(self, point: Point) -> float:
         """Return the median magnitude of the residuals of informative entries."""

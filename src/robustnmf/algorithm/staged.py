@@ -162,6 +162,14 @@ class Staged:
         stopped = end.stopped and not end.converged
         return Result(state, driver.history, end.converged, stopped, end.code_sweeps, end.warning)
 
+    def iterations_at_end(self, max_iter: int) -> int:
+        """Return the iterations of each of the last stages."""
+        return min(self.last_iter, max_iter // 10)
+
+    def fewest_iter(self, max_iter: int) -> int:
+        """Return the iterations that a fit which does not converge makes at least: it need not try all relaxations."""
+        return max_iter - MOST_RELAXATIONS * self.iterations_at_end(max_iter)
+
 
 @dataclass(frozen=True)
 class AllSamples:
@@ -219,7 +227,7 @@ class Fit:
     @property
     def last_iter(self) -> int:
         """Iterations at the end."""
-        return min(self.plan.last_iter, self.max_iter // 10)
+        return self.plan.iterations_at_end(self.max_iter)
 
     @property
     def n_features(self) -> int:
@@ -638,9 +646,9 @@ def final_weighting(fit: Fit, weighting: Weighting, mixture: Mixture) -> Weighti
 
 
 def best_code_sweeps(fit: Fit, state: State, weighting: Weighting) -> int | None:
-    """Return after how many sweeps codes in the basis of this point predict held-out entries best.
+    """Return after how many sweeps, at least one, codes in the basis of this point predict held-out entries best.
 
-    None if they do when they have converged.
+    None if they do when they have converged. Without a sweep all codes are multiples of the typical code, or zero.
     """
     M, engine, point, monitor = fit.held.M, fit.engine, state.point, state.monitor
     basis = Basis(point.W, typical_code(point.W, point.Ht, None, engine), weighting)
@@ -650,7 +658,7 @@ def best_code_sweeps(fit: Fit, state: State, weighting: Weighting) -> int | None
         losses.append(monitor.path[-1])
     converged = basis.encode(fit.V, M, engine, max_iter=50, tol=1e-3)
     monitor, _ = monitor.see(fit.held.point(point.W, converged))
-    return None if monitor.path[-1] <= min(losses) else int(np.argmin(losses))
+    return None if monitor.path[-1] <= min(losses[1:]) else 1 + int(np.argmin(losses[1:]))
 
 
 def learnt_nothing(fit: Fit, start: Point, state: State) -> str | None:
