@@ -187,7 +187,6 @@ def _encode_by_squares(
 
 def _truncated_squares(R: Array, M: Array | None, weighting: Weighting, xp: Namespace) -> Array:
     """Return the sum over each row of squared residuals in units of their thresholds, at most 1 each, (B,)."""
-    assert weighting.threshold is not None
     threshold = xp.where(weighting.threshold > 0, weighting.threshold, float(xp.finfo(R.dtype).tiny))
     ratios = xp.clip(xp.abs(R) / threshold, max=1) ** 2
     return xp.sum(ratios if M is None else M * ratios, axis=1, dtype=xp.float64)
