@@ -476,7 +476,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         observed = about.totals > 0
         mean_loss = about.losses / np.where(observed, about.totals, 1)
         log_scale = log(self._basis.weighting.scale) + log(self._unit)  # scale_ itself may vanish for denormal data
-        loss = self._basis.weighting.loss
+        loss = self.parts_.loss
         with np.errstate(over="ignore"):  # squares of data beyond 1e150 leave the range of numbers, and of their means
             squared = np.minimum(np.float64(self.scale_) ** loss.scale_power, 1e300)
             in_units = np.minimum(mean_loss * squared, 1e300)

@@ -18,7 +18,7 @@ from robustnmf.algorithm.initializers import bright_features
 from robustnmf.data.units import in_range
 from robustnmf.engines.protocol import Engine
 from robustnmf.kernels.interface import form_of
-from robustnmf.model.losses import Cauchy, Huber, squared_ratio
+from robustnmf.model.losses import Huber, squared_ratio
 from robustnmf.model.penalties import NO_PENALTIES, Penalties, Penalty
 from robustnmf.model.weighting import Weighting
 from robustnmf.solvers import SharedGram
@@ -158,8 +158,6 @@ def encode(
     """
     weighting = basis.weighting
     typical = _start(Y, M, basis=basis, engine=engine, xp=xp)
-    if weighting.loss.is_quadratic and weighting.threshold is not None and not weighting.is_spatial:
-        return _encode_by_squares(Y, M, typical, basis, engine, max_iter, tol)
     sceptical = _anneal(Y, M, typical, basis, engine)
     following = _anneal(Y, M, _follow(Y, M, typical, basis, engine), basis, engine)
     is_better = losses(Y, M, following, basis, xp) < losses(Y, M, sceptical, basis, xp)
@@ -171,25 +169,6 @@ def encode(
         kept = weighting.kept(Y - X @ basis.W.T, M, xp)
         X = settle(Y, kept, X, alone, engine, max_iter // SPATIAL_ROUNDS, tol)
     return X
-
-
-def _encode_by_squares(
-    Y: Array, M: Array | None, typical: Array, basis: Basis, engine: Engine, max_iter: int, tol: float
-) -> Array:
-    """Return codes by least squares without outliers: beginning with all entries, and robustly; the better stays."""
-    xp, weighting = engine.xp, basis.weighting
-    with_all = settle(Y, M, typical, replace(basis, weighting=weighting.without_rule()), engine, max_iter, tol)
-    robust = _anneal(Y, M, typical, replace(basis, weighting=replace(weighting, loss=Cauchy())), engine)
-    attempts = [settle(Y, M, X, basis, engine, max_iter, tol) for X in (with_all, robust)]
-    first, second = (_truncated_squares(Y - X @ basis.W.T, M, weighting, xp) for X in attempts)
-    return xp.where((second < first)[:, None], attempts[1], attempts[0])
-
-
-def _truncated_squares(R: Array, M: Array | None, weighting: Weighting, xp: Namespace) -> Array:
-    """Return the sum over each row of squared residuals in units of their thresholds, at most 1 each, (B,)."""
-    threshold = xp.where(weighting.threshold > 0, weighting.threshold, float(xp.finfo(R.dtype).tiny))
-    ratios = xp.clip(xp.abs(R) / threshold, max=1) ** 2
-    return xp.sum(ratios if M is None else M * ratios, axis=1, dtype=xp.float64)
 
 
 def _follow(Y: Array, M: Array | None, X: Array, basis: Basis, engine: Engine) -> Array:

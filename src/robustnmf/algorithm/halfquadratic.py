@@ -339,12 +339,3 @@ def _iteration(history: list[Iteration], state: State, begin: float) -> Iteratio
     seconds = perf_counter() - begin
     scale, share = float(state.weighting.scale), float(state.outlier_share)
     return Iteration(len(history), state.objective, scale, share, seconds, change)
-
-
-@block_function(light=True)
-def extrapolate(new: Array, last: Array, *, momentum: float, engine: Engine, xp: Namespace) -> Array:
-    """Return a factor moved on by a share of its last move, non-negative."""
-    if engine.kernels.extrapolate is not None:
-        return engine.kernels.extrapolate(new, last, momentum)
-    moved = new + momentum * (new - last)
-    return xp.where(moved > 0, moved, 0)

@@ -30,17 +30,8 @@ from robustnmf.algorithm import halfquadratic
 from robustnmf.algorithm.checkpoint import Checkpoint, Journal, factor, is_finite, positive
 from robustnmf.algorithm.encoding import Basis, order_statistics, typical_code
 from robustnmf.algorithm.feature_recovery import encode_all_features, encode_rejected, rejected_features
-from robustnmf.algorithm.halfquadratic import (
-    Callback,
-    Method,
-    Result,
-    apply_rules,
-    extrapolate,
-    magnitudes_of,
-    sweep,
-)
+from robustnmf.algorithm.halfquadratic import Callback, Method, Result, apply_rules, magnitudes_of, sweep
 from robustnmf.algorithm.holdout import HeldOut, Point
-from robustnmf.algorithm.least_squares import SQUARES, Comparison, LeastSquares, thresholds
 from robustnmf.algorithm.monitor import Monitor
 from robustnmf.algorithm.steps import Compute, Driver, Measure, Report
 from robustnmf.engines.protocol import Engine, block_function
@@ -76,8 +67,6 @@ CLEARLY_BETTER = 0.99
 FEW_SAMPLES = 8
 # Sweeps over the codes that are tried, after a fit that had to be stopped.
 MOST_CODE_SWEEPS = 12
-# Sweeps of least squares on all entries after which it is compared with the robust fit, and the most in all.
-TRIAL_SWEEPS, MOST_SWEEPS = (5, 30), 400
 # A fit has learnt something if the median residual of held-out entries fell below this part of that at the start.
 LEARNT_NOTHING = 0.95
 
@@ -220,11 +209,6 @@ class Fit:
         return max(RESOLUTION * self.held.typical, self.scale_floor)
 
     @property
-    def has_mixture_rules(self) -> bool:
-        """Whether scale and threshold come from the mixture of residuals."""
-        return reads(self.method.scale) == reads(self.method.outliers) == "mixture"
-
-    @property
     def last_iter(self) -> int:
         """Iterations at the end."""
         return self.plan.iterations_at_end(self.max_iter)
@@ -339,20 +323,10 @@ def stages(fit: Fit, W: Array, Ht: Blocks) -> Generator[Any, Any, End]:
     state = path.state._replace(n_iter=latest.n_iter, stopped=latest.stopped, scales=latest.scales, needed=())
     state, converged = yield from main_stage(fit, state, path.best)
     warning = None if state.stopped else learnt_nothing(fit, start, state)
-    follows_noise = state.monitor.kept is not state.point
-    if follows_noise:
-        state = state._replace(point=state.monitor.kept, mixture=fit.mixture(state.monitor.kept))
-        state, weighting = yield from weigh(fit, state)
-    else:
-        state, weighting = yield from refine(fit, state)
-    plain, doubt = yield from plain_if_better(fit, state, weighting, follows_noise)
-    if plain is not None:
-        return (yield from end_with_squares(fit, state, plain))
-    warning = warning or doubt
-    if follows_noise:
-        return (yield from early_stop(fit, state, weighting, warning))
-    state, weighting = yield from last_stages(fit, state, weighting)
-    return End(state.point, weighting, converged, state.stopped, None, warning)
+    if state.monitor.kept is state.point:
+        state, weighting = yield from last_stages(fit, state)
+        return End(state.point, weighting, converged, state.stopped, None, warning)
+    return (yield from early_stop(fit, state, warning))
 
 
 def initial_stage(fit: Fit, state: State, stage: InitialStage) -> Generator[Any, Any, Path]:
@@ -399,8 +373,8 @@ def main_stage(fit: Fit, state: State, best: Point) -> Generator[Any, Any, tuple
     return state, converged
 
 
-def refine(fit: Fit, state: State) -> Generator[Any, Any, tuple[State, Weighting]]:
-    """Return the fit with features found again, and with a scale and threshold that are as wide as they should be."""
+def last_stages(fit: Fit, state: State) -> Generator[Any, Any, tuple[State, Weighting]]:
+    """Return the fit after its last iterations, with the scale and threshold that are to be used from then on."""
     state, weighting = yield from weigh(fit, state)
     state = yield from recover_features(fit, state, weighting)
     for _ in range(MOST_RELAXATIONS):
@@ -411,58 +385,7 @@ def refine(fit: Fit, state: State) -> Generator[Any, Any, tuple[State, Weighting
             break
         mixture = state.mixture._replace(width=RELAXED * state.mixture.width)
         state, weighting = relaxed._replace(mixture=mixture), wider
-    return (yield from encode_features_again(fit, state, weighting)), weighting
-
-
-def plain_if_better(
-    fit: Fit, state: State, weighting: Weighting, follows_noise: bool
-) -> Generator[Any, Any, tuple[Point | None, str | None]]:
-    """Return least squares on all entries if it shows that what was rejected is right, and what the user should know.
-
-    See `robustnmf.algorithm.least_squares`.
-    """
-    if weighting.threshold is None or weighting.is_spatial or state.stopped or not fit.has_mixture_rules:
-        return None, None
-    robust = plain = state.point
-    squares = LeastSquares(fit.V, fit.M, fit.method, fit.engine, fit.tol)
-    weighting = final_weighting(fit, weighting, state.mixture)
-    for sweeps in TRIAL_SWEEPS:
-        plain = yield from improve_squares(fit, squares, plain, sweeps)
-        found = yield Measure(partial(squares.compare, robust, plain, weighting), is_comparison, plain)
-        comparison = Comparison(**{name: float(found[name]) for name in Comparison._fields})
-        if comparison.gain > 1:
-            return None, None
-    if comparison.favours_squares(squares.overfit(fit.rank, fit.held.n_observed) if follows_noise else 1.0):
-        return (yield from improve_squares(fit, squares, plain, MOST_SWEEPS)), None
-    return None, comparison.doubt
-
-
-def improve_squares(fit: Fit, squares: LeastSquares, point: Point, sweeps: int) -> Generator[Any, Any, Point]:
-    """Return a point after some sweeps of least squares on all entries."""
-    make = lambda: fit.held.point(*squares.improved(point.W, point.Ht, sweeps))  # noqa: E731
-    better: Point = yield Compute(make, (point,))
-    return better
-
-
-def end_with_squares(fit: Fit, state: State, plain: Point) -> Generator[Any, Any, End]:
-    """Return where least squares on all samples ends; what is unlike all that it has seen is rejected later."""
-    state = yield from encode_all_samples(fit, state._replace(point=plain, mixture=fit.mixture(plain)), SQUARES)
-    V, M = (fit.V, fit.M) if fit.whole is None else (fit.whole.V, fit.whole.M)
-    if fit.whole is not None:
-        squares, whole, point = LeastSquares(V, M, fit.method, fit.engine, fit.tol), fit.whole, state.point
-
-        def make() -> Point:
-            W, Ht = squares.improved(point.W, point.Ht, fit.last_iter)
-            return fit.held.point(W, whole.part(Ht))._replace(Ht=Ht)
-
-        state = state._replace(point=(yield Compute(make, (point,))))
-    scale = (yield from weigh(fit, state))[1].scale
-    threshold = thresholds(V, M, state.point, fit.engine)
-    return End(state.point, Weighting(SQUARES.loss, scale, threshold, fit.method.outliers), True, False, None, None)
-
-
-def last_stages(fit: Fit, state: State, weighting: Weighting) -> Generator[Any, Any, tuple[State, Weighting]]:
-    """Return the fit after its last iterations, with the scale and threshold that are to be used from then on."""
+    state = yield from encode_features_again(fit, state, weighting)
     state = yield from encode_all_samples(fit, state, weighting)
     state = yield from settle(fit, state, weighting, see_all=True)
     return state, final_weighting(fit, weighting, state.mixture)
@@ -474,7 +397,8 @@ def relax(fit: Fit, state: State, weighting: Weighting) -> Generator[Any, Any, t
     Tails of the residuals that are heavier than Laplace's may be errors, or something that the components explain as
     soon as they are allowed to. Squares tell, up to twice the threshold: beyond it are errors in any case.
     """
-    if weighting.threshold is None or not fit.has_mixture_rules:
+    by_mixture = reads(fit.method.scale) == reads(fit.method.outliers) == "mixture"
+    if weighting.threshold is None or not by_mixture:
         return state, weighting
     limit = RELAXED * fit.typical_threshold(weighting)
     threshold = mapped(weighting.threshold, lambda threshold: RELAXED * threshold)
@@ -484,8 +408,11 @@ def relax(fit: Fit, state: State, weighting: Weighting) -> Generator[Any, Any, t
     return relaxed._replace(needed=()), wider if after < CLEARLY_BETTER * before else weighting
 
 
-def early_stop(fit: Fit, state: State, weighting: Weighting, warning: str | None) -> Generator[Any, Any, End]:
-    """Return the end of a fit that began to follow the noise and went back to its best iterate."""
+def early_stop(fit: Fit, state: State, warning: str | None) -> Generator[Any, Any, End]:
+    """Return the best iterate of a fit that began to follow the noise."""
+    point = state.monitor.kept
+    state = state._replace(point=point, mixture=fit.mixture(point))
+    state, weighting = yield from weigh(fit, state)
     weighting = final_weighting(fit, weighting, state.mixture)
     sweeps = best_code_sweeps(fit, state, weighting)
     converged = not state.stopped
@@ -675,11 +602,6 @@ def learnt_nothing(fit: Fit, start: Point, state: State) -> str | None:
     )
 
 
-def is_comparison(found: dict[str, Any]) -> bool:
-    """Return whether a checkpoint holds what least squares was compared by."""
-    return all(not found[name] < 0 for name in Comparison._fields)
-
-
 def misfit(fit: Fit, point: Point) -> float:
     """Return how large the residuals of the typical sample are, as a logarithm."""
     shared = {"W": point.W, "floor": fit.floor, "engine": fit.engine}
@@ -700,6 +622,15 @@ def limited(fit: Fit, point: Point, limit: Any) -> Array:
 def _choose(rows: Array, chosen: slice, *, xp: Namespace) -> Array:
     """Return a copy of some of the rows."""
     return xp.asarray(rows[chosen], copy=True)
+
+
+@block_function(light=True)
+def extrapolate(new: Array, last: Array, *, momentum: float, engine: Engine, xp: Namespace) -> Array:
+    """Return a factor moved on by a share of its last move, non-negative."""
+    if engine.kernels.extrapolate is not None:
+        return engine.kernels.extrapolate(new, last, momentum)
+    moved = new + momentum * (new - last)
+    return xp.where(moved > 0, moved, 0)
 
 
 def _log_medians(
