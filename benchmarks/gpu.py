@@ -47,8 +47,8 @@ MOMENTUM, GROWTH, SHRINKAGE, MOST_SWEEPS, COORDINATE_SWEEPS = 0.5, 1.2, 1.5, 250
 SOME_PER_COMPONENT, SOME_SWEEPS, ENCODINGS = 64, 140, 4
 # Seeds of the starts; the numbers above were chosen by others.
 STARTS = range(5, 10)
-# Samples and features whose entries judge.
-JUDGES = 512
+# Samples and features whose entries tell whether a step was good.
+CHECKED = 512
 
 
 def main() -> None:
@@ -297,16 +297,16 @@ def _spread(values: list[float]) -> str:
 class _Momentum:
     """Half-steps that repeat a share of the last move of each factor, after Ang and Gillis (2019).
 
-    Some of the entries judge: when their objective rises, the next sweep repeats nothing. What is known is kept in the
-    same arrays, so that a sweep can be recorded.
+    Some of the entries are checked: when their objective rises, the next sweep repeats nothing. What is known is kept
+    in the same arrays, so that a sweep can be recorded.
     """
 
     def __init__(self, X: torch.Tensor, W: torch.Tensor, H: torch.Tensor):
         self.X, self.engine = X, TorchEngine("cuda")
         self.cut = _cut(WIDE_CUT, 1, X)
-        every = [-(-size // JUDGES) for size in X.shape]
-        self.judges = tuple(slice(None, None, step) for step in every)
-        self.judged = X[self.judges] / WIDE_SCALE
+        every = [-(-size // CHECKED) for size in X.shape]
+        self.checked = tuple(slice(None, None, step) for step in every)
+        self.checked_data = X[self.checked] / WIDE_SCALE
         numbers = (torch.tensor(value, device="cuda") for value in (torch.inf, MOMENTUM, 1.0))
         self.first = (W, H, W, H, *numbers)
         self.state = tuple(array.clone() for array in self.first)
@@ -353,8 +353,8 @@ class _Momentum:
 
     def _loss(self, W: torch.Tensor, H: torch.Tensor) -> torch.Tensor:
         """Return the mean loss of some entries."""
-        rows, columns = self.judges
-        ratio = torch.addmm(self.judged, H[rows], W[columns].T, alpha=-1 / WIDE_SCALE)
+        rows, columns = self.checked
+        ratio = torch.addmm(self.checked_data, H[rows], W[columns].T, alpha=-1 / WIDE_SCALE)
         limit = WIDE_CUT / WIDE_SCALE
         return ratio.clamp_(-limit, limit).square_().log1p_().mean()
 

@@ -122,14 +122,6 @@ def warm_up(method: str) -> None:
 # ---------------------------------------------------------------------------------------------------------- one fit
 
 
-class Reference(NamedTuple):
-    """scikit-learn's fit of the clean data."""
-
-    predicted: Matrix
-    seconds: float
-    """Of both starts."""
-
-
 def thinned(X: Matrix, most_entries: int) -> Matrix:
     """Return the data with samples left out evenly until it has few enough entries.
 
@@ -141,23 +133,23 @@ def thinned(X: Matrix, most_entries: int) -> Matrix:
     return np.ascontiguousarray(X[:, X.any(axis=0)])
 
 
-def reference_of(real: RealSet, X: Matrix) -> Reference:
-    """Return the reference, from the cache if it is there."""
+def reference_of(real: RealSet, X: Matrix) -> Matrix:
+    """Return what scikit-learn's fit of the clean data predicts, from the cache if it is there."""
     path = cache_folder() / "references" / f"{real.name}-{zlib.crc32(X.tobytes()):08x}-{real.rank}.npz"
     if not path.exists():
-        begin = perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             fitted = scikit_learn(X, real.rank, 0)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f"{os.getpid()}-{path.name}")
-        np.savez(partial, predicted=fitted.predicted, seconds=perf_counter() - begin)
+        np.savez(partial, predicted=fitted.predicted)
         partial.replace(path)
     with np.load(path) as stored:
-        return Reference(stored["predicted"], float(stored["seconds"]))
+        predicted: Matrix = stored["predicted"]
+        return predicted
 
 
-def measured(method: str, data: Planted, clean: Matrix, reference: Reference, rank: int, seed: int) -> dict[str, Any]:
+def measured(method: str, data: Planted, clean: Matrix, reference: Matrix, rank: int, seed: int) -> dict[str, Any]:
     """Fit and return all measures, or the error that the fit raised."""
     begin = perf_counter()
     with warnings.catch_warnings(record=True) as caught:
@@ -170,7 +162,6 @@ def measured(method: str, data: Planted, clean: Matrix, reference: Reference, ra
     measures: dict[str, Any] = {
         "warnings": [f"{each.category.__name__}: {str(each.message)[:60]}" for each in caught],
         "seconds": rounded(seconds),
-        "relative_seconds": rounded(seconds / reference.seconds),
     }
     if isinstance(fitted, Exception):
         return {**measures, "error": f"{type(fitted).__name__}: {str(fitted)[:200]}"}
@@ -178,8 +169,8 @@ def measured(method: str, data: Planted, clean: Matrix, reference: Reference, ra
     return measures if fitted.outliers is None else {**measures, **found_by(fitted.outliers, data.wrong)}
 
 
-def errors_of(fitted: Fitted, judged: Mask, clean: Matrix, reference: Reference) -> dict[str, float]:
-    ours, theirs = ((clean - predicted)[judged] for predicted in (fitted.predicted, reference.predicted))
+def errors_of(fitted: Fitted, judged: Mask, clean: Matrix, reference: Matrix) -> dict[str, float]:
+    ours, theirs = ((clean - predicted)[judged] for predicted in (fitted.predicted, reference))
     with np.errstate(over="ignore", invalid="ignore"):
         squares = np.linalg.norm(ours) / np.linalg.norm(theirs)
         absolute = np.abs(ours).sum() / np.abs(theirs).sum()

@@ -71,7 +71,7 @@ def clean_table(records: Sequence[Record], methods: Sequence[str]) -> list[str]:
 
 def counts_table(records: Iterable[Record], methods: Sequence[str]) -> list[str]:
     of_method = by(records, "method")
-    head = ["method", "fits", "bad", "bad and silent", "within 1.05", "of these warned", "not converged", "median time"]
+    head = ["method", "fits", "bad", "bad and silent", "within 1.05", "of these warned", "not converged"]
     return markdown(head, [counts_row(name, of_method[name]) for name in methods if name in of_method])
 
 
@@ -86,7 +86,6 @@ def counts_row(method: str, records: Sequence[Record]) -> list[str]:
         str(len(good)),
         f"{warned} ({percent(warned, len(good))})" if good else "",
         str(sum(not r.get("converged", False) for r in records)),
-        f"{median(r['relative_seconds'] for r in records):.2g}",
     ]
 
 
@@ -135,9 +134,9 @@ def introduction(records: Sequence[Record], most_entries: int) -> str:
     seeds, sets = {record["seed"] for record in records}, {record["set"] for record in records}
     codes = {record["sources"] for record in records}
     return (
-        f"`make real`: {len(records)} fits of {len(sets)} sets with at most {most_entries} entries, {len(seeds)} "
-        f"seeds, by sources of robustnmf with the checksum {', '.join(sorted(codes))}. `benchmarks/real_data.py` says "
-        "what is done, `benchmarks/real_sets.py` where the data is from, `benchmarks/planted_errors.py` what the "
+        f"`benchmarks/real_data.py`: {len(records)} fits of {len(sets)} sets with at most {most_entries} "
+        f"entries, {len(seeds)} seeds, by sources of robustnmf with the checksum {', '.join(sorted(codes))}. It "
+        "says what is done, `benchmarks/real_sets.py` where the data is from, `benchmarks/planted_errors.py` what the "
         "errors are. Errors are those to the clean data, relative to scikit-learn's NMF of the clean data (the better "
         "of two starts, tolerance 1e-6, at most 2000 iterations). Constants of the default may be chosen on the tuned "
         "sets, never on the others."
@@ -146,7 +145,7 @@ def introduction(records: Sequence[Record], most_entries: int) -> str:
 
 CLEAN_LEGEND = (
     "Error in squares / in absolute values, of the worst seed. **Bad** is above 1.15 in both, or above 2 in squares; a "
-    "star: without a warning, and said to have converged. Times are relative to scikit-learn's, two starts together."
+    "star: without a warning, and said to have converged."
 )
 ERROR_LEGEND = (
     "Median over sets of the error in squares, and the share of sets in which it is at most 2.5. Samples and features "

@@ -79,8 +79,9 @@ def convergence(model: Any) -> Diagnosis:
     changes = model.history_["relative_change"]
     known = changes[np.isfinite(changes)]
     last = float(known[-1]) if known.size else np.inf
-    schedule = model.parts_.algorithm
-    if n_iter < (schedule.fewest_iter(model.max_iter) if isinstance(schedule, Staged) else model.max_iter):
+    # A schedule that need not make all iterations says how many it makes at least.
+    fewest_iter = getattr(model.parts_.algorithm, "fewest_iter", lambda max_iter: max_iter)
+    if n_iter < fewest_iter(model.max_iter):
         reason = f"It made {n_iter} iterations; the relative change was {last:.1e}, tol is {tol:.1e}."
         advice = "If that was not on purpose, fit again without the callback."
         return Diagnosis("convergence", "doubt", "The fit was ended by the callback", reason, advice)
