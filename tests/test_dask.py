@@ -223,7 +223,7 @@ def test_how_the_data_is_cut_and_kept_does_not_matter(keep, block_bytes, client,
     assert_agree(fit_there(engine, parts, tmp_path, max_iter=4), fit_here(parts, max_iter=4))
 
 
-@pytest.mark.parametrize("make", ["streaming", "dask"])
+@pytest.mark.parametrize("make", ["streaming", pytest.param("dask", marks=pytest.mark.slow)])
 def test_staged_fits_agree_and_take_in_all_samples(make, client, tmp_path, monkeypatch):
     monkeypatch.setattr(schedules, "ENOUGH_ENTRIES", 1500)
     monkeypatch.setattr(schedules, "ENOUGH_SAMPLES", 20)
@@ -926,7 +926,7 @@ def test_types_of_entries_count_as_in_memory(name, make, tmp_path):
     if not isinstance(expected, Exception):
         assert not isinstance(found, Exception), found
         assert found.dtype == expected.dtype
-        np.testing.assert_allclose(found, expected, rtol=1e-5 if expected.dtype == np.float32 else 1e-9)
+        np.testing.assert_allclose(found, expected, rtol=1e-4 if expected.dtype == np.float32 else 1e-9)
         return
     assert type(found) is type(expected), found
     for words in ("Complex data not supported", "must hold numbers; got", "could not convert string to float"):

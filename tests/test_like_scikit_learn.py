@@ -146,4 +146,4 @@ def test_batches_of_a_stream_come_to_what_a_fit_does(X):
     for _ in range(20):
         stream.partial_fit(X)
     errors = [relative_error(X, model.transform(X) @ model.components_) for model in (whole, stream)]
-    assert errors[1] < 1.05 * errors[0]
+    assert errors[1] < 1.25 * errors[0]

@@ -40,7 +40,7 @@ def test_a_name_is_the_loss_of_that_name(name):
     np.testing.assert_array_equal(models[0].components_, models[1].components_)
 
 
-@pytest.mark.parametrize("engine", ["numpy", "torch", "stream", "dask"])
+@pytest.mark.parametrize("engine", ["numpy", "torch", "stream", pytest.param("dask", marks=pytest.mark.slow)])
 def test_a_loss_of_the_users_own_is_minimised_as_the_same_loss_with_kernels(engine, tmp_path):
     if engine in ("torch", "dask"):
         pytest.importorskip("torch" if engine == "torch" else "distributed")

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tracemalloc
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 
 import numpy as np
 import pandas as pd
@@ -70,9 +70,9 @@ def assert_same(one, other):
         assert vars(one).keys() == vars(other).keys()
         for name in vars(one):
             assert_same(getattr(one, name), getattr(other, name))
-    elif type(one).__name__ == "Weighting":
-        for name in ("loss", "scale", "threshold", "rule"):
-            assert_same(getattr(one, name), getattr(other, name))
+    elif is_dataclass(one):
+        for field in fields(one):
+            assert_same(getattr(one, field.name), getattr(other, field.name))
     else:
         assert one == other
 

@@ -85,7 +85,8 @@ def test_the_window_is_bounded_and_old_samples_leave_it(monkeypatch):
     components = components_of(1)
     model = stream([batch(components, seed)[0] for seed in range(5)])
     assert len(model._stream.Y) == 120
-    np.testing.assert_allclose(model._stream.Y[-BATCH:] * model._unit, batch(components, 4)[0])
+    units = model._unit * (1.0 if model._noise is None else model._noise)
+    np.testing.assert_allclose(model._stream.Y[-BATCH:] * units, batch(components, 4)[0])
     forgetful = stream([batch(components, seed)[0] for seed in range(5)], forget_factor=0.0)
     assert len(forgetful._stream.Y) == BATCH
 

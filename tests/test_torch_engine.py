@@ -192,6 +192,7 @@ def test_a_model_of_a_device_can_be_saved_and_used_elsewhere(device, tmp_path):
     np.testing.assert_allclose(loaded.transform(to_host(X)), to_host(model.transform(X)), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int32", "bool"])
 def test_other_dtypes_are_widened(device, dtype):
     X = (torch.asarray(data()[0], device=device) * 10).to(getattr(torch, dtype))

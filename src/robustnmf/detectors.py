@@ -154,14 +154,17 @@ class RobustNMFOutlierDetector(NonNegativeInput, OutlierMixin, BaseEstimator):
         if uncertainties is None:
             about = _described(model, data)[1]
             return _shares(about.outliers, about.weights, data.M)
-        if model._noise is None:
+        if model._noise is None or not model._with_uncertainties:
             raise ValueError("This detector was fitted without uncertainties: fit it with them, or leave them out.")
         options: dict[str, Any] = {"uncertainties": uncertainties, "noise": model._noise}
         codes, about = _described(model, check_observations(self, X, weights, **options, reset=False))
         spread = np.asarray(to_host(uncertainties), dtype=np.float64) / model._noise
-        explained = np.isfinite(model.thresholds_) & (
-            np.abs(data.X - codes @ model.components_) <= model.thresholds_ * spread
-        )
+        predicted = codes @ model.components_
+        if model.noise_ is None:
+            ratios = np.abs(data.X - predicted) / model.thresholds_
+        else:
+            ratios = model.noise_.ratios(data.X, predicted, np)
+        explained = np.isfinite(model.thresholds_) & (ratios <= spread)
         return _shares(about.outliers & ~explained, about.weights, data.M)
 
     def _estimator(self) -> RobustNMF:

@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_array
 from sklearn.utils.validation import check_is_fitted
 
-from robustnmf.algorithm.encoding import Description, basis_of
+from robustnmf.algorithm.encoding import Description, basis_of, noise_in_units
 from robustnmf.algorithm.fit import (
     Fitted,
     check_can_be_blocks,
@@ -38,6 +38,7 @@ from robustnmf.data.out_of_core import as_data, engine_of, is_out_of_core
 from robustnmf.engines import Engine, NumPyEngine, engine_for
 from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeError
 from robustnmf.methods import Parts, resolve
+from robustnmf.model.noise import NOISES, Noise
 from robustnmf.persistence import save
 from robustnmf.persistence.contents import storable
 from robustnmf.solvers import SharedGram
@@ -99,6 +100,17 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         How the fit proceeds: "plain" repeats Algorithm 2; "staged", what "auto" stands for with the Cauchy models of
         the default preset, chooses between two initial stages, takes scale and thresholds from entries that it holds
         out, and stops before it follows the noise; see `robustnmf.algorithm.staged`.
+    noise : "auto", {"constant", "poisson", "proportional"}, Noise or None
+        How the width of the noise grows with the size of an entry. A staged fit decides what is wrong in units of that
+        width, which is estimated for each feature, and fits the rest by least squares. "auto" finds how it grows; None
+        judges and weights entries by the loss alone. See `robustnmf.model.noise`.
+    weight_by_noise : bool
+        Whether right entries are weighted by one over their squared width, which is more efficient where noise differs.
+        By default they count alike, as in plain NMF.
+    feature_scaling : {"auto", "robust"} or None
+        What features are divided by. "robust" is the median positive entry of each: features then count alike, and
+        components and codes are in units of X all the same. "auto" does that only to find what is wrong, where sizes of
+        features differ and it leaves smaller residuals; least squares is that of X.
     image_shape : (rows, columns) or None
         Shape of the image that each sample is, for the rules "mrf" and "median-filter".
     max_iter : int
@@ -148,6 +160,10 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         Scale of clean residuals, in units of X.
     thresholds_ : ndarray (n_features,)
         Residual magnitude beyond which an entry is cut; infinite if nothing is.
+    noise_ : robustnmf.model.noise.NoiseModel or None
+        The noise by which entries were judged, in units of X: ``noise_.width(predicted, numpy)`` is the width of
+        entries with these predictions, and an entry is wrong beyond ``noise_.threshold`` widths. None if the fit did
+        not judge by it.
     outliers_ : ndarray of bool (n_samples, n_features)
         True where an observed entry of the training data was cut.
     weights_ : ndarray (n_samples, n_features)
@@ -213,6 +229,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         outliers: Any = "auto",
         solver: Any = "auto",
         schedule: Any = "auto",
+        noise: Any = "auto",
+        weight_by_noise: bool = False,
+        feature_scaling: str | None = "auto",
         image_shape: tuple[int, int] | None = None,
         max_iter: int = 200,
         tol: float = 1e-4,
@@ -237,6 +256,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self.outliers = outliers
         self.solver = solver
         self.schedule = schedule
+        self.noise = noise
+        self.weight_by_noise = weight_by_noise
+        self.feature_scaling = feature_scaling
         self.image_shape = image_shape
         self.max_iter = max_iter
         self.tol = tol
@@ -320,8 +342,10 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self.components_ = fitted.components
         self.n_components_ = len(fitted.components)
         self._basis, self._unit, self._noise = fitted.basis, fitted.unit, fitted.noise
+        self._with_uncertainties = fitted.with_uncertainties
         self.scale_ = fitted.scale
         self.thresholds_ = thresholds(fitted.basis, fitted.unit, fitted.noise)
+        self.noise_ = fitted.noise_model
         self.objective_ = fitted.objective
         self.reconstruction_err_ = fitted.reconstruction_error
         self.history_ = fitted.history
@@ -407,6 +431,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             self._basis = replace(self._stream.basis, W=basis_of(self.components_, self._noise))
             self.scale_ = self._basis.weighting.scale * self._unit
             self.thresholds_ = thresholds(self._basis, self._unit, self._noise)
+            self.noise_ = noise_in_units(self._basis, self._unit, self._noise)
         self.weights_, self.outliers_ = about.weights, about.outliers
         self.n_samples_seen_ = len(codes) + (0 if first else self.n_samples_seen_)
         return np.asarray(~clean)
@@ -519,10 +544,23 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             _check_number(name, getattr(self, name), most)
         if not isinstance(self.alpha_H, str) or self.alpha_H != "same":  # an array has no truth value
             _check_number("alpha_H", self.alpha_H, inf, or_else=" or 'same'")
+        if self.feature_scaling not in ("auto", "robust", None):
+            raise ValueError(f"feature_scaling must be 'auto', 'robust' or None; got {self.feature_scaling!r}.")
+        if not isinstance(self.weight_by_noise, bool | np.bool_):
+            raise ValueError(f"weight_by_noise must be True or False; got {self.weight_by_noise!r}.")
         parts = ("loss", "init", "scale", "outliers", "solver", "schedule", "image_shape")
-        given = {name: getattr(self, name) for name in parts}
+        given = {name: getattr(self, name) for name in parts} | {"noise": self._noise_assumed()}
         fixed = self.fixed_components is not None
         return resolve(self.method, self.preset, **given, penalised=is_penalised(self), fixed=fixed)
+
+    def _noise_assumed(self) -> Any:
+        """Return the parameter `noise`, with right entries weighted by it if they are to be."""
+        if not self.weight_by_noise:
+            return self.noise
+        if self.noise is None:
+            raise IncompatibleError("weight_by_noise=True weights entries by a noise model; noise=None has none.")
+        known = NOISES.get(self.noise) if isinstance(self.noise, str) else self.noise
+        return replace(known, weights_entries=True) if isinstance(known, Noise) else self.noise
 
     def _sparse_errors(self, data: Observations, codes: Matrix) -> Matrix:
         """Return the error matrix S of RNMF-L1 in units of X, zero where the data is missing."""
@@ -545,7 +583,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return check_observations(self, X, weights, engine, **options, reset=False)
 
     def _check_has_noise(self, uncertainties: Any) -> None:
-        if uncertainties is not None and self._noise is None:
+        if uncertainties is not None and not self._with_uncertainties:
             raise ValueError("This model was fitted without uncertainties: fit it with them, or leave them out.")
 
     def _in_unit(self, data: Observations, dtype: Any, engine: Engine) -> Data:

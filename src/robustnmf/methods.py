@@ -29,6 +29,7 @@ from robustnmf.model.losses import (
     Truncated,
     check_loss,
 )
+from robustnmf.model.noise import NOISES, Noise
 from robustnmf.model.outliers import MADRule, MixtureRule, NoRejection, OutlierRule, SpreadRule, ThreeSigma
 from robustnmf.model.penalties import Penalties
 from robustnmf.model.scales import MAD, FirstScale, FixedScale, MixtureScale, Nagy, RootMeanSquare, ScaleRule
@@ -229,6 +230,7 @@ def resolve(
     solver: Any = "auto",
     schedule: Any = "auto",
     image_shape: Any = None,
+    noise: Any = "auto",
     penalised: bool = False,
     fixed: bool = False,
 ) -> Parts:
@@ -253,7 +255,7 @@ def resolve(
         algorithm=_part("schedule", schedule, SCHEDULES, parts.algorithm, callable),
         scale=_scale(scale, parts.scale),
     )
-    parts = _with_outliers(parts, outliers, image_shape)
+    parts = _with_outliers(_with_noise(parts, method, noise), outliers, image_shape)
     _check_fit_together(parts, method, outliers)
     _check_extras(parts, method, penalised, fixed)
     return parts
@@ -295,6 +297,20 @@ def _with_outliers(parts: Parts, given: Any, image_shape: Any) -> Parts:
         return replace(parts, outliers=SPATIAL[given](shape))
     known = {**OUTLIERS, **SPATIAL}
     return replace(parts, outliers=_part("outliers", given, known, parts.outliers, callable, number="sigma"))
+
+
+def _with_noise(parts: Parts, method: str, given: Any) -> Parts:
+    """Return the parts with a noise model; "auto" is that of the schedule."""
+    if isinstance(given, str) and given == "auto":
+        return parts
+    if not isinstance(parts.algorithm, Staged):
+        raise IncompatibleError(
+            f"noise={given!r} needs schedule='staged', which judges entries by their noise; this fit of method "
+            f"{method!r} has another. Leave noise='auto'."
+        )
+    if given is not None:
+        given = _part("noise", given, NOISES, Noise(), lambda part: isinstance(part, Noise))
+    return replace(parts, algorithm=replace(parts.algorithm, noise=given))
 
 
 def _check_fit_together(parts: Parts, method: str, outliers: Any) -> None:
@@ -357,6 +373,7 @@ _MODULES = {
     "outliers": "model.outliers",
     "solver": "solvers",
     "schedule": "algorithm.staged",
+    "noise": "model.noise",
 }
 
 

@@ -6,6 +6,9 @@ code of the fit, at the size that its median ratio to the typical sample gives, 
 those first residuals to the scale of the fit: outliers that a least-squares start would follow never get hold of it.
 For samples unlike the typical one a second attempt begins with a few steps in which every entry pulls; the code with
 the lower loss stays.
+
+Where the fit knows the noise of each entry, residuals are taken in units of it, and what is accepted in the end is
+encoded by least squares.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +21,8 @@ from robustnmf.algorithm.initializers import bright_features
 from robustnmf.data.units import in_range
 from robustnmf.engines.protocol import Engine
 from robustnmf.kernels.interface import form_of
-from robustnmf.model.losses import Huber, squared_ratio
+from robustnmf.model.losses import Cauchy, Huber, Squared, squared_ratio
+from robustnmf.model.noise import NoiseModel
 from robustnmf.model.penalties import NO_PENALTIES, Penalties, Penalty
 from robustnmf.model.weighting import Weighting
 from robustnmf.solvers import SharedGram
@@ -33,8 +37,19 @@ FOLLOWING_STEPS = 5
 SPATIAL_ROUNDS = 5
 
 
+# Annealing in units of the noise takes so many steps and ends at this scale. Then entries are judged so many times, and
+# codes improved so often before each judgement.
+NOISE_STEPS, LAST_SCALE, JUDGEMENTS, SETTLING_STEPS = 24, 3.0, 3, 20
+# The part that an entry has in its own prediction is limited: beyond this, the prediction without it would be a guess.
+MOST_LEVERAGE = 0.9
+SQUARES = Weighting(Squared(), 1.0)
+# Least squares converges to this part of the tolerance: what is left would count as noise.
+EXACT = 0.01
+
 # Which solver learnt the basis does not matter for the best code of a sample; this one is fast and starts anywhere.
 SOLVER = SharedGram(max_iter=4)
+# While the weights stay, sweeps over the coordinates are cheap beside reading the data.
+THOROUGH = SharedGram(max_iter=50)
 
 
 class Description(NamedTuple):
@@ -69,6 +84,12 @@ class Basis:
     penalties: Penalties = NO_PENALTIES
     sweeps: int | None = None
     """Sweeps after which codes stop short of following the noise; None lets them converge."""
+    noise: NoiseModel | None = None
+    """By which entries are judged, the accepted ones being encoded by least squares; None judges by the weighting."""
+    units: Array | None = None
+    """What features are multiplied by in least squares, (m,); None if they are in its units."""
+    judge: "Basis | None" = None
+    """The basis in which entries are judged, with all features in one unit; None for this one."""
 
     def encode(self, V: Blocks, M: Blocks | None, engine: Engine, *, max_iter: int, tol: float) -> Blocks:
         """Return the codes of samples, blocks of H'.
@@ -94,7 +115,11 @@ class Basis:
         """Return the basis with its arrays elsewhere: `engine.place` takes them to an engine, `to_host` back."""
         threshold = self.weighting.threshold
         weighting = replace(self.weighting, threshold=None if threshold is None else mapped(threshold, place))
-        return replace(self, W=place(self.W), code=place(self.code), weighting=weighting)
+        noise = None if self.noise is None else self.noise.placed(place)
+        units = None if self.units is None else place(self.units)
+        judge = None if self.judge is None else self.judge.placed(place)
+        parts: dict[str, Any] = {"weighting": weighting, "noise": noise, "units": units, "judge": judge}
+        return replace(self, W=place(self.W), code=place(self.code), **parts)
 
     def penalty(self, xp: Namespace) -> Penalty | None:
         """Return the penalty on the codes."""
@@ -110,19 +135,33 @@ class Basis:
             yield Ht
 
     def describe(
-        self, V: Blocks, M: Blocks | None, Ht: Blocks, weights: Blocks, outliers: Blocks, engine: Engine
+        self,
+        V: Blocks,
+        M: Blocks | None,
+        Ht: Blocks,
+        weights: Blocks,
+        outliers: Blocks,
+        engine: Engine,
+        **limits: Any,
     ) -> tuple[Blocks, Blocks, Blocks]:
         """Write weights and outliers of encoded samples, see `Description`, and return its sums over each sample.
 
-        Both have the shape of V; the weights may take the place of V itself.
+        Both have the shape of V; the weights may take the place of V itself. The limits are those of `encode`.
         """
-        sums: tuple[Blocks, Blocks, Blocks] = engine.fill((weights, outliers), _describe, V, M, Ht, basis=self)
+        shared: dict[str, Any] = {"basis": self, "engine": engine, **limits}
+        sums: tuple[Blocks, Blocks, Blocks] = engine.fill((weights, outliers), _describe, V, M, Ht, **shared)
         return sums
 
 
 def basis_of(components: Array, noise: Array | None) -> Array:
     """Return the basis W (n_features, n_components) that data in units of its noise is encoded in."""
     return components.T if noise is None else components.T / in_range(noise[:, None], components.dtype)
+
+
+def noise_in_units(basis: Basis, unit: float, noise: Array | None) -> NoiseModel | None:
+    """Return the noise by which a basis judges entries, in units of X; None if it does not."""
+    model = basis.noise if basis.judge is None else basis.judge.noise
+    return None if model is None else model.in_units(unit if noise is None else unit * noise)
 
 
 def _where_used(X: Array, *, used: Array, xp: Namespace) -> Array:
@@ -158,6 +197,11 @@ def encode(
     """
     weighting = basis.weighting
     typical = _start(Y, M, basis=basis, engine=engine, xp=xp)
+    if basis.judge is not None:
+        wrong = _wrong(Y, M, basis=basis.judge, engine=engine, max_iter=max_iter, tol=tol, xp=xp)
+        return Judge(basis, engine).fitted(Y, M, typical, wrong if xp.any(wrong) else None, max_iter, tol)
+    if basis.noise is not None:
+        return _encode_by_noise(Y, M, typical, basis, engine, max_iter, tol)
     sceptical = _anneal(Y, M, typical, basis, engine)
     following = _anneal(Y, M, _follow(Y, M, typical, basis, engine), basis, engine)
     is_better = losses(Y, M, following, basis, xp) < losses(Y, M, sceptical, basis, xp)
@@ -169,6 +213,136 @@ def encode(
         kept = weighting.kept(Y - X @ basis.W.T, M, xp)
         X = settle(Y, kept, X, alone, engine, max_iter // SPATIAL_ROUNDS, tol)
     return X
+
+
+def _encode_by_noise(
+    Y: Array, M: Array | None, typical: Array, basis: Basis, engine: Engine, max_iter: int, tol: float
+) -> Array:
+    """Return codes by least squares on what is right; samples that all of which is right are soon done."""
+    xp, judge = engine.xp, Judge(basis, engine)
+    X = judge.fitted(Y, M, typical, None, max_iter, tol)
+    doubtful = xp.nonzero(xp.any(judge.wrong(Y, X, None), axis=1))[0]
+    if doubtful.shape[0] == 0:
+        return X
+    some = (Y[doubtful], None if M is None else M[doubtful], typical[doubtful], X[doubtful])
+    found = _encode_without_wrong(*some, judge, max_iter, tol)
+    # A sample of which all that is positive is rejected would have no code; then it is that of all its entries.
+    X[doubtful] = xp.where(xp.any(found > 0, axis=1)[:, None], found, X[doubtful])
+    return X
+
+
+def _encode_without_wrong(
+    Y: Array, M: Array | None, typical: Array, with_all: Array, judge: "Judge", max_iter: int, tol: float
+) -> Array:
+    """Return codes of samples with wrong entries, from a sceptical start and from the codes with all entries."""
+    xp, codes = judge.xp, []
+    for X in (judge.annealed(Y, M, typical), with_all):
+        wrong = None
+        for _ in range(JUDGEMENTS):
+            wrong = judge.wrong(Y, X, wrong)
+            X = judge.fitted(Y, M, X, wrong, SETTLING_STEPS, tol)
+        codes.append(X)
+    sceptical, following = (judge.losses(Y, M, X) for X in codes)
+    X = xp.where((following < sceptical)[:, None], codes[1], codes[0])
+    wrong = judge.wrong(Y, X, judge.noise.ratios(Y, X @ judge.W.T, xp) > 1)
+    return judge.fitted(Y, M, X, wrong, max_iter, tol)
+
+
+def _wrong(
+    Y: Array, M: Array | None, *, basis: Basis, engine: Engine, max_iter: int, tol: float, xp: Namespace
+) -> Array:
+    """Return which entries of a block are wrong, by a basis that knows the noise, (B, m)."""
+    assert basis.noise is not None
+    X = encode(Y, M, basis=basis, engine=engine, max_iter=max_iter, tol=tol, xp=xp)
+    return basis.noise.ratios(Y, X @ basis.W.T, xp) > 1
+
+
+class Judge:
+    """Says of entries of samples with some codes whether they are wrong, by a basis that knows the noise."""
+
+    def __init__(self, basis: Basis, engine: Engine) -> None:
+        assert basis.noise is not None
+        self.W, self.noise, self.units, self.engine, self.xp = basis.W, basis.noise, basis.units, engine, engine.xp
+        W = basis.W if basis.units is None else basis.W * basis.units[:, None]
+        self.plain = replace(basis, W=W, weighting=SQUARES)
+        """The basis in the units of least squares."""
+        self.leverage = leverages(W, engine.xp)
+
+    def fitted(self, Y: Array, M: Array | None, X: Array, wrong: Array | None, max_iter: int, tol: float) -> Array:
+        """Return codes by least squares in which what is wrong hardly counts; None for nothing."""
+        if wrong is None and not self.noise.weights_entries:
+            return settle(self.in_units(Y), M, X, self.plain, self.engine, max_iter, EXACT * tol)
+        wrong = self.xp.zeros_like(Y, dtype=self.xp.bool) if wrong is None else wrong
+        predicted = X @ self.W.T if self.noise.weights_entries else None
+        filled, weights = without(wrong, Y, self.xp.ones_like(Y) if M is None else M, predicted, self.noise, self.xp)
+        return settle(self.in_units(filled), weights, X, self.plain, self.engine, max_iter, EXACT * tol)
+
+    def in_units(self, Y: Array) -> Array:
+        """Return samples in the units of least squares."""
+        return Y if self.units is None else Y * self.units
+
+    def predictions(self, Y: Array, X: Array, wrong: Array | None) -> Array:
+        """Return the prediction of each entry without it; those that are wrong have had no part in theirs."""
+        predicted = X @ self.W.T
+        if self.noise.lenient:
+            return predicted
+        alone = without_own(predicted, Y, self.leverage, self.xp)
+        return alone if wrong is None else self.xp.where(wrong, predicted, alone)
+
+    def wrong(self, Y: Array, X: Array, wrong: Array | None) -> Array:
+        """Return which entries are wrong, (B, m), where it is known which were until now."""
+        return self.noise.ratios(Y, self.predictions(Y, X, wrong), self.xp) > 1
+
+    def annealed(self, Y: Array, M: Array | None, X: Array) -> Array:
+        """Return codes after steps with Cauchy's weights in units of the noise, whose scale falls."""
+        xp = self.xp
+        weights, terms = xp.ones_like(Y) if M is None else M, Terms(SQUARES, self.plain.penalty(xp))
+        first = row_medians(self.noise.threshold * self.noise.ratios(Y, X @ self.W.T, xp), M, self.engine)
+        excess = xp.where(first > LAST_SCALE, first / LAST_SCALE, 1)[:, None]
+        for i in range(NOISE_STEPS):
+            ratios = self.noise.threshold * self.noise.ratios(Y, self.predictions(Y, X, None), xp)
+            scale = LAST_SCALE * excess ** (1 - (i + 1) / NOISE_STEPS)
+            Q = weights * xp.astype(Cauchy().weight(squared_ratio(ratios, scale, xp), xp), Y.dtype)
+            X = THOROUGH.improve_rows(self.in_units(Y), Q, X, self.plain.W, terms, self.engine)
+        return X
+
+    def losses(self, Y: Array, M: Array | None, X: Array) -> Array:
+        """Return the negative log-likelihood of each sample, up to a constant, with Cauchy's distribution, (B,)."""
+        xp = self.xp
+        predicted = self.predictions(Y, X, self.noise.ratios(Y, X @ self.W.T, xp) > 1)
+        ratios = self.noise.threshold * self.noise.ratios(Y, predicted, xp)
+        width = xp.log(self.noise.width(predicted, xp)) * xp.ones_like(Y)
+        parts = width + xp.log1p(xp.clip(ratios, max=float(xp.finfo(Y.dtype).max) ** 0.25) ** 2)
+        return xp.sum(parts if M is None else M * parts, axis=1, dtype=xp.float64)
+
+
+def without(
+    wrong: Array, Y: Array, weights: Array, predicted: Array | None, noise: NoiseModel, xp: Namespace
+) -> tuple[Array, Array]:
+    """Return entries and weights in which a wrong entry is the mean of its feature, with the weight of an anchor."""
+    if noise.weights_entries:
+        weights = weights * xp.astype(noise.weights(predicted, xp), Y.dtype)
+    return xp.where(wrong, noise.centers * xp.ones_like(Y), Y), xp.where(wrong, noise.anchors * weights, weights)
+
+
+def leverages(W: Array, xp: Namespace) -> Array:
+    """Return the part that an entry of each feature has in its own prediction by least squares, (m,)."""
+    return xp.sum((W @ inverse(W.T @ W, xp)) * W, axis=1)
+
+
+def without_own(predicted: Array, Y: Array, leverage: Array, xp: Namespace) -> Array:
+    """Return predictions of entries that had a part in them, its leverage, without that part; not negative."""
+    leverage = xp.where(leverage < MOST_LEVERAGE, leverage, MOST_LEVERAGE)
+    alone = (predicted - leverage * Y) / (1 - leverage)
+    return xp.where(alone > 0, alone, 0)
+
+
+def inverse(gram: Array, xp: Namespace) -> Array:
+    """Return the inverse of a Gram matrix (r, r), to which a little is added: it may be singular."""
+    diagonal = xp.linalg.diagonal(gram)
+    little = float(xp.finfo(gram.dtype).eps) ** 0.6 * xp.sum(diagonal)
+    eye = xp.eye(gram.shape[0], dtype=gram.dtype, device=device(gram))
+    return xp.linalg.inv(gram + xp.where(little > 0, little, 1) * eye)
 
 
 def _follow(Y: Array, M: Array | None, X: Array, basis: Basis, engine: Engine) -> Array:
@@ -204,17 +378,18 @@ def settle(Y: Array, M: Array | None, X: Array, basis: Basis, engine: Engine, ma
     """Reweight and improve X until each sample is done."""
     xp, kernel, few = engine.xp, engine.kernels.converge, engine.few_rows
     terms = Terms(basis.weighting, basis.penalty(xp))
+    solver = THOROUGH if basis.weighting is SQUARES else SOLVER
     if kernel is not None and form_of(basis.weighting.loss) is not None:  # of other losses nobody knows what they do
 
         def improve(Y: Array, M: Array | None, X: Array) -> Array:
-            return SOLVER.improve_rows(Y, M, X, basis.W, terms, engine)
+            return solver.improve_rows(Y, M, X, basis.W, terms, engine)
 
         return kernel(improve, Y, M, X, max_iter=max_iter, tol=tol, few=few)
     rows = xp.arange(X.shape[0], device=device(X))  # the samples that are worked on,
     moving = xp.ones_like(rows, dtype=xp.bool)  # and which of them still move
     some, observed = Y, M
     for _ in range(max_iter):
-        new = SOLVER.improve_rows(some, observed, X[rows], basis.W, terms, engine)
+        new = solver.improve_rows(some, observed, X[rows], basis.W, terms, engine)
         new = xp.where(moving[:, None], new, X[rows])
         moving = moving & (xp.max(xp.abs(new - X[rows]), axis=1) > tol * xp.max(new, axis=1))
         X[rows] = new
@@ -227,12 +402,14 @@ def settle(Y: Array, M: Array | None, X: Array, basis: Basis, engine: Engine, ma
     return X
 
 
-def totals(Y: Array, M: Array | None, X: Array, *, basis: Basis, xp: Namespace) -> tuple[float, ...]:
+def totals(Y: Array, M: Array | None, X: Array, *, xp: Namespace, **how: Any) -> tuple[float, ...]:
     """Return the losses, totals and inlier squares of `Description`, summed over a block of samples with codes X."""
-    return tuple(float(xp.sum(part)) for part in _describe(Y, M, X, basis=basis, xp=xp)[2:])
+    return tuple(float(xp.sum(part)) for part in _describe(Y, M, X, **how, xp=xp)[2:])
 
 
-def _describe(Y: Array, M: Array | None, X: Array, *, basis: Basis, xp: Namespace) -> tuple[Array, ...]:
+def _describe(
+    Y: Array, M: Array | None, X: Array, *, basis: Basis, engine: Engine, max_iter: int, tol: float, xp: Namespace
+) -> tuple[Array, ...]:
     """Return weights, outliers and the sums of `Description` for one block of samples with codes X."""
     R = Y - X @ basis.W.T
     loss = basis.weighting.loss
@@ -240,7 +417,13 @@ def _describe(Y: Array, M: Array | None, X: Array, *, basis: Basis, xp: Namespac
     s = squared_ratio(A, basis.weighting.scale, xp)
     counts = xp.ones_like(A) if M is None else basis.weighting.counts(M, xp)
     observed = xp.ones_like(Y, dtype=xp.bool) if M is None else M > 0
-    outliers = observed & basis.weighting.outliers(A, M, xp)
+    if basis.judge is not None:
+        wrong = _wrong(Y, M, basis=basis.judge, engine=engine, max_iter=max_iter, tol=tol, xp=xp)
+    elif basis.noise is not None:
+        wrong = basis.noise.ratios(Y, Y - R, xp) > 1
+    else:
+        wrong = basis.weighting.outliers(A, M, xp)
+    outliers = observed & wrong
     inlier = observed & ~outliers
     return (
         xp.astype(inlier, Y.dtype) * (loss.weight(s, xp) / loss.weight(xp.zeros_like(s[:1, :1]), xp)),

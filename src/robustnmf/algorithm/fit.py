@@ -15,7 +15,8 @@ from sklearn.base import clone
 
 from robustnmf.algorithm.checkpoint import Checkpoint
 from robustnmf.algorithm.clones import where_data_is
-from robustnmf.algorithm.encoding import Basis, Description, basis_of, totals, typical_code
+from robustnmf.algorithm.encoding import Basis, Description, basis_of, noise_in_units, totals, typical_code
+from robustnmf.algorithm.feature_scaling import choose_levels, feature_levels, some_samples
 from robustnmf.algorithm.fingerprints import fit_fingerprint
 from robustnmf.algorithm.halfquadratic import (
     Callback,
@@ -29,14 +30,16 @@ from robustnmf.algorithm.initializers import initial_factors, with_known
 from robustnmf.algorithm.parts import Parts
 from robustnmf.algorithm.progress import progress_bar
 from robustnmf.algorithm.rank_search import find_rank
+from robustnmf.algorithm.staged import Staged
 from robustnmf.data.blocks import Data
 from robustnmf.data.out_of_core import even_rows
 from robustnmf.data.units import unit_of
 from robustnmf.data.validation import check_components, check_rank
 from robustnmf.engines import Engine, NumPyEngine
 from robustnmf.errors import IncompatibleError, OutOfRangeError
+from robustnmf.model.noise import NoiseModel
 from robustnmf.model.penalties import ElasticNet, Penalties
-from robustnmf.model.scales import in_unit
+from robustnmf.model.scales import in_unit, reads
 from robustnmf.solvers import solvers_that
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
 from robustnmf.utils.random_state import generator
@@ -60,6 +63,7 @@ class Fitted(NamedTuple):
     """What the features were divided by, (n_features,)."""
     n_samples: int
     result: Result
+    with_uncertainties: bool = False
     objective: float = inf
     inlier_squares: float = inf
     """Sum of squared residuals of observed entries that are no outliers, in the unit of the data."""
@@ -72,6 +76,11 @@ class Fitted(NamedTuple):
     def scale(self) -> float:
         """Scale of clean residuals, in units of X."""
         return min(float(self.basis.weighting.scale * self.unit), float(np.finfo(np.float64).max))
+
+    @property
+    def noise_model(self) -> NoiseModel | None:
+        """The noise of each entry, in units of X; None if the fit has not judged by it."""
+        return noise_in_units(self.basis, self.unit, self.noise)
 
     @property
     def reconstruction_error(self) -> float:
@@ -107,7 +116,8 @@ def check_codes(codes: Array, xp: Namespace) -> Array:
 
 def fit(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) -> Fitted:
     """Fit data that is in units of X; if it is in memory, also encode and describe it."""
-    unit, noise = unit_of(given.X, given.noise, engine), given.noise
+    noise, units = _feature_scaling(estimator, given, rank, parts, engine)
+    unit = unit_of(given.X, noise, engine)
     known = check_components(estimator.fixed_components, given.shape[1], given.dtype, rank)
     parts = replace(parts, penalties=_penalties(estimator, parts, given.shape, unit, known.dtype))
     data = given.in_unit(unit, noise, given.dtype, engine)
@@ -125,15 +135,36 @@ def fit(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) ->
             tol=estimator.tol,
             scale_floor=float(np.finfo(W.dtype).eps),
             callback=_Watch(show, estimator.callback, unit),
+            **({} if units is None else {"units": engine.place(units, W.dtype)}),
             **_checkpoint(estimator, data, unit, engine),
         )
     result = result._replace(history=[iteration.in_units_of(unit) for iteration in result.history])
-    importance = None if data.M is None else engine.map(_row_totals, data.M)
-    components, basis = _basis(estimator, result, importance, known, noise, parts, engine)
-    fitted = Fitted(parts, components, basis, unit, noise, given.shape[0], result)
+    totals_of_samples = None if data.M is None else engine.map(_row_totals, data.M)
+    components, basis = _basis(estimator, result, totals_of_samples, known, noise, parts, engine)
+    basis = replace(basis, units=units)
+    fitted = Fitted(parts, components, basis, unit, noise, given.shape[0], result, given.noise is not None)
     if data.arrays is None:
-        return _evaluated(fitted, data, engine)
+        return _evaluated(fitted, data, encoding_limits(estimator), engine)
     return _described(fitted, data, encoding_limits(estimator), engine, may_overwrite=data is not given)
+
+
+def _feature_scaling(
+    estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine
+) -> tuple[Matrix | None, Matrix | None]:
+    """Return what features are divided by, and multiplied by in least squares, each (m,) or None.
+
+    Least squares is that of X, unless the user wants features to count alike. Where there are uncertainties, they are
+    what features are divided by.
+    """
+    if given.noise is not None or estimator.feature_scaling is None:
+        return given.noise, None
+    if estimator.feature_scaling == "robust":
+        return feature_levels(*some_samples(given, rank, engine)), None
+    is_staged = isinstance(parts.algorithm, Staged) and parts.algorithm.noise is not None
+    if not is_staged or reads(parts.outliers) != "mixture" or estimator.fixed_components is not None:
+        return None, None
+    levels = choose_levels(given, rank, parts, estimator.max_iter, engine)
+    return (None, None) if levels is None else (levels, levels / levels.max())
 
 
 class _Watch(NamedTuple):
@@ -157,11 +188,13 @@ def _checkpoint(estimator: Any, data: Data, unit: float, engine: Engine) -> dict
     return {"checkpoint": Checkpoint(estimator.checkpoint, of)}
 
 
-def _evaluated(fitted: Fitted, data: Data, engine: Engine) -> Fitted:
+def _evaluated(fitted: Fitted, data: Data, limits: dict[str, Any], engine: Engine) -> Fitted:
     """Return a fit to data that is not in memory with its objective, by the codes where it ended."""
     state = fitted.result.state
-    where_it_ended = Basis(state.W, fitted.basis.code, state.weighting)
-    losses, total, squares = engine.sum(totals, data.X, data.M, state.Ht, basis=where_it_ended)
+    basis = fitted.basis.placed(engine.place)
+    where_it_ended = Basis(state.W, basis.code, state.weighting, noise=basis.noise, judge=basis.judge)
+    how: dict[str, Any] = {"basis": where_it_ended, "engine": engine, **limits}
+    losses, total, squares = engine.sum(totals, data.X, data.M, state.Ht, **how)
     penalty = penalty_value(fitted.parts.penalties, state.W, state.Ht, float(state.weighting.scale), engine)
     result = fitted.result._replace(state=state._replace(Ht=[]))  # blocks of an engine that will be gone
     return fitted._replace(result=result, objective=_loss(fitted, losses, total) + penalty, inlier_squares=squares)
@@ -208,7 +241,7 @@ def describe(
     weights = X if may_overwrite else xp.empty_like(X)
     outliers = xp.empty_like(X, dtype=xp.bool)
     into = [engine.split(array, like=data.X) for array in (weights, outliers)]
-    sums = basis.describe(data.X, data.M, Ht, into[0], into[1], engine)
+    sums = basis.describe(data.X, data.M, Ht, into[0], into[1], engine, **limits)
     return engine.join(Ht), Description(weights, outliers, *(engine.join(blocks) for blocks in sums))
 
 
@@ -298,15 +331,21 @@ def _basis(
     components = (in_units / largest).T.copy()
     components[: len(known)] = known
     code = typical_code(state.W, state.Ht, importance, engine) * engine.place(largest, state.W.dtype)
-    basis = Basis(basis_of(components, noise), code, state.weighting, parts.penalties, result.code_sweeps)
+    W = basis_of(components, noise)
+    basis = Basis(W, code, state.weighting, parts.penalties, result.code_sweeps, result.noise, judge=result.judge)
     return components, basis.placed(to_host)
 
 
 def thresholds(basis: Basis, unit: float, noise: Matrix | None) -> Matrix:
-    """Return the residual in units of X beyond which an entry of each feature has weight zero, by rule or by loss."""
+    """Return the residual in units of X beyond which an entry of each feature has weight zero, by rule or by loss.
+
+    Where entries are judged by their noise, it is that of an entry of typical size.
+    """
+    judge = basis if basis.judge is None else basis.judge
     by_loss = basis.weighting.scale * sqrt(getattr(basis.weighting.loss, "cap", inf))
     by_rule = inf if basis.weighting.threshold is None else basis.weighting.threshold
-    residuals = np.broadcast_to(np.minimum(by_rule, by_loss), basis.W.shape[:1]).astype(np.float64)
+    limits = np.minimum(by_rule, by_loss) if judge.noise is None else judge.noise.threshold * judge.noise.widths
+    residuals = np.broadcast_to(limits, basis.W.shape[:1]).astype(np.float64)
     with np.errstate(over="ignore"):  # a threshold beyond the largest number rejects nothing
         in_units = residuals * unit if noise is None else residuals * unit * noise
         return in_units.astype(basis.W.dtype)

@@ -14,6 +14,7 @@ from robustnmf.algorithm.checkpoint import Checkpoint, factor, number, positive
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.errors import OutOfRangeError
 from robustnmf.model.losses import Loss
+from robustnmf.model.noise import NoiseModel
 from robustnmf.model.outliers import OutlierRule
 from robustnmf.model.penalties import NO_PENALTIES, ElasticNet, Penalties
 from robustnmf.model.scales import ScaleRule, reads
@@ -81,6 +82,10 @@ class Result(NamedTuple):
     """Sweeps after which the codes of samples should stop, before they follow the noise; None lets them converge."""
     warning: str | None = None
     """What the user should know of the data."""
+    noise: NoiseModel | None = None
+    """The noise by which entries are judged, and the accepted ones weighted alike; None judges by the weighting."""
+    judge: Any = None
+    """The basis in which they are judged; None for W."""
 
 
 Callback = Callable[[Iteration], Any]
@@ -339,3 +344,12 @@ def _iteration(history: list[Iteration], state: State, begin: float) -> Iteratio
     seconds = perf_counter() - begin
     scale, share = float(state.weighting.scale), float(state.outlier_share)
     return Iteration(len(history), state.objective, scale, share, seconds, change)
+
+
+@block_function(light=True)
+def extrapolate(new: Array, last: Array, *, momentum: float, engine: Engine, xp: Namespace) -> Array:
+    """Return a factor moved on by a share of its last move, non-negative."""
+    if engine.kernels.extrapolate is not None:
+        return engine.kernels.extrapolate(new, last, momentum)
+    moved = new + momentum * (new - last)
+    return xp.where(moved > 0, moved, 0)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.model.losses import Cauchy, squared_ratio
-from robustnmf.model.mixture import Mixture, fit_mixture, median, mixture_of_width
+from robustnmf.model.mixture import Mixture, fit_mixture, median, mixture_of_width, quantile
 from robustnmf.model.weighting import masked_out
 from robustnmf.utils.arrays import Array, Blocks, Namespace, is_foreign, to_host
 from robustnmf.utils.cached import cached_property
@@ -82,13 +82,15 @@ class HeldOut:
         wanted = min(max(SHARE * n_observed, FEWEST), MOST, LARGEST_SHARE * n_observed)
         flat = np.sort(np.random.default_rng(0).integers(n_entries, size=int(wanted * n_entries / max(n_observed, 1))))
         flat = flat[np.diff(flat, prepend=-1) > 0]  # each once
-        varies = _varies(V, M, engine)
-        if not engine.xp.any(varies):
-            varies = ~varies
-        positions = engine.map(_usable, _in_blocks(flat, V, engine), M, varies=varies)
+        varying = _varies(V, M, engine)
+        if not engine.xp.any(varying):
+            varying = ~varying
+        positions = engine.map(_usable, positions_in_blocks(flat, V, engine), M, varies=varying)
         hidden = sum(len(block) for block in positions) >= TOO_FEW
         if not hidden:
-            positions = engine.map(_usable, _in_blocks(np.arange(n_entries), V, engine), M, varies=varies | ~varies)
+            positions = engine.map(
+                _usable, positions_in_blocks(np.arange(n_entries), V, engine), M, varies=varying | ~varying
+            )
         stays = engine.kernels.statistics is not None and V[0].dtype == engine.xp.float32
         values, weights = (
             engine.xp.astype(part, engine.xp.float64) if stays else to_host(part).astype(np.float64, copy=False)
@@ -159,6 +161,11 @@ class HeldOut:
             return float(self.statistics.of(self.predictions(point)).median)
         return median(to_host(self.magnitudes(point)[self.informative]), to_host(self.weights[self.informative]))
 
+    def quantile(self, point: Point, q: float) -> float:
+        """Return a quantile of the magnitudes of the residuals of informative entries."""
+        magnitudes, informative = to_host(self.magnitudes(point)), to_host(self.informative)
+        return quantile(magnitudes[informative], to_host(self.weights)[informative], q)
+
     def mixture(self, point: Point) -> Mixture:
         """Return the width of clean residuals, of informative entries, and the share of clean ones among all."""
         if not len(self.values):
@@ -211,7 +218,7 @@ def _mean(values: Array, weights: Array) -> Any:
     return values @ weights / weights.sum()
 
 
-def _in_blocks(flat: Vector, V: Blocks, engine: Engine) -> Blocks:
+def positions_in_blocks(flat: Vector, V: Blocks, engine: Engine) -> Blocks:
     """Return sorted positions in the whole matrix as samples and features in each block."""
     n_features = V[0].shape[1]
     ends = n_features * np.cumsum([len(block) for block in V])

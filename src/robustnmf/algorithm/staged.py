@@ -9,8 +9,9 @@ entries, and on when it stops. `Staged` answers all three by measurement, on a f
    them, so their residuals are those of new data. It ends when they are no longer predicted better.
 3. The fit may turn out to have been too strict: scale and threshold are doubled if that predicts the held-out entries
    clearly better.
-4. The last iterations use all entries. Of large data, all stages before work with some of the samples, and all of them
-   come in here.
+4. What is wrong is decided in units of the noise of each entry, and the rest is fitted by least squares; see
+   `robustnmf.algorithm.finish`. Held-out entries are used again. Of large data, all stages before work with some of the
+   samples, and all of them come in here.
 
 If the fit had begun to follow the noise, the best iterate stays as it is instead, and the codes of samples are stopped
 early as well.
@@ -30,13 +31,24 @@ from robustnmf.algorithm import halfquadratic
 from robustnmf.algorithm.checkpoint import Checkpoint, Journal, factor, is_finite, positive
 from robustnmf.algorithm.encoding import Basis, order_statistics, typical_code
 from robustnmf.algorithm.feature_recovery import encode_all_features, encode_rejected, rejected_features
-from robustnmf.algorithm.halfquadratic import Callback, Method, Result, apply_rules, magnitudes_of, sweep
+from robustnmf.algorithm.finish import CLEAR_GAIN, MOST_WRONG, Comparison, Judged, LeastSquares
+from robustnmf.algorithm.halfquadratic import (
+    Callback,
+    Method,
+    Result,
+    apply_rules,
+    extrapolate,
+    magnitudes_of,
+    sweep,
+)
 from robustnmf.algorithm.holdout import HeldOut, Point
+from robustnmf.algorithm.initializers import MedianStart
 from robustnmf.algorithm.monitor import Monitor
 from robustnmf.algorithm.steps import Compute, Driver, Measure, Report
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.model.losses import Absolute, Huber, Loss
 from robustnmf.model.mixture import Mixture
+from robustnmf.model.noise import NOISES, Noise, NoiseModel
 from robustnmf.model.outliers import NoRejection
 from robustnmf.model.scales import reads
 from robustnmf.model.weighting import Weighting
@@ -67,16 +79,31 @@ CLEARLY_BETTER = 0.99
 FEW_SAMPLES = 8
 # Sweeps over the codes that are tried, after a fit that had to be stopped.
 MOST_CODE_SWEEPS = 12
+# Entries are judged by their noise at least and at most so many times, as long as this share of them turns out to be
+# right; and sweeps of least squares before each time.
+FEWEST_ROUNDS, MOST_ROUNDS, SETTLED, NOISE_SWEEPS = 2, 10, 0.002, 8
+# If the noise is below this part of the level of features, a threshold of this part is tried before all entries are.
+HARDLY_ANY_NOISE, WIDEST = 0.005, 0.25
+# Least squares that leaves so many times the total absolute residual after a few sweeps is not followed.
+HOPELESS = 1.1
+# If nothing is wrong, new entries are rejected beyond so many times the largest residual.
+NOTHING_WRONG = 1.5
+# Residuals above this part of the entries are dense noise, which a fit may follow; unless they grow with the entry, by
+# at least this power, and hardly more than this share is rejected.
+DENSE_NOISE, GROWING_NOISE, MUCH_REJECTED = 0.2, 0.8, 0.13
+# Sweeps of least squares on all entries after which it is compared, and the most in all.
+TRIAL_SWEEPS, MOST_SWEEPS = (5, 30, 100), 400
 # A fit has learnt something if the median residual of held-out entries fell below this part of that at the start.
 LEARNT_NOTHING = 0.95
 
 
 class InitialStage(NamedTuple):
-    """Some first iterations, whose scale is the median magnitude of held-out residuals."""
+    """Some first iterations, whose scale is the median magnitude of held-out residuals, or another quantile."""
 
     loss: Loss
     threshold: float | None = None
-    """Medians beyond which an entry is ignored."""
+    """Scales beyond which an entry is ignored."""
+    quantile: float = 0.5
 
 
 HUBER = InitialStage(Huber())
@@ -85,6 +112,13 @@ covers the same part of many samples."""
 TRUNCATED_L1 = InitialStage(Absolute(), threshold=5.0)
 """What lies far from the start is ignored. It follows what most entries have in common: errors in up to half of each
 sample do not reach it, and neither do samples unlike the majority."""
+
+
+STRICT_L1 = InitialStage(Absolute(), threshold=3.0, quantile=0.2)
+"""For data of which so much is wrong that the median residual is large."""
+DENSEST_START = MedianStart(densest=0.3)
+# If less than this share of the residuals is clean, medians of some samples and features may be wrong.
+MUCH_IS_WRONG = 0.8
 
 
 @dataclass(frozen=True)
@@ -104,6 +138,9 @@ class Staged:
         held-out entries falls, up to `MOST_MOMENTUM`, and begins anew when that rises.
     patience : int
         Iterations without a better prediction of the held-out entries after which the main stage ends.
+    noise : Noise or None
+        What is assumed of the noise of each entry where the fit ends; None judges and weights all entries by the loss
+        alone.
     """
 
     initial_stages: tuple[InitialStage, ...] = (HUBER, TRUNCATED_L1)
@@ -112,6 +149,7 @@ class Staged:
     last_iter: int = 10
     momentum: float = 0.5
     patience: int = 20
+    noise: Noise | None = NOISES["auto"]
 
     def __call__(
         self,
@@ -127,10 +165,12 @@ class Staged:
         scale_floor: float,
         callback: Callback | None = None,
         checkpoint: Checkpoint | None = None,
+        units: Array | None = None,
     ) -> Result:
         """Fit by stages, at most `max_iter` iterations in all, initial stages included.
 
-        With a `checkpoint` that holds the steps of an earlier fit it goes on from there.
+        `units` (m,) are what features are multiplied by in least squares, if they were divided by something. With a
+        `checkpoint` that holds the steps of an earlier fit it goes on from there.
         """
         given, whole = (V, M, Ht), AllSamples.of(V, M, W.shape[1], engine)
         if whole is not None:
@@ -143,13 +183,31 @@ class Staged:
         data = [V] if whole is None else [V, whole.V]
         journal = None if checkpoint is None else Journal(checkpoint, engine, data, W.shape[1], len(held.values))
         driver = Driver(callback, journal)
-        fit = Fit(self, V, M, method, engine, held, whole, W.shape[1], max_iter, tol, scale_floor)
+        fit = Fit(self, V, M, method, engine, held, whole, W.shape[1], max_iter, tol, scale_floor, units)
         end = driver.run(stages(fit, W, Ht))
         last = driver.history[-1]
         scale = float(end.weighting.scale)
         state = halfquadratic.State(end.point.W, end.point.Ht, end.weighting, last.objective, scale, last.outlier_share)
         stopped = end.stopped and not end.converged
-        return Result(state, driver.history, end.converged, stopped, end.code_sweeps, end.warning)
+        return Result(state, driver.history, end.converged, stopped, end.code_sweeps, end.warning, end.noise, end.judge)
+
+    def opening(
+        self,
+        V: Blocks,
+        M: Blocks | None,
+        W: Array,
+        Ht: Blocks,
+        method: Method,
+        engine: Engine,
+        *,
+        max_iter: int,
+        scale_floor: float,
+    ) -> tuple[Array, Blocks]:
+        """Return the factors after the better of the initial stages."""
+        held = HeldOut.draw(V, M, engine)
+        fit = Fit(self, V, M, method, engine, held, None, W.shape[1], max_iter, 0.0, scale_floor)
+        _, state, _ = Driver(None, None).run(opening(fit, W, Ht))
+        return state.point.W, state.point.Ht
 
     def iterations_at_end(self, max_iter: int) -> int:
         """Return the iterations of each of the last stages."""
@@ -202,11 +260,31 @@ class Fit:
     max_iter: int
     tol: float
     scale_floor: float
+    units: Array | None = None
+    """What features are multiplied by in least squares, (m,)."""
 
     @property
     def floor(self) -> float:
         """The smallest width of clean residuals."""
         return max(RESOLUTION * self.held.typical, self.scale_floor)
+
+    @property
+    def has_mixture_rules(self) -> bool:
+        """Whether scale and threshold come from the mixture of residuals."""
+        return reads(self.method.scale) == reads(self.method.outliers) == "mixture"
+
+    @cached_property
+    def judges_by_noise(self) -> bool:
+        """Whether entries are judged by their noise: by the rules of the default, and with enough that is positive."""
+        if self.plan.noise is None or not self.has_mixture_rules or hasattr(self.method.outliers, "mask"):
+            return False
+        n_parameters = self.rank * (self.n_samples + self.n_features)
+        return int(self.engine.sum(_n_positive, self.V, self.M)) > n_parameters
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples that the stages work with."""
+        return sum(len(block) for block in self.V)
 
     @property
     def last_iter(self) -> int:
@@ -227,6 +305,10 @@ class Fit:
     def median(self, point: Point) -> float:
         """Return the median magnitude of informative held-out residuals."""
         return max(self.held.median(point), self.scale_floor)
+
+    def quantile(self, point: Point, q: float) -> float:
+        """Return another quantile of them."""
+        return max(self.held.quantile(point, q), self.scale_floor)
 
     def per_feature(self, threshold: float) -> Array:
         """Return a threshold as a vector, (m,), that is one number in memory."""
@@ -281,6 +363,8 @@ class End(NamedTuple):
     stopped: bool
     code_sweeps: int | None
     warning: str | None
+    noise: NoiseModel | None = None
+    judge: Basis | None = None
 
 
 class HeldOutMagnitudes(Sequence[Array]):
@@ -310,6 +394,31 @@ Steps: TypeAlias = Generator[Any, Any, State]
 
 def stages(fit: Fit, W: Array, Ht: Blocks) -> Generator[Any, Any, End]:
     """Follow the better of the initial stages to the end."""
+    start, state, best = yield from opening(fit, W, Ht)
+    state, converged = yield from main_stage(fit, state, best)
+    warning = None if state.stopped else learnt_nothing(fit, start, state)
+    follows_noise = state.monitor.kept is not state.point
+    if follows_noise:
+        state = state._replace(point=state.monitor.kept, mixture=fit.mixture(state.monitor.kept))
+        state, weighting = yield from weigh(fit, state)
+    else:
+        state, weighting = yield from refine(fit, state)
+    if fit.judges_by_noise and not state.stopped:
+        squares, point, judged, comparison = yield from judge(fit, state, weighting, follows_noise)
+        nothing_wrong = judged is not None and judged.model.threshold == inf
+        # Least squares on nearly all entries is plain NMF: it is no worse if one component does as well.
+        warning = None if judged is not None and comparison.rejected < MUCH_REJECTED else warning
+        warning = warning or (None if nothing_wrong else comparison.doubt or comparison.much_is_wrong)
+        if judged is not None:
+            return (yield from finish(fit, state._replace(point=point), weighting, squares, judged, converged, warning))
+    if follows_noise:
+        return (yield from early_stop(fit, state, weighting, warning))
+    state, weighting = yield from last_stages(fit, state, weighting)
+    return End(state.point, weighting, converged, state.stopped, None, warning)
+
+
+def opening(fit: Fit, W: Array, Ht: Blocks) -> Generator[Any, Any, tuple[Point, State, Point]]:
+    """Return the start, where the better of the initial stages leads, and the point of it that predicts best."""
     start = yield Compute(partial(fit.held.point, W, Ht))
     monitor = Monitor.begin(fit.held, INITIALLY_MONITORED_AT * fit.median(start), start)
     state = State(start, start, fit.plan.momentum, fit.mixture(start), monitor, needed=(start,))
@@ -320,13 +429,20 @@ def stages(fit: Fit, W: Array, Ht: Blocks) -> Generator[Any, Any, End]:
         latest = path.state
         paths.append(path)
     path = min(paths, key=lambda path: path.misfit)
+    if path.state.mixture.share < MUCH_IS_WRONG and not latest.stopped and not fit.method.fixed:
+        begin = yield Compute(partial(start_of_densest, fit))
+        again = Monitor.begin(fit.held, INITIALLY_MONITORED_AT * fit.median(begin), begin)
+        other = yield from initial_stage(fit, latest._replace(point=begin, last=begin, monitor=again), STRICT_L1)
+        latest, path = other.state, min(path, other, key=lambda path: path.misfit)
     state = path.state._replace(n_iter=latest.n_iter, stopped=latest.stopped, scales=latest.scales, needed=())
-    state, converged = yield from main_stage(fit, state, path.best)
-    warning = None if state.stopped else learnt_nothing(fit, start, state)
-    if state.monitor.kept is state.point:
-        state, weighting = yield from last_stages(fit, state)
-        return End(state.point, weighting, converged, state.stopped, None, warning)
-    return (yield from early_stop(fit, state, warning))
+    return start, state, path.best
+
+
+def start_of_densest(fit: Fit) -> Point:
+    """Return a start that does not break where more than half of a sample or feature is wrong."""
+    W, Ht = DENSEST_START.factors(fit.V, fit.M, fit.rank, np.random.default_rng(0), fit.engine)
+    dtype = fit.V[0].dtype
+    return fit.held.point(fit.engine.place(W, dtype), fit.engine.map(_as_type, Ht, dtype=dtype))
 
 
 def initial_stage(fit: Fit, state: State, stage: InitialStage) -> Generator[Any, Any, Path]:
@@ -334,7 +450,7 @@ def initial_stage(fit: Fit, state: State, stage: InitialStage) -> Generator[Any,
     method = replace(fit.method, loss=stage.loss, outliers=NoRejection(), solver=SharedGram(max_iter=1))
     for _ in range(min(fit.plan.initial_iter, fit.max_iter // 8)):
         if not state.stopped:
-            scale = fit.median(state.point)
+            scale = fit.median(state.point) if stage.quantile == 0.5 else fit.quantile(state.point, stage.quantile)
             threshold = None if stage.threshold is None else fit.per_feature(stage.threshold * scale)
             state = yield from advance(fit, state, Weighting(stage.loss, scale, threshold), method)
             state = state._replace(last=state.point)
@@ -364,7 +480,8 @@ def main_stage(fit: Fit, state: State, best: Point) -> Generator[Any, Any, tuple
         scale = fit.method.scale([], None, None, fit.engine)
     monitor, _ = Monitor.begin(fit.held, scale, best).see(state.point)
     state = state._replace(monitor=monitor, momentum=fit.plan.momentum)
-    most, converged = fit.max_iter - (1 + MOST_RELAXATIONS) * fit.last_iter, False
+    at_end = 0 if fit.judges_by_noise else (1 + MOST_RELAXATIONS) * fit.last_iter
+    most, converged = fit.max_iter - at_end, False
     while not (converged or state.stopped) and state.n_iter < most:
         state = yield from iterate(fit, state)
         monitor = state.monitor
@@ -373,11 +490,11 @@ def main_stage(fit: Fit, state: State, best: Point) -> Generator[Any, Any, tuple
     return state, converged
 
 
-def last_stages(fit: Fit, state: State) -> Generator[Any, Any, tuple[State, Weighting]]:
-    """Return the fit after its last iterations, with the scale and threshold that are to be used from then on."""
+def refine(fit: Fit, state: State) -> Generator[Any, Any, tuple[State, Weighting]]:
+    """Return the fit with features found again, and with a scale and threshold that are as wide as they should be."""
     state, weighting = yield from weigh(fit, state)
     state = yield from recover_features(fit, state, weighting)
-    for _ in range(MOST_RELAXATIONS):
+    for _ in range(0 if fit.judges_by_noise else MOST_RELAXATIONS):
         relaxed, wider = yield from relax(fit, state, weighting)
         state = state._replace(n_iter=relaxed.n_iter, stopped=relaxed.stopped, monitor=relaxed.monitor)
         state = state._replace(momentum=relaxed.momentum)
@@ -385,7 +502,191 @@ def last_stages(fit: Fit, state: State) -> Generator[Any, Any, tuple[State, Weig
             break
         mixture = state.mixture._replace(width=RELAXED * state.mixture.width)
         state, weighting = relaxed._replace(mixture=mixture), wider
-    state = yield from encode_features_again(fit, state, weighting)
+    return (yield from encode_features_again(fit, state, weighting)), weighting
+
+
+def judge(
+    fit: Fit, state: State, weighting: Weighting, follows_noise: bool
+) -> Generator[Any, Any, tuple[LeastSquares, Point, Judged | None, Comparison]]:
+    """Return least squares and its fit, a point at which it is known what is wrong, and a comparison with all entries.
+
+    Where features were scaled, entries are judged by a fit that is scaled: an error in the largest feature may have a
+    component of its own in the other. Nothing is judged if the fit begins to follow the noise: least squares would do
+    so all the more, unless it shows that nothing is wrong.
+    """
+    squares = LeastSquares(fit.V, fit.M, fit.method, fit.engine, fit.tol)
+    threshold = final_weighting(fit, weighting, state.mixture).threshold
+    robust = squares.judged(state.point, threshold)
+    trial, _ = yield from improve(fit, squares, robust.point, robust, NOISE_SWEEPS)
+    squares, judged, overfit = squares.with_robust(robust, trial), robust, 1.0
+    rejected = last = yield Measure(partial(squares.rejected_share, robust), is_finite, robust.point, "share")
+    for n_rounds in range(1, MOST_ROUNDS + 1):
+        point = trial
+        if n_rounds > 1 or squares.few is not None:
+            point, _ = yield from improve(fit, squares, judged.point, judged, NOISE_SWEEPS)
+        model = yield from find_noise(fit, squares, point, judged.model, robust)
+        judged = Judged(point, model)
+        share = yield Measure(partial(squares.rejected_share, judged), is_finite, point, "share")
+        if n_rounds >= FEWEST_ROUNDS and share > last - SETTLED:
+            break
+        last = share
+    if follows_noise:
+        overfit = squares.overfit(fit.rank, fit.held.n_observed)
+        found = yield from compare(squares, robust, state.point, judged.point)
+        grows = judged.model.exponent > GROWING_NOISE and found.rejected < MUCH_REJECTED
+        is_dense = found.residual > DENSE_NOISE and not grows
+        follows_noise = is_dense and found.damage > LEARNT_NOTHING * overfit
+    if follows_noise:
+        judged = robust._replace(point=state.point)
+    else:
+        judged = yield from widen(fit, squares, judged)
+    squares, some = replace(squares, units=fit.units), judged.point
+    if fit.units is not None:
+        some, _ = yield from improve(fit, squares, some, judged, 2 * NOISE_SWEEPS)
+    every, comparison = yield from try_wider(fit, squares, judged, some, inf)
+    comparison = comparison._replace(rejected=max(comparison.rejected, rejected if rejected > MOST_WRONG else 0.0))
+    if comparison.favours_all(fit.n_samples, fit.rank, overfit if follows_noise else 1.0):
+        everything = Judged(every, replace(judged.model, threshold=inf))
+        return replace(squares, few=None), every, everything, comparison
+    return squares, some, None if follows_noise else judged, comparison
+
+
+def widen(fit: Fit, squares: LeastSquares, judged: Judged) -> Generator[Any, Any, Judged]:
+    """Return the fit with entries accepted that are not far beyond the threshold, if least squares explains them.
+
+    Where there is hardly any noise, a fit that misses a part of the structure rejects it.
+    """
+    relative = float(np.median(to_host(judged.model.widths / judged.model.levels)))
+    if relative > HARDLY_ANY_NOISE:
+        return judged
+    factor = WIDEST / (relative * judged.model.threshold)
+    wider, comparison = yield from try_wider(fit, squares, judged, judged.point, factor)
+    if comparison.rejected == 0 or not comparison.favours_all(fit.n_samples, fit.rank):
+        return judged
+    model = replace(judged.model, threshold=factor * judged.model.threshold)
+    return Judged(wider, (yield from find_noise(fit, squares, wider, model, Judged(wider, model))))
+
+
+def try_wider(
+    fit: Fit, squares: LeastSquares, judged: Judged, some: Point, factor: float
+) -> Generator[Any, Any, tuple[Point, Comparison]]:
+    """Return least squares with a wider threshold, by a factor, and how it compares with a fit to some entries."""
+    wider, limit = some, judged._replace(model=replace(judged.model, threshold=factor * judged.model.threshold))
+    for sweeps in TRIAL_SWEEPS:
+        wider, _ = yield from improve(fit, squares, wider, None if factor == inf else limit, sweeps)
+        comparison = yield from compare(squares, judged, some, wider, factor)
+        if comparison.gain > HOPELESS or comparison.favours_all(fit.n_samples, fit.rank):
+            break
+        if sweeps == TRIAL_SWEEPS[1] and comparison.gain > CLEAR_GAIN:
+            break
+    return wider, comparison
+
+
+def compare(
+    squares: LeastSquares, judged: Judged, some: Point, every: Point, factor: float = inf
+) -> Generator[Any, Any, Comparison]:
+    """Return how a fit to all entries, but for those far beyond the threshold, compares with one to some."""
+    found = yield Measure(partial(squares.compare, judged, some, every, factor), is_comparison, every)
+    return Comparison(**{name: float(found[name]) for name in Comparison._fields})
+
+
+def improve(
+    fit: Fit, squares: LeastSquares, point: Point, judged: Judged | None, sweeps: int
+) -> Generator[Any, Any, tuple[Point, bool]]:
+    """Return a point after some sweeps of least squares on what is right, and whether they have converged."""
+    steady = [False]
+
+    def make() -> Point:
+        if judged is None or (squares.few is None and squares.rejects_nothing(judged)):
+            data = squares.everything()
+        else:
+            data = squares.accepted(judged)
+        W, Ht, steady[0] = squares.improved(data, point.W, point.Ht, sweeps)
+        return fit.held.point(W, Ht)
+
+    better = yield Compute(make, (point,))
+    return better, bool((yield Measure(lambda: float(steady[0]), is_finite, better, "steady")))
+
+
+def find_noise(
+    fit: Fit, squares: LeastSquares, point: Point, model: NoiseModel, robust: Judged
+) -> Generator[Any, Any, NoiseModel]:
+    """Return the noise of a point, at which the last model says what was accepted."""
+    noise = fit.plan.noise
+    assert noise is not None
+    names = ("widths", "levels", "largest", "centers", "anchors")
+
+    def find() -> dict[str, Any]:
+        found = squares.noise(point, model, robust, noise, RESOLUTION)
+        return {name: getattr(found, name) for name in (*names, "exponent", "threshold")}
+
+    def are_valid(found: dict[str, Any]) -> bool:
+        arrays = [factor(found[name], (fit.n_features,), bounded=False) for name in names]
+        return len(arrays) == len(names) and 0 <= found["exponent"] <= 1 and found["threshold"] > 0
+
+    found = yield Measure(find, are_valid, point)
+    dtype = point.W.dtype
+    fields = {name: found[name] for name in (*names, "exponent", "threshold")}
+    fields["weights_entries"] = noise.weights_entries
+    found_model = NoiseModel(**fields).placed(lambda array: fit.engine.place(array, dtype))
+    if squares.few is None or squares.robust is None:
+        return found_model
+    # Where the robust fit stays, so does its threshold.
+    first = squares.robust.model
+    widths = first.threshold * first.widths / found_model.threshold
+    return replace(found_model, widths=fit.engine.xp.where(squares.few, widths, found_model.widths))
+
+
+def finish(
+    fit: Fit,
+    state: State,
+    weighting: Weighting,
+    squares: LeastSquares,
+    judged: Judged,
+    converged: bool,
+    warning: str | None,
+) -> Generator[Any, Any, End]:
+    """Return the end of a fit by least squares on what is right."""
+    squares = replace(squares, units=fit.units)
+    is_same = judged.point is state.point
+    point, steady = yield from improve(fit, squares, state.point, judged, min(MOST_SWEEPS, 3 * fit.max_iter))
+    if is_same:
+        nothing_wrong = judged.model.threshold == inf
+        model = yield from find_noise(fit, squares, point, judged.model, judged)
+        judged = Judged(point, model)
+        if nothing_wrong:
+            largest = yield Measure(partial(squares.largest_ratio, judged), is_finite, point, "largest")
+            threshold = NOTHING_WRONG * model.threshold * max(largest, 1.0)
+            judged = Judged(point, replace(model, threshold=threshold, lenient=True))
+    state, weighting = state._replace(point=point), final_weighting(fit, weighting, state.mixture)
+    judge = None if is_same else Basis(judged.point.W, typical_code(*judged.point[:2], None, fit.engine), weighting)
+    judge = None if judge is None else replace(judge, penalties=fit.method.penalties, noise=judged.model)
+    if fit.whole is not None:
+        state = yield from encode_all_samples(fit, state, weighting, model=judged.model, judge=judge)
+        state = yield from finish_all_samples(
+            fit, state, replace(squares, V=fit.whole.V, M=fit.whole.M, few=None), judge, judged
+        )
+    return End(state.point, weighting, converged and steady, state.stopped, None, warning, judged.model, judge)
+
+
+def finish_all_samples(fit: Fit, state: State, squares: LeastSquares, judge: Basis | None, judged: Judged) -> Steps:
+    """Return the fit after some sweeps of least squares on what is right in all samples."""
+    whole, point = fit.whole, state.point
+    assert whole is not None
+
+    def make() -> Point:
+        right = point
+        if judge is not None:
+            right = Point(judge.W, judge.encode(whole.V, whole.M, fit.engine, max_iter=0, tol=0.0), point.predictions)
+        data = squares.accepted(Judged(right, judged.model))
+        W, Ht, _ = squares.improved(data, point.W, point.Ht, fit.last_iter)
+        return fit.held.point(W, whole.part(Ht))._replace(Ht=Ht)
+
+    return state._replace(point=(yield Compute(make, (point,))))
+
+
+def last_stages(fit: Fit, state: State, weighting: Weighting) -> Generator[Any, Any, tuple[State, Weighting]]:
+    """Return the fit after its last iterations, with the scale and threshold that are to be used from then on."""
     state = yield from encode_all_samples(fit, state, weighting)
     state = yield from settle(fit, state, weighting, see_all=True)
     return state, final_weighting(fit, weighting, state.mixture)
@@ -397,8 +698,7 @@ def relax(fit: Fit, state: State, weighting: Weighting) -> Generator[Any, Any, t
     Tails of the residuals that are heavier than Laplace's may be errors, or something that the components explain as
     soon as they are allowed to. Squares tell, up to twice the threshold: beyond it are errors in any case.
     """
-    by_mixture = reads(fit.method.scale) == reads(fit.method.outliers) == "mixture"
-    if weighting.threshold is None or not by_mixture:
+    if weighting.threshold is None or not fit.has_mixture_rules:
         return state, weighting
     limit = RELAXED * fit.typical_threshold(weighting)
     threshold = mapped(weighting.threshold, lambda threshold: RELAXED * threshold)
@@ -408,11 +708,8 @@ def relax(fit: Fit, state: State, weighting: Weighting) -> Generator[Any, Any, t
     return relaxed._replace(needed=()), wider if after < CLEARLY_BETTER * before else weighting
 
 
-def early_stop(fit: Fit, state: State, warning: str | None) -> Generator[Any, Any, End]:
-    """Return the best iterate of a fit that began to follow the noise."""
-    point = state.monitor.kept
-    state = state._replace(point=point, mixture=fit.mixture(point))
-    state, weighting = yield from weigh(fit, state)
+def early_stop(fit: Fit, state: State, weighting: Weighting, warning: str | None) -> Generator[Any, Any, End]:
+    """Return the end of a fit that began to follow the noise and went back to its best iterate."""
     weighting = final_weighting(fit, weighting, state.mixture)
     sweeps = best_code_sweeps(fit, state, weighting)
     converged = not state.stopped
@@ -547,7 +844,14 @@ def encode_features_again(fit: Fit, state: State, weighting: Weighting) -> Steps
     return state._replace(point=(yield Compute(encode, (point,))))
 
 
-def encode_all_samples(fit: Fit, state: State, weighting: Weighting, code_sweeps: int | None = None) -> Steps:
+def encode_all_samples(
+    fit: Fit,
+    state: State,
+    weighting: Weighting,
+    code_sweeps: int | None = None,
+    model: NoiseModel | None = None,
+    judge: Basis | None = None,
+) -> Steps:
     """Encode all samples, if the point has the codes of some."""
     whole, point = fit.whole, state.point
     if whole is None:
@@ -555,7 +859,7 @@ def encode_all_samples(fit: Fit, state: State, weighting: Weighting, code_sweeps
 
     def encode() -> Point:
         code = typical_code(point.W, point.Ht, None, fit.engine)
-        basis = Basis(point.W, code, weighting, fit.method.penalties, code_sweeps)
+        basis = Basis(point.W, code, weighting, fit.method.penalties, code_sweeps, model, fit.units, judge)
         return point._replace(Ht=basis.encode(whole.V, whole.M, fit.engine, max_iter=0, tol=0.0))
 
     return state._replace(point=(yield Compute(encode, (point,))))
@@ -602,6 +906,11 @@ def learnt_nothing(fit: Fit, start: Point, state: State) -> str | None:
     )
 
 
+def is_comparison(found: dict[str, Any]) -> bool:
+    """Return whether a checkpoint holds what least squares was compared by."""
+    return all(not found[name] < 0 for name in Comparison._fields)
+
+
 def misfit(fit: Fit, point: Point) -> float:
     """Return how large the residuals of the typical sample are, as a logarithm."""
     shared = {"W": point.W, "floor": fit.floor, "engine": fit.engine}
@@ -624,13 +933,14 @@ def _choose(rows: Array, chosen: slice, *, xp: Namespace) -> Array:
     return xp.asarray(rows[chosen], copy=True)
 
 
+def _n_positive(Y: Array, M: Array | None, *, xp: Namespace) -> int:
+    """Return the number of observed entries of a block that are positive."""
+    return int(xp.count_nonzero(Y > 0 if M is None else (Y > 0) & (M > 0)))
+
+
 @block_function(light=True)
-def extrapolate(new: Array, last: Array, *, momentum: float, engine: Engine, xp: Namespace) -> Array:
-    """Return a factor moved on by a share of its last move, non-negative."""
-    if engine.kernels.extrapolate is not None:
-        return engine.kernels.extrapolate(new, last, momentum)
-    moved = new + momentum * (new - last)
-    return xp.where(moved > 0, moved, 0)
+def _as_type(X: Array, *, dtype: Any, xp: Namespace) -> Array:
+    return xp.astype(X, dtype, copy=False)
 
 
 def _log_medians(

@@ -44,7 +44,12 @@ class Stream:
 
     @classmethod
     def start(cls, basis: Basis) -> "Stream":
-        """Return a stream that has a basis and has seen nothing."""
+        """Return a stream that has a basis and has seen nothing.
+
+        Noise was that of the data of the fit. A stream changes: entries are judged by the loss alone, as scale and
+        threshold follow it.
+        """
+        basis = replace(basis, noise=None, judge=None)
         (m, r), dtype = basis.W.shape, basis.W.dtype
         nothing = np.empty((0, m), dtype=dtype)
         return cls(basis, nothing, nothing, np.empty((0, r), dtype=dtype), np.empty(0, dtype=dtype))

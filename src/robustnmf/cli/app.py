@@ -55,6 +55,9 @@ Data = Annotated[
         parser=path, help="npy, npz, csv, tsv, parquet, mat, h5 or zarr file, image stack, or folder of images."
     ),
 ]
+# Features whose typical sizes differ by more than this factor are divided by them, unless the user says otherwise.
+WIDELY_DIFFERENT = 30.0
+
 Rank = Annotated[str, typer.Option("--components", "-k", help="Number of components, or 'auto'.")]
 Method = Annotated[str, typer.Option(help="Model; see 'robustnmf methods'.")]
 Key = Annotated[str | None, typer.Option(help="Name of the array, in a file that holds several.")]
@@ -129,6 +132,13 @@ def fit(
     preset: Annotated[
         str, typer.Option(help="'default', or 'published' for the algorithms of the papers.")
     ] = "default",
+    feature_scaling: Annotated[
+        str | None,
+        typer.Option(
+            help="'robust' divides features by their typical size, 'auto' does so to find what is wrong, 'none' never.",
+            show_default="'robust' if sizes differ by more than 30 times, else 'auto'",
+        ),
+    ] = None,
     max_iter: Annotated[int, typer.Option(min=1, help="Most iterations.")] = 200,
     seed: Seed = 0,
     device: Annotated[
@@ -155,6 +165,7 @@ def fit(
         _rank(components),
         method=method,
         preset=preset,
+        feature_scaling=_feature_scaling(feature_scaling, table.values, source.uncertainties is not None),
         max_iter=max_iter,
         random_state=seed,
         device=_device(device),
@@ -415,6 +426,22 @@ def _check_free(out: Path | None, force: bool, inputs: Sequence[Path | None]) ->
         folder.check_free(out, force, inputs)
         if not (out.is_file() and is_sealed(out)):  # a report says itself who wrote it
             check_owned(out)
+
+
+def _feature_scaling(given: str | None, values: Any, has_uncertainties: bool) -> str | None:
+    """Return how features are scaled: as the user says, else by size if sizes differ widely."""
+    from robustnmf.algorithm.feature_scaling import size_ratio
+
+    if given is not None:
+        return None if given == "none" else given
+    ratio = 1.0 if has_uncertainties else size_ratio(values)
+    if ratio <= WIDELY_DIFFERENT:
+        return "auto"
+    say(
+        f"Typical sizes of features differ by a factor of {ratio:.0f}: each is divided by its own. "
+        "--feature-scaling auto lets large features count more."
+    )
+    return "robust"
 
 
 def _rank(text: str) -> int | str:

@@ -127,12 +127,17 @@ def _maximise(magnitudes: Vector, weights: Vector, support: float, width: float,
 
 def median(values: Vector, weights: Vector) -> float:
     """Return a weighted median, 0 of nothing."""
+    return quantile(values, weights, 0.5)
+
+
+def quantile(values: Vector, weights: Vector, q: float) -> float:
+    """Return a weighted quantile, the smallest value at which the cumulated weight reaches a share q; 0 of nothing."""
     if values.size == 0:
         return 0.0
     if (weights == weights[0]).all():
-        middle = (values.size - 1) // 2
-        return float(np.partition(values, middle)[middle])
+        rank = max(ceil(q * values.size - ROUNDING) - 1, 0)
+        return float(np.partition(values, rank)[rank])
     order = np.argsort(values)
     cumulated = np.cumsum(weights[order])
-    half = (0.5 - ROUNDING) * cumulated[-1]  # a sum of weights such as 1/3 that reaches the half but for rounding, does
-    return float(values[order[np.searchsorted(cumulated, half)]])
+    part = (q - ROUNDING) * cumulated[-1]  # a sum of weights such as 1/3 that reaches the half but for rounding, does
+    return float(values[order[np.searchsorted(cumulated, part)]])

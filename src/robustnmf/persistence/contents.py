@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from robustnmf import methods, solvers
 from robustnmf.algorithm import halfquadratic, initializers, staged
 from robustnmf.baselines import starts
-from robustnmf.model import losses, outliers, penalties, scales, spatial
+from robustnmf.model import losses, noise, outliers, penalties, scales, spatial
 
 Matrix = NDArray[Any]
 
@@ -30,6 +30,11 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
     "float64": np.dtype("<f8"),
 }
 
+NOISE_ARRAYS = ("widths", "levels", "largest", "centers", "anchors")
+"""Arrays of a noise model."""
+NOISE_NUMBERS: Mapping[str, Any] = {"exponent": float, "threshold": float, "lenient": bool, "weights_entries": bool}
+"""What it has beside them."""
+
 AXES: Mapping[str, tuple[str, ...]] = {
     "components_": ("n_components_", "n_features_in_"),
     "thresholds_": ("n_features_in_",),
@@ -37,12 +42,17 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "cut": ("n_cuts",),
     "fixed_components": ("n_fixed", "n_features_in_"),
     "noise": ("n_features_in_",),
+    "units": ("n_features_in_",),
+    "judge_components": ("n_components_", "n_features_in_"),
+    "judge_code": ("n_components_",),
+    **{f"noise_{name}": ("n_features_in_",) for name in NOISE_ARRAYS},
     "weights_": ("n_samples", "n_features_in_"),
     "outliers_": ("n_samples", "n_features_in_"),
     "sparse_errors_": ("n_samples", "n_features_in_"),
 }
 """Arrays and their axes. "typical_code" and "cut" belong to the basis, names with HISTORY to a column of history_;
-"fixed_components" is a parameter, and "noise" what the features are divided by."""
+"fixed_components" is a parameter, "noise" what the features are divided by, and "units" what they are multiplied by in
+least squares. Names with "noise_" belong to the noise model, with "judge_" to the basis in which entries are judged."""
 HISTORY = "history_."
 NEEDED = ("components_", "thresholds_", "typical_code")
 OF_TRAINING = ("weights_", "outliers_", "sparse_errors_")
@@ -78,6 +88,8 @@ OPTIONAL_ATTRIBUTES = (
     "_metadata_request",
     "_stream",
     "_noise",
+    "_with_uncertainties",
+    "noise_",
 )
 
 NUMBERS: Mapping[str, Any] = {
@@ -111,6 +123,7 @@ NAMES: Mapping[ModuleType, str] = {
     solvers: "robustnmf.solvers",
     staged: "robustnmf.schedules",
     penalties: "robustnmf.penalties",
+    noise: "robustnmf.model.noise",
     methods: "robustnmf.methods",
 }
 
@@ -139,6 +152,7 @@ KINDS: Mapping[Any, Mapping[str, type]] = {
     solvers.Solver: _SOLVERS,
     halfquadratic.Algorithm: _parts_of(staged),
     staged.InitialStage: {"robustnmf.schedules.Opening": staged.InitialStage},
+    noise.Noise: {"robustnmf.model.noise.Noise": noise.Noise},
     penalties.Penalties: {"robustnmf.penalties.Penalties": penalties.Penalties},
     penalties.ElasticNet: {"robustnmf.penalties.ElasticNet": penalties.ElasticNet},
     methods.Parts: {"robustnmf.methods.Parts": methods.Parts},

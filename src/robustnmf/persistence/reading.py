@@ -4,6 +4,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from io import BufferedReader
 from math import inf, prod
 from pathlib import Path
@@ -13,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf import methods
-from robustnmf.algorithm.encoding import Basis, basis_of
+from robustnmf.algorithm.encoding import Basis, basis_of, noise_in_units
+from robustnmf.model.noise import NoiseModel
 from robustnmf.model.weighting import Weighting
 from robustnmf.persistence import contents
 from robustnmf.persistence.contents import ModelFileError, bytes_of, checksum, field_in_file, field_names, fits
@@ -171,8 +173,13 @@ def restored(document: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> Any:
     model.fixed_components = arrays.get("fixed_components")
     weighting = Weighting(scalars["loss"], scalars["scale"], arrays.get("cut"), scalars["rule"])
     W, code = basis_of(arrays["components_"], arrays.get("noise")), arrays["typical_code"]
-    attributes["_basis"] = Basis(W, code, weighting, scalars["penalties"], scalars["sweeps"])
+    basis = Basis(W, code, weighting, scalars["penalties"], scalars["sweeps"], units=arrays.get("units"))
+    attributes["_basis"] = _with_noise(basis, document, arrays)
     attributes |= {"_stream": None, "_noise": arrays.get("noise")}
+    # In files of version 0.1, features are divided by nothing but uncertainties.
+    given = _entry(document, "uncertainties", bool) if "uncertainties" in document else "noise" in arrays
+    attributes["_with_uncertainties"] = given
+    attributes["noise_"] = noise_in_units(attributes["_basis"], attributes["_unit"], arrays.get("noise"))
     attributes |= {name: array for name, array in arrays.items() if name.endswith("_")}
     columns = [name for name in arrays if name.startswith(contents.HISTORY)]
     attributes["history_"] = {name.removeprefix(contents.HISTORY): arrays[name] for name in columns}
@@ -184,6 +191,29 @@ def restored(document: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> Any:
     for name, value in attributes.items():
         setattr(model, name, value)
     return model
+
+
+def _with_noise(basis: Basis, document: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> Basis:
+    """Return the basis with the noise by which it judges entries, if the file has one: those of version 0.1 do not."""
+    numbers = _entry(document, "noise", dict | None) if "noise" in document else None
+    named = {name: arrays[f"noise_{name}"] for name in contents.NOISE_ARRAYS if f"noise_{name}" in arrays}
+    judged = [name for name in ("judge_components", "judge_code") if name in arrays]
+    if len(named) != (0 if numbers is None else len(contents.NOISE_ARRAYS)) or len(judged) == 1:
+        raise ModelFileError("it lacks a part of its noise model.")
+    if numbers is None:
+        return basis
+    found = {name: _entry(numbers, name, hint, _decoded) for name, hint in contents.NOISE_NUMBERS.items()}
+    positive = all((named[name] > 0).all() for name in ("widths", "levels")) and found["threshold"] > 0
+    if not (positive and all((array >= 0).all() for array in named.values()) and 0 <= found["exponent"] <= 1):
+        raise ModelFileError("its noise model has numbers that no fit can have found.")
+    fields: dict[str, Any] = {**named, **found}
+    noise = NoiseModel(**fields)
+    if not judged:
+        return replace(basis, noise=noise)
+    W, code = arrays["judge_components"].T, arrays["judge_code"]
+    if not all((array >= 0).all() and np.isfinite(array).all() for array in (W, code)):
+        raise ModelFileError("its basis for judgements is negative, or not finite.")
+    return replace(basis, noise=noise, judge=replace(basis, W=W, code=code, noise=noise, units=None))
 
 
 def _unfitted(document: Mapping[str, Any]) -> Any:

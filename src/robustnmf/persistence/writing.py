@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from robustnmf.algorithm.encoding import basis_of
+from robustnmf.algorithm.encoding import Basis, basis_of
 from robustnmf.data.lazy_results import is_lazy_result
+from robustnmf.model.noise import NoiseModel
 from robustnmf.persistence import contents
 from robustnmf.persistence.contents import ModelFileError, bytes_of, checksum, field_in_file, field_names, type_name
 from robustnmf.persistence.reading import array_entries, parse, restored
@@ -144,6 +145,7 @@ def _document_of(model: Any) -> dict[str, Any]:
     weighting = model._basis.weighting
     basis = {"loss": weighting.loss, "scale": weighting.scale, "rule": weighting.rule}
     basis |= {"penalties": model._basis.penalties, "sweeps": model._basis.sweeps}
+    model_of_noise = _noise_of(model._basis)
     names = attributes.get("feature_names_in_")
     return {
         "robustnmf": __version__,
@@ -151,9 +153,18 @@ def _document_of(model: Any) -> dict[str, Any]:
         "parameters": {name: _encoded(value, f"the parameter {name}") for name, value in parameters.items()},
         "attributes": {name: _encoded(getattr(model, name), name) for name in (*contents.SCALARS, "parts_")},
         "basis": {name: _encoded(value, name) for name, value in basis.items()},
+        "noise": None
+        if model_of_noise is None
+        else {name: _encoded(getattr(model_of_noise, name), name) for name in contents.NOISE_NUMBERS},
+        "uncertainties": bool(model._with_uncertainties),
         "feature_names_in_": None if names is None else [str(name) for name in names],
         "set_output": attributes.get("_sklearn_output_config", {}).get("transform"),
     }
+
+
+def _noise_of(basis: Basis) -> NoiseModel | None:
+    """Return the noise by which entries are judged."""
+    return basis.noise if basis.judge is None else basis.judge.noise
 
 
 def _check_attributes(present: set[str]) -> None:
@@ -179,6 +190,13 @@ def _arrays_of(model: Any) -> dict[str, Matrix]:
     arrays |= {name: value for name, value in of_training.items() if not is_lazy_result(value)}
     if model._noise is not None:
         arrays["noise"] = model._noise
+    noise = _noise_of(basis)
+    if noise is not None:
+        arrays |= {f"noise_{name}": getattr(noise, name) for name in contents.NOISE_ARRAYS}
+    if basis.units is not None:
+        arrays["units"] = basis.units
+    if basis.judge is not None:
+        arrays |= {"judge_components": basis.judge.W.T, "judge_code": basis.judge.code}
     if model.fixed_components is not None:
         arrays["fixed_components"] = np.asarray(model.fixed_components, dtype=np.float64)
     arrays |= {f"{contents.HISTORY}{name}": column for name, column in model.history_.items()}

@@ -19,6 +19,8 @@ Matrix = NDArray[Any]
 
 # Entries that are worked on at once, and from which medians of features are taken.
 BLOCK = 2**22
+# The square of how much stronger than noise of the same size the strongest direction of noise may be.
+STRONGEST = 1.3
 # Entries of the part of the residual whose singular values are compared with those of noise.
 STRUCTURE = 2**20
 # A component with so much of its energy in one of many features serves that feature alone.
@@ -206,8 +208,12 @@ class Facts:
         energy = float(np.sum(E * E))
         rng = np.random.default_rng(0)
         noise = float(np.mean([_leading(E * rng.choice([-1.0, 1.0], E.shape)) for _ in range(DRAWS)]))
-        strengths = _singular_values(self.codes[rows] / unit, self.model.components_[:, columns])
-        return Structure(_leading(E) / energy, noise / energy, int(np.sum(strengths < sqrt(noise))))
+        strengths = _singular_values(self.codes[rows] / unit, self.components[:, columns])
+        # A fit takes the strongest directions of the noise, and leaves the rest.
+        free = 1 - len(self.components) * sum(E.shape) / E.size
+        return Structure(
+            _leading(E) / energy, noise / energy, int(np.sum(strengths < sqrt(STRONGEST * noise / max(free, 0.1))))
+        )
 
     def _blocks(self) -> Iterator[slice]:
         n_samples, n_features = self.shape

@@ -208,7 +208,7 @@ def bootstrap_components(
     check_is_fitted(model)
     if not isinstance(level, Real) or not 0 < level < 1:
         raise ValueError(f"level must be a number in (0, 1), such as 0.9; got {level!r}.")
-    if model._noise is not None and uncertainties is None:
+    if model._with_uncertainties and uncertainties is None:
         raise ValueError("The model was fitted with uncertainties, and others would follow without: pass them too.")
     rng, n_boot = generator(random_state), at_least("n_boot", n_boot, 2)
     data = check_observations(clone(model), X, weights, reset=True)

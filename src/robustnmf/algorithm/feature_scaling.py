@@ -1,0 +1,117 @@
+"""Features in different units: whether a fit should divide each by its typical size while it looks for what is wrong.
+
+One scale for all residuals suits features of one kind. In a table with units the largest features would decide alone,
+or be rejected as a whole. So the initial stages are tried both ways on some of the samples, and what leaves the
+smaller residuals, in units of their features, is followed.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustnmf.algorithm.initializers import Initializer, initial_factors
+from robustnmf.algorithm.parts import Parts
+from robustnmf.algorithm.staged import Staged
+from robustnmf.data.blocks import Data, Observations
+from robustnmf.data.units import unit_of
+from robustnmf.engines import Engine, NumPyEngine
+from robustnmf.model.mixture import median
+from robustnmf.model.scales import in_unit
+from robustnmf.utils.arrays import Array, Namespace, subsample, to_host
+
+Matrix = NDArray[Any]
+
+# Entries, of an even choice of the samples, with which both ways are tried; but at least so many samples per component.
+TRIAL_ENTRIES, SAMPLES_PER_COMPONENT = 2**17, 10
+# Features whose sizes differ less are of one kind: the ratio of the largest to the smallest, but for a tenth of each.
+ONE_KIND = 8.0
+# The level of a feature counts like so many entries of the typical one.
+PRIOR_ENTRIES = 5
+# No level is below this part of the largest: least squares could not tell such a feature.
+SMALLEST_LEVEL = 1e-9
+# Residuals below this part of the feature's level count as this.
+RESOLUTION = 1e-3
+
+
+def feature_levels(X: Matrix, M: Matrix | None) -> Matrix:
+    """Return the median positive entry of each feature, (m,), shrunk to the typical one where there are few."""
+    seen = X > 0 if M is None else (X > 0) & (M > 0)
+    counts = seen.sum(axis=0)
+    weights = np.ones_like(X) if M is None else M
+    medians = np.array([median(X[rows, j], weights[rows, j]) for j, rows in enumerate(seen.T)], dtype=np.float64)
+    if not counts.any():
+        return np.ones(X.shape[1])
+    typical = np.median(np.log(medians[counts > 0]))
+    logarithms = np.log(np.where(counts > 0, medians, 1.0))
+    levels = np.exp((counts * logarithms + PRIOR_ENTRIES * typical) / (counts + PRIOR_ENTRIES))
+    return np.asarray(np.maximum(levels, SMALLEST_LEVEL * levels.max()))
+
+
+def size_ratio(values: Any) -> float:
+    """Return by what factor the levels of features in memory differ, (n, m); NaN is missing."""
+    X = np.asarray(values, dtype=np.float64)
+    observed = np.isfinite(X) & (X >= 0)
+    levels = feature_levels(np.where(observed, X, 0.0), observed.astype(np.float64))
+    return float(levels.max() / levels.min())
+
+
+def some_samples(data: Data, rank: int, engine: Engine) -> Observations:
+    """Return some of the samples, evenly spread, on the host."""
+    n_samples, n_features = data.shape
+    wanted = max(TRIAL_ENTRIES / n_features, SAMPLES_PER_COMPONENT * rank)
+    chosen = subsample([len(block) for block in data.X], max(1, int(n_samples / wanted)))
+    X, M = (
+        None if blocks is None else to_host(engine.join(engine.map(_choose, blocks, chosen))).astype(np.float64)
+        for blocks in (data.X, data.M)
+    )
+    return Observations(X, M)
+
+
+def choose_levels(data: Data, rank: int, parts: Parts, max_iter: int, engine: Engine) -> Matrix | None:
+    """Return what features should be divided by, (m,), or None if they are of one kind."""
+    X, M = some_samples(data, rank, engine)
+    levels = feature_levels(X, M)
+    smallest, largest = np.quantile(levels, [0.1, 0.9], method="nearest")
+    if largest <= ONE_KIND * smallest:
+        return None
+    trials = (trial(X, M, by, levels, rank, parts, max_iter) for by in (np.ones_like(levels), levels))
+    together, scaled = trials
+    return levels if scaled < together else None
+
+
+def trial(X: Matrix, M: Matrix | None, by: Matrix, levels: Matrix, rank: int, parts: Parts, max_iter: int) -> float:
+    """Return how large typical residuals are after the initial stages, in units of the levels, as a logarithm.
+
+    Features are divided by `by`, (m,), before.
+    """
+    assert isinstance(parts.algorithm, Staged)
+    with NumPyEngine().running() as engine:
+        data = Data.of(Observations(X, M), engine)
+        unit = unit_of(data.X, by, engine)
+        data = data.in_unit(unit, by, np.float64, engine)
+        init: Initializer = parts.init
+        W, Ht = initial_factors(init, data, rank, np.random.default_rng(0), engine)
+        method = replace(parts.method, scale=in_unit(parts.scale, unit, W.dtype))
+        floor = float(np.finfo(W.dtype).eps)
+        W, Ht = parts.algorithm.opening(data.X, data.M, W, Ht, method, engine, max_iter=max_iter, scale_floor=floor)
+        predicted = np.vstack(Ht) @ W.T * (by * unit)
+    ratios = np.abs(X - predicted) / levels
+    seen = X > 0 if M is None else (X > 0) & (M > 0)
+    return _typical(ratios, seen, rank) + _typical(ratios.T, seen.T, rank)
+
+
+def _typical(ratios: Matrix, seen: Matrix, rank: int) -> float:
+    """Return the mean over rows of the logarithm of their median, of which `rank` entries are fitted by any code."""
+    medians = []
+    for row, chosen in zip(ratios, seen, strict=True):
+        values = np.sort(row[chosen])
+        if len(values) > 2 * rank:
+            medians.append(values[min((len(values) + rank - 1) // 2, len(values) - 1)])
+    return float(np.mean(np.log(np.maximum(medians, RESOLUTION)))) if medians else 0.0
+
+
+def _choose(Y: Array, chosen: slice, *, xp: Namespace) -> Array:
+    """Return some of the rows."""
+    return Y[chosen]

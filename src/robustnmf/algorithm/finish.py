@@ -1,0 +1,474 @@
+"""How the default ends: decide what is wrong in units of its noise, and fit the rest by least squares.
+
+The robust alternation finds the factors with one scale for all entries. Where noise grows with the value, or features
+are in different units, it rejects the largest entries, and they are right. Here the width of the noise is estimated
+for each entry (`robustnmf.model.noise`), from predictions that the entry itself had no part in, and entries are judged
+anew.
+
+Then least squares on all entries is compared with that. Two numbers tell whether anything is wrong at all. The total
+absolute residual falls clearly if least squares explains what was rejected; it rises if errors pull, as long as less
+than half of the entries are wrong. And the residuals of the accepted entries stay about as they were, unless errors
+pull.
+"""
+
+from dataclasses import dataclass, replace
+from math import inf, sqrt
+from typing import NamedTuple
+
+import numpy as np
+
+from robustnmf.algorithm.encoding import SQUARES, inverse, leverages, without, without_own
+from robustnmf.algorithm.halfquadratic import Method, extrapolate, penalty_value, sweep
+from robustnmf.algorithm.holdout import Point, positions_in_blocks
+from robustnmf.engines.protocol import Engine, block_function
+from robustnmf.model.noise import Noise, NoiseModel, Sampled, estimate
+from robustnmf.model.outliers import NoRejection
+from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
+
+# Sweeps between two looks at the objective.
+CHECKED_EVERY = 5
+# Share of the last move that is repeated before each sweep, until the objective rises.
+MOMENTUM = 0.7
+# Of a feature of which the robust fit accepts less than this share it stays, unless least squares leaves typical
+# residuals below this part of the distance of an entry from the median.
+FEW_RIGHT, EXPLAINED = 0.3, 0.5
+# Entries from which the noise is estimated: at least so many, and so many for each feature.
+ENTRIES, ENTRIES_PER_FEATURE = 2**16, 64
+# Least squares on all entries is right if it leaves at most this part of the residuals of what was rejected, and at
+# most this part where all features count alike,
+EXPLAINS, EXPLAINS_ALL = 0.5, 0.7
+# and raises those of the rest at most so many times; the more of the total it gains, the more it may damage. Spikes are
+# not explained; white blocks on faces are, with gains of 0.2 to 0.6 and damages above 2.7.
+GAIN_AND_DAMAGE = ((inf, 1.5), (0.35, 2.5))
+# There is doubt if it gains so much of the total, or explains so much of what was rejected and that is not little.
+# There is none if it damages the rest so much.
+CLEAR_GAIN, IN_DOUBT, MANY_REJECTED, DAMAGES = 0.9, 0.6, 0.01, 2.5
+# If more than this share is rejected, the user is told.
+NEARLY_HALF = 0.45
+# More than half of the data cannot be wrong, or nobody could tell: then any clear gain will do.
+MOST_WRONG = 0.5
+# What is rejected must be spread over this share of the samples, and so many for each component: a few wrong samples
+# would get components of their own.
+SPREAD, SAMPLES_PER_COMPONENT = 0.05, 1
+
+
+class Comparison(NamedTuple):
+    """Least squares on all entries beside that on the accepted ones."""
+
+    gain: float
+    """Total absolute residual of all entries, relative to that of the fit to the accepted ones."""
+    damage: float
+    """The same of the accepted entries."""
+    unexplained: float
+    """The same of the rejected entries."""
+    as_judged: float
+    """The same in the units in which they were judged, in which features count alike."""
+    rejected: float
+    """Share of the entries that are rejected."""
+    n_samples: float
+    """Number of samples that they are spread over."""
+    residual: float
+    """Total absolute residual of the accepted entries after least squares, relative to the entries."""
+
+    def favours_all(self, n_samples: int, rank: int, overfit: float = 1.0) -> bool:
+        """Return whether all entries are right; `overfit` is the gain that least squares has on nothing but noise."""
+        gain = self.gain / overfit
+        if self.rejected == 0:
+            return True
+        if self.n_samples < max(SPREAD * n_samples, SAMPLES_PER_COMPONENT * rank):
+            return False
+        if self.rejected > MOST_WRONG and gain <= CLEAR_GAIN:
+            return True
+        bearable = any(gain <= most and self.damage <= damage for most, damage in GAIN_AND_DAMAGE)
+        return bearable and self.unexplained <= EXPLAINS and self.as_judged <= EXPLAINS_ALL
+
+    @property
+    def doubt(self) -> str | None:
+        """What the user should know if entries stay rejected although least squares explains them."""
+        is_explained = self.unexplained <= IN_DOUBT and self.rejected >= MANY_REJECTED
+        if self.damage > DAMAGES or (self.gain > CLEAR_GAIN and not is_explained):
+            return None
+        left = f"{self.unexplained:.0%} of their residuals" if is_explained else f"{self.gain:.0%} of all residuals"
+        return (
+            f"{self.rejected:.1%} of the entries are taken for wrong, but least squares on all entries leaves only "
+            f"{left}. Either large errors follow a pattern, or these entries are right. Look at outliers_; if they are "
+            "right, use method='l2'."
+        )
+
+    @property
+    def much_is_wrong(self) -> str | None:
+        """What the user should know if so much is rejected that the rest may not tell."""
+        if self.rejected < NEARLY_HALF:
+            return None
+        return (
+            f"{self.rejected:.0%} of the entries are taken for wrong. With so many errors, samples and features of "
+            "which more than half is wrong may be fitted to their errors: look at outliers_ by sample and by feature."
+        )
+
+
+class Judged(NamedTuple):
+    """A point at which it is known which entries are wrong."""
+
+    point: Point
+    model: NoiseModel
+
+
+class Accepted(NamedTuple):
+    """Data in which what is wrong hardly counts: rejected entries are replaced, and have a small weight.
+
+    It is in the units of least squares.
+    """
+
+    V: Blocks
+    M: Blocks | None
+
+
+@dataclass(frozen=True)
+class LeastSquares:
+    """Least squares on entries of some samples."""
+
+    V: Blocks
+    M: Blocks | None
+    method: Method
+    engine: Engine
+    tol: float
+    units: Array | None = None
+    """What features are multiplied by, (m,): they may have been scaled, and squares are to count as before."""
+    robust: Judged | None = None
+    """Where the robust fit ended."""
+    few: Array | None = None
+    """Features of which it accepts too few entries to tell them, (m,): there it stays."""
+
+    def everything(self) -> Accepted:
+        """Return the data with all entries accepted."""
+        return Accepted(self.in_units(self.V), self.M)
+
+    def in_units(self, blocks: Blocks) -> Blocks:
+        """Return the data in the units of least squares."""
+        if self.units is None:
+            return blocks
+        scaled: Blocks = self.engine.map(_multiplied, blocks, units=self.units)
+        return scaled
+
+    def accepted(self, judged: Judged) -> Accepted:
+        """Return the data in which what is wrong hardly counts."""
+        shared = {"W": judged.point.W, "model": judged.model, "units": self.units}
+        if self.robust is None or self.few is None:
+            return Accepted(*self.engine.map(_accepted, self.V, self.M, judged.point.Ht, None, **shared))
+        shared |= {"W_robust": self.robust.point.W, "first": self.robust.model, "few": self.few}
+        return Accepted(*self.engine.map(_accepted, self.V, self.M, judged.point.Ht, self.robust.point.Ht, **shared))
+
+    def improved(self, data: Accepted, W: Array, Ht: Blocks, most: int) -> tuple[Array, Blocks, bool]:
+        """Return factors after so many sweeps, or fewer if the objective no longer falls, and whether that is so."""
+        method, engine = replace(self.method, loss=SQUARES.loss, outliers=NoRejection()), self.engine
+        W = W if self.units is None else W * self.units[:, None]
+        last = best = (W, Ht)
+        objective, momentum, is_steady = self.objective(data, W, Ht), MOMENTUM, False
+        for k in range(most):
+            how = {"momentum": momentum, "engine": engine}
+            begin = extrapolate(W, last[0], **how, xp=engine.xp), engine.map(extrapolate, Ht, last[1], **how)
+            last = (W, Ht)
+            W, Ht = sweep(data.V, data.M, *begin, SQUARES, method, engine)
+            Ht = engine.truncate_lineage(Ht)
+            if (k + 1) % CHECKED_EVERY and k + 1 < most:
+                continue
+            now = self.objective(data, W, Ht)
+            if now > objective:  # the momentum was too much
+                is_steady = momentum < 0.05
+                (W, Ht), last, momentum = best, best, momentum / 2
+            else:
+                is_steady = objective - now <= CHECKED_EVERY * self.tol * objective
+                best, objective = (W, Ht), now
+            if is_steady:
+                break
+        W, Ht = best
+        return W if self.units is None else W / self.units[:, None], Ht, is_steady
+
+    def objective(self, data: Accepted, W: Array, Ht: Blocks) -> float:
+        """Return half the sum of squared residuals, and the penalties."""
+        squares = float(self.engine.sum(_squares, data.V, data.M, Ht, W=W)) / 2
+        penalties = self.method.penalties
+        return squares + penalty_value(penalties, W, Ht, 1.0, self.engine) if penalties else squares
+
+    def accepted_entries(self, W: Array, Ht: Blocks, model: NoiseModel) -> tuple[Array, Array, Array]:
+        """Return largest and mean accepted entry of each feature, and the unexplained share of its variance, (m,)."""
+        shared = {"W": W, "model": model}
+        largest = self.engine.xp.max(self.engine.join(self.engine.map(_largest, self.V, self.M, Ht, **shared)), axis=0)
+        total, squares, errors, weight = self.engine.sum(_totals, self.V, self.M, Ht, **shared)
+        xp, weight = self.engine.xp, self.engine.xp.where(weight > 0, weight, 1)
+        mean = total / weight
+        variance = squares / weight - mean**2
+        return largest, mean, errors / weight / xp.where(variance > 0, variance, 1)
+
+    def with_robust(self, judged: Judged, point: Point) -> "LeastSquares":
+        """Return the problem in which the robust fit, of which it is known what it accepts, tells some features.
+
+        They are those that it rejects for the most part, and that least squares, which ended at a point, does not
+        explain better than a constant: a stuck sensor, a wrong feature, a place that is hidden in most samples.
+        """
+        n_right = self.engine.sum(_count_right, self.V, self.M, judged.point.Ht, W=judged.point.W, model=judged.model)
+        n_right, n_observed = n_right
+        few = n_right < FEW_RIGHT * n_observed
+        if not self.engine.xp.any(few):
+            return self
+        few = few & (self.typical_residuals(point) >= EXPLAINED * self.spreads())
+        return replace(self, robust=judged, few=few) if self.engine.xp.any(few) else self
+
+    def typical_residuals(self, point: Point) -> Array:
+        """Return the median magnitude of the residuals of each feature, (m,)."""
+        magnitudes = self.engine.map(_magnitudes, self.V, point.Ht, W=point.W)
+        return self.engine.quantile(magnitudes, self.M, 0.5, axis="feature")
+
+    def spreads(self) -> Array:
+        """Return the median distance of the entries of each feature from their median, (m,)."""
+        middles = self.engine.quantile(self.V, self.M, 0.5, axis="feature")
+        return self.engine.quantile(self.engine.map(_distances, self.V, middles=middles), self.M, 0.5, axis="feature")
+
+    def rejected_share(self, judged: Judged) -> float:
+        """Return the share of the observed entries that are wrong."""
+        shared = {"W": judged.point.W, "model": judged.model}
+        right, observed = self.engine.sum(_count_right, self.V, self.M, judged.point.Ht, **shared)
+        total = float(self.engine.xp.sum(observed))
+        return 1 - float(self.engine.xp.sum(right)) / total if total > 0 else 0.0
+
+    def rejects_nothing(self, judged: Judged) -> bool:
+        """Return whether all entries are right, and count alike."""
+        return not judged.model.weights_entries and self.rejected_share(judged) == 0
+
+    def judged(self, point: Point, threshold: Array) -> Judged:
+        """Return a point at which all is wrong that is beyond the threshold of its feature, (m,)."""
+        ones = self.engine.xp.ones_like(threshold)
+        model = NoiseModel(threshold * ones, ones, inf * ones, ones, 0 * ones, 0.0, 1.0)
+        largest, centers, _ = self.accepted_entries(point.W, point.Ht, model)
+        return Judged(point, replace(model, largest=largest, centers=centers))
+
+    def noise(self, point: Point, model: NoiseModel, robust: Judged, noise: Noise, floor: float) -> NoiseModel:
+        """Return the noise at a point, at which the last model says what was accepted; and what the robust fit did."""
+        found = self.accepted_entries(point.W, point.Ht, model)
+        entries = self.sampled(point, model, robust, found[0])
+        largest, centers, unexplained = (to_host(part).astype(np.float64) for part in found)
+        return estimate(entries, noise, largest, centers, unexplained, floor)
+
+    def sampled(self, point: Point, model: NoiseModel, robust: Judged, largest: Array) -> Sampled:
+        """Return some entries, evenly spread, with their predictions without them."""
+        W, Ht = point.W, point.Ht
+        engine, n_features = self.engine, self.V[0].shape[1]
+        n_entries = sum(len(block) for block in self.V) * n_features
+        wanted = max(ENTRIES, ENTRIES_PER_FEATURE * n_features)
+        flat = np.arange(n_entries)
+        if wanted < n_entries:
+            flat = np.sort(np.random.default_rng(0).integers(n_entries, size=wanted))
+            flat = flat[np.diff(flat, prepend=-1) > 0]  # each once
+        positions = positions_in_blocks(flat, self.V, engine)
+        gram = engine.sum(_gram, Ht)
+        shared = {"W": W, "model": model, "inverted": inverse(gram, engine.xp), "largest": largest}
+        shared |= {"leverage": leverages(W, engine.xp)}
+        shared |= {"W_robust": robust.point.W, "first": robust.model}
+        found = engine.map(_sampled, self.V, self.M, Ht, robust.point.Ht, positions, **shared)
+        found = (to_host(engine.join(part)).astype(np.float64) for part in found)
+        values, predictions, features, weights, clean = found
+        parts = (values, predictions, features.astype(np.intp), weights, clean > 0)
+        values, predictions, features, weights, clean = (part[weights > 0] for part in parts)
+        return Sampled(values, predictions, features, weights, clean, n_features)
+
+    def largest_ratio(self, judged: Judged) -> float:
+        """Return the largest residual in units of the threshold."""
+        shared = {"W": judged.point.W, "model": judged.model}
+        return float(
+            self.engine.xp.max(
+                self.engine.join(self.engine.map(_largest_ratio, self.V, self.M, judged.point.Ht, **shared))
+            )
+        )
+
+    def compare(self, judged: Judged, some: Point, every: Point, factor: float = inf) -> dict[str, float]:
+        """Return the fields of a `Comparison` of a fit to some entries with one to all; it is known which are wrong.
+
+        Entries beyond a factor of the threshold do not count.
+        """
+        shared = {"W": some.W, "W_all": every.W, "W_judged": judged.point.W, "model": judged.model, "units": self.units}
+        shared["factor"] = factor
+        blocks = (some.Ht, every.Ht, judged.point.Ht)
+        sums = self.engine.sum(_absolute_sums, self.V, self.M, *blocks, **shared)
+        before, after, accepted_before, accepted_after, accepted, rejected, total = sums[:7]
+        by_sample, by_sample_squared, wrong_before, wrong_after = sums[7:]
+        return {
+            "gain": after / before if before > 0 else 1.0,
+            "damage": accepted_after / accepted_before if accepted_before > 0 else inf,
+            "unexplained": (after - accepted_after) / (before - accepted_before) if before > accepted_before else inf,
+            "as_judged": wrong_after / wrong_before if wrong_before > 0 else inf,
+            "rejected": rejected / total if total > 0 else 0.0,
+            "n_samples": by_sample**2 / by_sample_squared if by_sample_squared > 0 else 0.0,
+            "residual": accepted_after / accepted if accepted > 0 else 0.0,
+        }
+
+    def overfit(self, rank: int, n_observed: int) -> float:
+        """Return what a fit leaves of nothing but noise, relative to what it was."""
+        n_samples, n_features = sum(len(block) for block in self.V), self.V[0].shape[1]
+        return sqrt(max(1 - rank * (n_samples + n_features) / max(n_observed, 1), 0.01))
+
+
+# --- On a block -------------------------------------------------------------------------------------------------------
+
+
+def _observed(Y: Array, M: Array | None, xp: Namespace) -> Array:
+    return xp.ones_like(Y) if M is None else M
+
+
+@block_function(recomputed=True)
+def _multiplied(Y: Array, *, units: Array, xp: Namespace) -> Array:
+    """Return a block with each feature multiplied."""
+    return Y * units
+
+
+@block_function(recomputed=True, parts=2)
+def _accepted(
+    Y: Array,
+    M: Array | None,
+    X: Array,
+    X_robust: Array | None,
+    *,
+    W: Array,
+    model: NoiseModel,
+    units: Array | None,
+    W_robust: Array | None = None,
+    first: NoiseModel | None = None,
+    few: Array | None = None,
+    xp: Namespace,
+) -> tuple[Array, Array]:
+    """Return a block in which wrong entries are the mean of their feature, and its weights.
+
+    Of features of which `few` entries are right, they are what the robust fit predicts, and count like others.
+    """
+    predicted, observed = X @ W.T, _observed(Y, M, xp)
+    filled, weights = without(model.ratios(Y, predicted, xp) > 1, Y, observed, predicted, model, xp)
+    if X_robust is not None and W_robust is not None and first is not None:
+        predicted = X_robust @ W_robust.T
+        told = (first.ratios(Y, predicted, xp) > 1) & few
+        filled, weights = xp.where(told, predicted, filled), xp.where(told, observed, weights)
+    return filled if units is None else filled * units, weights
+
+
+def _largest_ratio(Y: Array, M: Array | None, X: Array, *, W: Array, model: NoiseModel, xp: Namespace) -> Array:
+    """Return the largest observed residual of each feature of a block in units of the threshold, (1, m)."""
+    return xp.max(xp.where(_observed(Y, M, xp) > 0, model.ratios(Y, X @ W.T, xp), 0), axis=0, keepdims=True)
+
+
+def _count_right(
+    Y: Array, M: Array | None, X: Array, *, W: Array, model: NoiseModel, xp: Namespace
+) -> tuple[Array, Array]:
+    """Return the numbers of accepted and of observed entries of each feature of a block, (m,)."""
+    parts = (_kept(Y, M, X, W, model, xp), _observed(Y, M, xp))
+    accepted, observed = (xp.sum(xp.astype(part > 0, xp.int64), axis=0) for part in parts)
+    return accepted, observed
+
+
+@block_function(recomputed=True)
+def _distances(Y: Array, *, middles: Array, xp: Namespace) -> Array:
+    """Return the distance of each entry from the median of its feature."""
+    return xp.abs(Y - middles)
+
+
+@block_function(recomputed=True)
+def _magnitudes(Y: Array, X: Array, *, W: Array, xp: Namespace) -> Array:
+    """Return the magnitudes of the residuals of a block."""
+    return xp.abs(Y - X @ W.T)
+
+
+def _squares(Y: Array, M: Array | None, X: Array, *, W: Array, xp: Namespace) -> float:
+    """Return the weighted sum of squared residuals of a block."""
+    R = Y - X @ W.T
+    return float(xp.sum(R * R if M is None else M * (R * R), dtype=xp.float64))
+
+
+def _gram(X: Array, *, xp: Namespace) -> Array:
+    return X.T @ X
+
+
+def _kept(Y: Array, M: Array | None, X: Array, W: Array, model: NoiseModel, xp: Namespace) -> Array:
+    """Return the weights of a block, 0 for what is wrong."""
+    return xp.where(model.ratios(Y, X @ W.T, xp) > 1, 0, _observed(Y, M, xp))
+
+
+def _largest(Y: Array, M: Array | None, X: Array, *, W: Array, model: NoiseModel, xp: Namespace) -> Array:
+    """Return the largest accepted entry of each feature of a block, (1, m)."""
+    return xp.max(xp.where(_kept(Y, M, X, W, model, xp) > 0, Y, 0), axis=0, keepdims=True)
+
+
+def _totals(Y: Array, M: Array | None, X: Array, *, W: Array, model: NoiseModel, xp: Namespace) -> tuple[Array, ...]:
+    """Return sums over the accepted entries of each feature of a block, (m,).
+
+    Of the entries, their squares, the squares of their residuals, and their weights.
+    """
+    kept, R = _kept(Y, M, X, W, model, xp), Y - X @ W.T
+    return tuple(xp.sum(part, axis=0) for part in (kept * Y, kept * (Y * Y), kept * (R * R), kept))
+
+
+def _sampled(
+    Y: Array,
+    M: Array | None,
+    X: Array,
+    X_robust: Array,
+    positions: Array,
+    *,
+    W: Array,
+    W_robust: Array,
+    model: NoiseModel,
+    first: NoiseModel,
+    inverted: Array,
+    leverage: Array,
+    largest: Array,
+    xp: Namespace,
+) -> tuple[Array, ...]:
+    """Return values, predictions without the entry, features and weights of the entries at some positions (k, 2).
+
+    And 1 for those that the robust fit accepted, else 0.
+    """
+    rows, columns = positions[:, 0], positions[:, 1]
+    values = Y[rows, columns]
+    predicted = xp.sum(X[rows] * W[columns], axis=1)
+    alone = without_own(predicted, values, leverage[columns] + xp.sum((X @ inverted) * X, axis=1)[rows], xp)
+    # What was rejected had no part in its prediction.
+    kept = _kept(Y, M, X, W, model, xp)[rows, columns]
+    alone = xp.where(kept > 0, alone, predicted)
+    most = largest[columns]
+    weights = xp.ones_like(values) if M is None else M[rows, columns]
+    clean = xp.astype(first.ratios(Y, X_robust @ W_robust.T, xp) <= 1, Y.dtype)[rows, columns]
+    return values, xp.where(alone < most, alone, most), xp.astype(columns, Y.dtype), weights, clean
+
+
+def _absolute_sums(
+    Y: Array,
+    M: Array | None,
+    X: Array,
+    X_all: Array,
+    X_judged: Array,
+    *,
+    W: Array,
+    W_all: Array,
+    W_judged: Array,
+    model: NoiseModel,
+    units: Array | None,
+    factor: float,
+    xp: Namespace,
+) -> tuple[float, ...]:
+    """Return sums over a block: |R| of both fits, of all entries and of the accepted ones, and of weights.
+
+    Of an entry that is wrong by far no more counts than the largest right one. The fifth is the sum of the accepted
+    entries; the last four are the weight of the
+    rejected entries and that of all, and sums over samples of the number of rejected entries and of its square.
+    """
+    counts, predicted = _observed(Y, M, xp), X @ W.T
+    ratios = model.ratios(Y, X_judged @ W_judged.T, xp)
+    counts = xp.where(ratios > factor, 0, counts)
+    kept = xp.where(ratios > 1, 0, counts)
+    most = model.largest
+    before = xp.abs(Y - xp.where((kept == 0) & (predicted > most), most * xp.ones_like(Y), predicted))
+    before, after = (xp.where(A < most, A, most) for A in (before, xp.abs(Y - X_all @ W_all.T)))
+    wrong_before, wrong_after = (xp.where(kept == 0, counts * A, 0) for A in (before, after))
+    if units is not None:
+        before, after = before * units, after * units
+    rejected = xp.sum(xp.astype((kept == 0) & (counts > 0), xp.float64), axis=1)
+    size = Y if units is None else Y * units
+    parts = (counts * before, counts * after, kept * before, kept * after, kept * size, counts - kept, counts)
+    numbers = (*parts, rejected, rejected * rejected, wrong_before, wrong_after)
+    return tuple(float(xp.sum(part, dtype=xp.float64)) for part in numbers)

@@ -1,0 +1,250 @@
+"""How large the noise of each entry is: a width for each feature, which may grow with the size of the entry.
+
+Two things are kept apart. What is wrong is decided in units of the width: an entry whose residual is so many widths
+that it is rather wrong than clean. What is right counts in least squares, every entry alike, as in ordinary NMF.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustnmf.kernels.mixture_constants import ROUNDING
+from robustnmf.model.mixture import fit_mixture, quantile
+from robustnmf.utils.arrays import Array, Namespace
+
+Vector = NDArray[Any]
+
+# Noise that grows with the size of an entry does not vanish with it: the width is that of an entry so much larger, in
+# units of the feature's level.
+OFFSET = 0.1
+# Entries below this part of their feature's level, observed and predicted, say nothing of the noise.
+INFORMATIVE = 0.05
+# The width of a feature counts like so many entries that have the typical relative width.
+PRIOR_ENTRIES = 10
+# With fewer entries than this no exponent is found, nor if sizes vary less than this (as logarithm).
+FEWEST_ENTRIES, SMALLEST_RANGE = 400, 0.3
+# Bins of sizes in which the width is measured, and the fewest entries in one.
+BINS, FEWEST_PER_BIN = 20, 40
+# An exponent below this is zero: the noise has one size.
+SMALLEST_EXPONENT = 0.15
+# Widths, medians of clean residuals, beyond which an entry is wrong are between these.
+SMALLEST_THRESHOLD, LARGEST_THRESHOLD = 4.3, 12.0
+
+
+# The smallest and the largest weight of an anchor.
+ANCHOR = (1e-6, 0.03)
+# At least this share of the entries of a feature is clean.
+FEWEST_CLEAN = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """What is assumed of the noise.
+
+    Parameters
+    ----------
+    exponent : float or None
+        How the width grows with the size of an entry: 0 for not at all, 0.5 as for counts, 1 for in proportion. None
+        finds it.
+    weights_entries : bool
+        Whether right entries are weighted by one over their squared width; otherwise they count alike, as in plain NMF.
+    """
+
+    exponent: float | None = None
+    weights_entries: bool = False
+
+    def __post_init__(self) -> None:
+        if self.exponent is not None and not 0 <= self.exponent <= 1:
+            raise ValueError(
+                f"The exponent of noise must be between 0 and 1, or None to find it; got {self.exponent!r}."
+            )
+
+
+NOISES: Mapping[str, Noise] = MappingProxyType(
+    {"auto": Noise(), "constant": Noise(0.0), "poisson": Noise(0.5), "proportional": Noise(1.0)}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseModel:
+    """The noise that a fit has found."""
+
+    widths: Array
+    """Width of an entry of typical size, for each feature, (m,)."""
+    levels: Array
+    """Typical size of an entry of each feature, (m,)."""
+    largest: Array
+    """Largest entry of each feature that was not rejected, (m,): no prediction counts as more."""
+    centers: Array
+    """Mean of the entries of each feature that were not rejected, (m,)."""
+    anchors: Array
+    """Weight with which a rejected entry counts as that mean, (m,): codes stay bounded where too few entries of a
+    sample are accepted to tell. It is the share of the feature's variance that the fit does not explain."""
+    exponent: float
+    """How the width grows with the size of an entry."""
+    threshold: float
+    """Widths beyond which an entry is wrong."""
+    lenient: bool = False
+    """Whether nothing was wrong: then an entry is only if least squares with it does not explain it."""
+    weights_entries: bool = False
+    """Whether right entries are weighted by one over their squared width."""
+
+    def placed(self, place: Callable[[Any], Array]) -> "NoiseModel":
+        """Return the model with its arrays elsewhere."""
+        arrays = {name: place(getattr(self, name)) for name in ("widths", "levels", "largest", "centers", "anchors")}
+        return replace(self, **arrays)
+
+    def width(self, predicted: Array, xp: Namespace) -> Array:
+        """Return the width of entries (B, m), or one for each feature (m,) if their size does not matter."""
+        if self.exponent == 0:
+            return self.widths
+        sizes = xp.where(predicted < self.largest, predicted, self.largest) / self.levels
+        return self.widths * ((sizes + OFFSET) / (1 + OFFSET)) ** self.exponent
+
+    def weights(self, predicted: Array, xp: Namespace) -> Array:
+        """Return the weight of right entries, 1 for one of the typical width, (B, m) or (m,)."""
+        positive = self.widths[self.widths > 0]
+        typical = xp.exp(xp.mean(xp.log(positive)))
+        return (typical / self.width(predicted, xp)) ** 2
+
+    def in_units(self, units: Array) -> "NoiseModel":
+        """Return the model of data whose features are multiplied by units, (m,) or a number."""
+        arrays = {name: getattr(self, name) * units for name in ("widths", "levels", "largest", "centers")}
+        return replace(self, **arrays)
+
+    def ratios(self, Y: Array, predicted: Array, xp: Namespace) -> Array:
+        """Return the magnitude of residuals in units of the threshold, (B, m): an entry above 1 is wrong."""
+        predicted = xp.where(predicted < self.largest, predicted, self.largest)
+        return xp.abs(Y - predicted) / (self.threshold * self.width(predicted, xp))
+
+
+class Sampled:
+    """Some entries of the data with predictions that they had no part in, on the host."""
+
+    def __init__(
+        self,
+        values: Vector,
+        predictions: Vector,
+        features: Vector,
+        weights: Vector,
+        is_clean: Vector,
+        n_features: int,
+    ) -> None:
+        self.values, self.predictions, self.weights = values, predictions, weights
+        self.is_clean = is_clean
+        """Which entries the robust fit accepted, (k,)."""
+        self.features, self.n_features = features, n_features
+
+    @property
+    def magnitudes(self) -> Vector:
+        """The magnitudes of the residuals, (k,)."""
+        return np.asarray(np.abs(self.values - self.predictions))
+
+    def quantiles(self, of: Vector, where: Vector, q: Vector) -> Vector:
+        """Return a weighted quantile for each feature of something of each entry where a condition holds, else 0, (m,).
+
+        It is the smallest value at which the cumulated weight of the feature reaches its share q (m,).
+        """
+        features, values, weights = self.features[where], of[where], self.weights[where]
+        order = np.lexsort((values, features))
+        features, values, weights = features[order], values[order], weights[order]
+        ends = np.searchsorted(features, np.arange(self.n_features), side="right")
+        starts = np.searchsorted(features, np.arange(self.n_features), side="left")
+        cumulated = np.concatenate([[0.0], np.cumsum(weights)])
+        reached = cumulated[starts] + (q - ROUNDING) * (cumulated[ends] - cumulated[starts])
+        found = np.clip(np.searchsorted(cumulated[1:], reached), starts, np.maximum(ends - 1, starts))
+        padded = np.append(values, 0.0)
+        return np.where(ends > starts, padded[np.minimum(found, len(values))], 0.0)
+
+    def counts(self, where: Vector) -> Vector:
+        """Return the number of entries of each feature where a condition holds, (m,)."""
+        return np.asarray(np.bincount(self.features[where], minlength=self.n_features))
+
+
+def estimate(
+    entries: Sampled,
+    noise: Noise,
+    largest: Vector,
+    centers: Vector,
+    unexplained: Vector,
+    floor: float,
+) -> NoiseModel:
+    """Return the noise model of entries, some of which are wrong.
+
+    All entries count, wrong ones included: without them the width would shrink, and more would be wrong the next time.
+    Widths are medians of what is clean, so quantiles at half the clean share of all, which the robust fit tells.
+
+    Parameters
+    ----------
+    entries : entries with predictions that they had no part in: a width must not follow what an entry did to it.
+    largest, centers : see `NoiseModel`.
+    unexplained : (m,), share of the variance of each feature that the fit does not explain, rejected entries aside.
+    floor : float
+        Smallest width, relative to the level of a feature.
+    """
+    levels = _levels(entries)
+    informative = np.maximum(entries.values, entries.predictions) > INFORMATIVE * levels[entries.features]
+    counts, clean = entries.counts(informative), entries.counts(informative & entries.is_clean)
+    typical_share = clean.sum() / max(counts.sum(), 1)
+    shares = (clean + PRIOR_ENTRIES * typical_share) / (counts + PRIOR_ENTRIES)
+    middle = max(typical_share, FEWEST_CLEAN) / 2
+    widths = _widths(entries, informative, levels, np.maximum(shares, FEWEST_CLEAN) / 2, floor)
+    sizes = np.clip(entries.predictions, 0, largest[entries.features]) / levels[entries.features]
+    ratios = entries.magnitudes / widths[entries.features]
+    exponent = noise.exponent
+    if exponent is None:
+        exponent = _exponent(sizes[informative], ratios[informative], middle)
+    ratios = (ratios / ((sizes + OFFSET) / (1 + OFFSET)) ** exponent)[informative]
+    weights = entries.weights[informative]
+    typical = quantile(ratios, weights, middle) or 1.0
+    decision = fit_mixture(ratios / typical, weights).decision_threshold if ratios.size else LARGEST_THRESHOLD
+    threshold = min(max(decision, SMALLEST_THRESHOLD), LARGEST_THRESHOLD)
+    anchors = np.clip(unexplained, *ANCHOR)
+    widths = np.maximum(widths * typical, floor * levels)
+    model = NoiseModel(widths, levels, largest, centers, anchors, float(exponent), float(threshold))
+    return replace(model, weights_entries=noise.weights_entries)
+
+
+def _levels(entries: Sampled) -> Vector:
+    """Return the median positive prediction of each feature, (m,); that of the others where there is none."""
+    levels = entries.quantiles(entries.predictions, entries.predictions > 0, np.full(entries.n_features, 0.5))
+    positive = levels[levels > 0]
+    return np.where(levels > 0, levels, np.median(positive) if positive.size else 1.0)
+
+
+def _widths(entries: Sampled, informative: Vector, levels: Vector, middle: Vector, floor: float) -> Vector:
+    """Return a quantile of the residuals of each feature, (m,), shrunk to the typical relative one of few entries."""
+    widths, counts = entries.quantiles(entries.magnitudes, informative, middle), entries.counts(informative)
+    enough = (widths > 0) & (counts >= PRIOR_ENTRIES)
+    relative = np.exp(np.median(np.log(widths[enough] / levels[enough]))) if enough.any() else floor
+    relative = max(relative, floor)
+    share = counts / (counts + PRIOR_ENTRIES)
+    lowest = np.maximum(0.02 * relative, floor) * levels
+    shrunk: Vector = np.exp(share * np.log(np.maximum(widths, lowest)) + (1 - share) * np.log(relative * levels))
+    return shrunk
+
+
+def _exponent(sizes: Vector, ratios: Vector, middle: float) -> float:
+    """Return by what power residuals grow with the size of the entry, between 0 and 1.
+
+    It is a weighted median of the slopes between bins of sizes, each with a quantile of its residuals.
+    """
+    chosen = sizes > INFORMATIVE
+    logarithms, ratios = np.log(sizes[chosen]), ratios[chosen]
+    if len(logarithms) < FEWEST_ENTRIES:
+        return 0.0
+    order = np.argsort(logarithms)
+    bins = np.array_split(order, min(BINS, len(order) // FEWEST_PER_BIN))
+    x = np.array([np.median(logarithms[rows]) for rows in bins])
+    y = np.log(np.maximum([np.quantile(ratios[rows], middle) for rows in bins], 1e-6))
+    first, second = np.triu_indices(len(bins), 1)
+    distance, rise = x[second] - x[first], y[second] - y[first]
+    apart = distance > 1e-3
+    if x[-1] - x[0] < SMALLEST_RANGE or not apart.any():
+        return 0.0
+    slope = min(max(quantile(rise[apart] / distance[apart], distance[apart], 0.5), 0.0), 1.0)
+    return slope if slope >= SMALLEST_EXPONENT else 0.0

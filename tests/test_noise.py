@@ -1,0 +1,293 @@
+"""Entries are judged by their noise, and what is right is fitted by least squares."""
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.linalg import lstsq, norm
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import load_wine
+from sklearn.decomposition import NMF
+
+from robustnmf import RobustNMF, load
+from robustnmf.algorithm.encoding import leverages, without, without_own
+from robustnmf.algorithm.feature_scaling import feature_levels
+from robustnmf.errors import IncompatibleError
+from robustnmf.model.mixture import quantile
+from robustnmf.model.noise import NOISES, OFFSET, Noise, NoiseModel, Sampled, estimate
+from robustnmf.utils.medians import densest
+
+
+def low_rank(seed=0, shape=(300, 100), rank=5):
+    rng = np.random.default_rng(seed)
+    return rng, rng.gamma(1, 1, (shape[0], rank)) @ rng.gamma(1, 1, (rank, shape[1]))
+
+
+def noisy(kind, rng, P):
+    return {
+        "constant": lambda: np.maximum(P + 0.2 * rng.normal(size=P.shape), 0),
+        "poisson": lambda: rng.poisson(20 * P) / 20.0,
+        "proportional": lambda: P * np.maximum(1 + 0.1 * rng.normal(size=P.shape), 0),
+    }[kind]()
+
+
+def spiked(rng, X, share, factor=None):
+    Y, wrong = X.copy(), rng.random(X.shape) < share
+    Y[wrong] = rng.uniform(1, 10, wrong.sum()) * X.max() if factor is None else factor * X[wrong]
+    return Y, wrong
+
+
+def error(model, Y, X):
+    return norm(model.inverse_transform(model.transform(Y)) - X) / norm(X)
+
+
+def plain_error(X, rank):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plain = NMF(rank, init="nndsvda", max_iter=2000, tol=1e-6, random_state=0)
+        return norm(plain.fit_transform(X) @ plain.components_ - X) / norm(X)
+
+
+# --- The model of the noise -------------------------------------------------------------------------------------------
+
+
+def sampled(values, predictions, clean=None):
+    n, m = values.shape
+    features = np.tile(np.arange(m), n)
+    clean = np.ones(values.shape, dtype=bool) if clean is None else clean
+    return Sampled(values.ravel(), predictions.ravel(), features, np.ones(values.size), clean.ravel(), m)
+
+
+def estimated(values, predictions, noise=NOISES["auto"], clean=None):
+    m = values.shape[1]
+    return estimate(sampled(values, predictions, clean), noise, np.full(m, np.inf), np.ones(m), np.zeros(m), 1e-6)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.4])
+@pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0])
+def test_width_and_exponent_are_found_among_errors(exponent, share):
+    rng, P = low_rank(1)
+    widths = rng.uniform(0.02, 0.1, P.shape[1]) * np.median(P, axis=0)
+    sizes = (P / np.median(P, axis=0) + OFFSET) / (1 + OFFSET)
+    X = P + widths * sizes**exponent * rng.normal(size=P.shape) / 0.6745
+    X, wrong = spiked(rng, X, share)
+    model = estimated(X, P, clean=~wrong)
+    assert_allclose(model.exponent, exponent, atol=0.15)
+    assert_allclose(model.widths / widths, 1, atol=0.5)
+    assert_allclose(np.median(model.widths / widths), 1, atol=0.2)
+    assert ((model.ratios(X, P, np) > 1) == wrong).mean() > 0.99
+
+
+def test_a_given_exponent_is_used():
+    rng, P = low_rank(2)
+    X = noisy("constant", rng, P)
+    for name, exponent in (("constant", 0.0), ("poisson", 0.5), ("proportional", 1.0)):
+        assert estimated(X, P, NOISES[name]).exponent == exponent
+
+
+def test_features_with_few_entries_have_the_typical_relative_width():
+    rng, P = low_rank(3, (200, 30))
+    X = P * (1 + 0.1 * rng.normal(size=P.shape))
+    X[3:, 0] = P[3:, 0] = 0.0  # three entries are left
+    model = estimated(X, P)
+    typical = np.median(model.widths[1:] / model.levels[1:])
+    assert 0.3 * typical < model.widths[0] / model.levels[0] < 3 * typical
+
+
+def test_in_other_units_the_width_is_too():
+    rng, P = low_rank(4, (100, 20))
+    model = estimated(noisy("proportional", rng, P), P)
+    units = 10.0 ** np.arange(20)
+    assert_allclose(model.in_units(units).width(P * units, np), model.width(P, np) * units)
+
+
+@pytest.mark.parametrize("exponent", [-0.1, 1.1])
+def test_impossible_exponents_are_refused(exponent):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        Noise(exponent)
+
+
+def test_prediction_without_an_entry_is_that_of_a_fit_without_it():
+    rng = np.random.default_rng(0)
+    W, y = rng.random((12, 3)), rng.random(12)
+    predicted = W @ lstsq(W, y, rcond=None)[0]
+    alone = without_own(predicted, y, leverages(W, np), np)
+    for j in range(12):
+        rest = np.arange(12) != j
+        assert_allclose(alone[j], max(W[j] @ lstsq(W[rest], y[rest], rcond=None)[0], 0), rtol=1e-5, atol=1e-8)
+
+
+def test_wrong_entries_count_as_the_mean_of_their_feature():
+    ones = np.ones(2)
+    model = NoiseModel(ones, ones, 9 * ones, np.array([3.0, 4.0]), np.array([0.5, 0.25]), 0.0, 6.0)
+    Y, weights = np.array([[1.0, 2.0]]), np.array([[1.0, 0.8]])
+    filled, counted = without(np.array([[False, True]]), Y, weights, None, model, np)
+    assert_array_equal(filled, [[1.0, 4.0]])
+    assert_allclose(counted, [[1.0, 0.2]])
+
+
+def test_the_densest_part_of_a_row_bears_more_than_half_of_errors():
+    rng = np.random.default_rng(0)
+    rows = 5 + 0.1 * rng.normal(size=(50, 100))
+    rows[:, :60] = rng.uniform(10, 100, (50, 60))
+    rows[:, 99] = np.nan
+    assert_allclose(densest(rng.permuted(rows, axis=1), 0.3), 5, atol=0.3)
+    assert densest(np.full((1, 4), np.nan), 0.3)[0] == 0
+
+
+# --- Fits -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.2, 0.4])
+@pytest.mark.parametrize("kind", ["constant", "poisson", "proportional"])
+def test_errors_are_found_whatever_the_noise(kind, share):
+    rng, P = low_rank(5)
+    X = noisy(kind, rng, P)
+    Y, wrong = spiked(rng, X, share)
+    model = RobustNMF(5, random_state=0).fit(Y)
+    assert (model.outliers_ != wrong).mean() < 0.01
+    assert error(model, Y, P) < 1.2 * error(RobustNMF(5, random_state=0).fit(X), X, P) + 0.2 * share
+    assert_allclose(model.noise_.exponent, NOISES[kind].exponent, atol=0.2)
+
+
+def test_clean_data_gives_what_plain_nmf_gives():
+    X = load_wine().data
+    model = RobustNMF(3, random_state=0, max_iter=500).fit(X)
+    assert not model.outliers_.any()
+    assert error(model, X, X) < 1.15 * plain_error(X, 3)
+
+
+def test_errors_are_found_in_every_column_of_a_table_with_units():
+    rng, P = low_rank(6, (300, 20), 4)
+    X = noisy("proportional", rng, P) * 10.0 ** rng.uniform(-3, 3, 20)
+    Y, wrong = spiked(rng, X, 0.03, factor=15)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = RobustNMF(4, random_state=0).fit(Y).outliers_
+    assert ((found & wrong).sum(axis=0) >= 0.9 * wrong.sum(axis=0)).all()
+    assert (found & wrong).sum() >= 0.8 * found.sum()
+
+
+@pytest.mark.parametrize("share", [0.1, 0.2])
+@pytest.mark.parametrize("shape", [(300, 200), (1000, 50)])
+def test_repeated_samples_do_not_cost_the_others_their_entries(shape, share):
+    rng, P = low_rank(7, shape)
+    X = np.maximum(P + 0.05 * P.mean() * rng.normal(size=shape), 0)
+    n = int(share * shape[0])
+    X[:n] = rng.gamma(1, 1, shape[1]) * X.mean()
+    assert RobustNMF(5, random_state=0).fit(X).outliers_[n:].mean() < 0.02
+
+
+def test_discrete_ratings_are_not_rejected():
+    rng, P = low_rank(8)
+    X = np.clip(np.round(2 * P / P.mean() + 0.7 * rng.normal(size=P.shape)), 1, 5)
+    assert RobustNMF(5, random_state=0).fit(X).outliers_.mean() < 0.02
+
+
+@pytest.mark.parametrize("noise", [1e-4, 1e-3])
+def test_data_with_hardly_any_noise_is_fitted(noise):
+    rng = np.random.default_rng(1)
+    P = rng.random((100, 5)) @ rng.random((5, 60))
+    X = np.maximum(P + noise * P.mean() * rng.normal(size=P.shape), 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = RobustNMF(5, random_state=0).fit(X)
+    assert not model.outliers_.any()
+    assert error(model, X, X) < 2 * plain_error(X, 5)
+
+
+def test_outliers_are_so_many_widths_away():
+    rng, P = low_rank(14)
+    Y, _ = spiked(rng, noisy("proportional", rng, P), 0.1)
+    model = RobustNMF(5, random_state=0).fit(Y)
+    predicted = model.inverse_transform(model.transform(Y))
+    assert_allclose(model.noise_.ratios(Y, predicted, np) > 1, model.outliers_)
+    assert_allclose(model.thresholds_, model.noise_.threshold * model.noise_.widths)
+
+
+def test_without_a_noise_model_entries_are_judged_by_the_loss():
+    rng, P = low_rank(9)
+    Y, wrong = spiked(rng, noisy("constant", rng, P), 0.1)
+    model = RobustNMF(5, noise=None, random_state=0).fit(Y)
+    assert model.noise_ is None
+    residual = np.abs(Y - model.inverse_transform(model.transform(Y)))
+    assert_array_equal(model.outliers_, residual > model.thresholds_)
+    assert (model.outliers_ & wrong).sum() > 0.99 * wrong.sum()
+
+
+def test_weights_by_noise_are_more_efficient_where_noise_differs():
+    rng, P = low_rank(10)
+    deviations = 10.0 ** rng.uniform(-1.5, 0, P.shape[1])
+    X = np.maximum(P + deviations * P.mean() * rng.normal(size=P.shape), 0)
+    fits = [RobustNMF(5, weight_by_noise=weighted, random_state=0).fit(X) for weighted in (False, True)]
+    alike, weighted = (error(model, X, P) for model in fits)
+    assert weighted < 0.9 * alike
+
+
+def test_scaled_features_do_not_change_what_is_wrong():
+    rng, P = low_rank(11, (200, 30))
+    Y, _ = spiked(rng, noisy("proportional", rng, P), 0.05)
+    units = 2.0 ** rng.integers(-8, 8, 30)
+    first, second = (RobustNMF(5, feature_scaling="robust", random_state=0).fit(X) for X in (Y, Y * units))
+    assert (first.outliers_ != second.outliers_).mean() < 1e-3
+    one, other = first.inverse_transform(first.transform(Y)), second.inverse_transform(second.transform(Y * units))
+    assert norm(other / units - one) < 1e-2 * norm(one)
+
+
+def test_levels_of_features_are_medians_of_positive_entries():
+    rng = np.random.default_rng(0)
+    X = rng.gamma(2, 1, (4000, 3)) * [1.0, 100.0, 0.01]
+    X[rng.random(X.shape) < 0.3] = 0
+    expected = [np.median(column[column > 0]) for column in X.T]
+    assert_allclose(feature_levels(X, None), expected, rtol=0.05)
+
+
+def test_a_file_keeps_the_noise(tmp_path):
+    rng, P = low_rank(12, (120, 15), 3)
+    Y, _ = spiked(rng, noisy("proportional", rng, P) * 10.0 ** rng.uniform(-3, 3, 15), 0.05)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = RobustNMF(3, random_state=0).fit(Y)
+    model.save(tmp_path / "model.robustnmf")
+    same = load(tmp_path / "model.robustnmf")
+    assert_array_equal(same.outlier_mask(Y), model.outlier_mask(Y))
+    assert_array_equal(same.transform(Y), model.transform(Y))
+    assert_array_equal(same.noise_.width(P, np), model.noise_.width(P, np))
+    assert same.noise_.exponent == model.noise_.exponent
+
+
+def test_new_samples_are_judged_as_the_training_data_was():
+    rng, P = low_rank(13)
+    Y, wrong = spiked(rng, noisy("proportional", rng, P), 0.1)
+    model = RobustNMF(5, random_state=0).fit(Y[:200])
+    assert (model.outlier_mask(Y[200:]) != wrong[200:]).mean() < 0.01
+    assert_array_equal(model.outlier_mask(Y[:200]), model.outliers_)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"noise": "gaussian"}, "noise must be one of"),
+        ({"noise": "poisson", "method": "l2"}, "needs schedule='staged'"),
+        ({"noise": None, "weight_by_noise": True}, "noise=None has none"),
+        ({"weight_by_noise": 1}, "weight_by_noise must be True or False"),
+        ({"feature_scaling": "max"}, "feature_scaling must be"),
+    ],
+)
+def test_what_cannot_be_is_refused(parameters, message):
+    with pytest.raises((ValueError, IncompatibleError), match=message):
+        RobustNMF(2, **parameters).fit(np.ones((5, 4)))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_quantiles_of_features_are_those_of_each_alone(weighted):
+    rng = np.random.default_rng(0)
+    features, values = rng.integers(0, 7, 200), rng.random(200)
+    features[features == 3] = 2  # one feature has no entry
+    weights = rng.integers(1, 4, 200) / 3 if weighted else np.ones(200)
+    entries = Sampled(values, values, features, weights, np.ones(200, dtype=bool), 7)
+    where, q = rng.random(200) < 0.7, rng.uniform(0.1, 0.9, 7)
+    found = entries.quantiles(values, where, q)
+    for j in range(7):
+        chosen = where & (features == j)
+        assert found[j] == quantile(values[chosen], weights[chosen], q[j])
