@@ -21,11 +21,12 @@ from robustnmf.algorithm.initializers import bright_features
 from robustnmf.data.units import in_range
 from robustnmf.engines.protocol import Engine
 from robustnmf.kernels.interface import form_of
-from robustnmf.model.losses import Cauchy, Huber, Squared, squared_ratio
+from robustnmf.model.losses import Cauchy, Huber, squared_ratio
 from robustnmf.model.noise import NoiseModel
 from robustnmf.model.penalties import NO_PENALTIES, Penalties, Penalty
 from robustnmf.model.weighting import Weighting
 from robustnmf.solvers import SharedGram
+from robustnmf.solvers.base import UNIFORM as SQUARES
 from robustnmf.solvers.objective import Terms
 from robustnmf.utils.arrays import Array, Blocks, Namespace, device, mapped, to_host
 
@@ -42,7 +43,6 @@ SPATIAL_ROUNDS = 5
 NOISE_STEPS, LAST_SCALE, JUDGEMENTS, SETTLING_STEPS = 24, 3.0, 3, 20
 # The part that an entry has in its own prediction is limited: beyond this, the prediction without it would be a guess.
 MOST_LEVERAGE = 0.9
-SQUARES = Weighting(Squared(), 1.0)
 # Least squares converges to this part of the tolerance: what is left would count as noise.
 EXACT = 0.01
 

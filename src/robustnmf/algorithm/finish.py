@@ -17,12 +17,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustnmf.algorithm.encoding import SQUARES, inverse, leverages, without, without_own
-from robustnmf.algorithm.halfquadratic import Method, extrapolate, penalty_value, sweep
+from robustnmf.algorithm.encoding import inverse, leverages, without, without_own
+from robustnmf.algorithm.halfquadratic import Method, extrapolate, magnitudes_of, penalty_value, sweep
 from robustnmf.algorithm.holdout import Point, positions_in_blocks
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.model.noise import Noise, NoiseModel, Sampled, estimate
 from robustnmf.model.outliers import NoRejection
+from robustnmf.solvers.base import UNIFORM as SQUARES
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
 
 # Sweeps between two looks at the objective.
@@ -206,8 +207,8 @@ class LeastSquares:
         They are those that it rejects for the most part, and that least squares, which ended at a point, does not
         explain better than a constant: a stuck sensor, a wrong feature, a place that is hidden in most samples.
         """
-        n_right = self.engine.sum(_count_right, self.V, self.M, judged.point.Ht, W=judged.point.W, model=judged.model)
-        n_right, n_observed = n_right
+        shared = {"W": judged.point.W, "model": judged.model}
+        n_right, n_observed = self.engine.sum(_count_right, self.V, self.M, judged.point.Ht, **shared)
         few = n_right < FEW_RIGHT * n_observed
         if not self.engine.xp.any(few):
             return self
@@ -216,7 +217,7 @@ class LeastSquares:
 
     def typical_residuals(self, point: Point) -> Array:
         """Return the median magnitude of the residuals of each feature, (m,)."""
-        magnitudes = self.engine.map(_magnitudes, self.V, point.Ht, W=point.W)
+        magnitudes = magnitudes_of(self.V, self.M, point.W, point.Ht, SQUARES.loss, self.engine)
         return self.engine.quantile(magnitudes, self.M, 0.5, axis="feature")
 
     def spreads(self) -> Array:
@@ -366,12 +367,6 @@ def _count_right(
 def _distances(Y: Array, *, middles: Array, xp: Namespace) -> Array:
     """Return the distance of each entry from the median of its feature."""
     return xp.abs(Y - middles)
-
-
-@block_function(recomputed=True)
-def _magnitudes(Y: Array, X: Array, *, W: Array, xp: Namespace) -> Array:
-    """Return the magnitudes of the residuals of a block."""
-    return xp.abs(Y - X @ W.T)
 
 
 def _squares(Y: Array, M: Array | None, X: Array, *, W: Array, xp: Namespace) -> float:

@@ -66,7 +66,7 @@ class Facts:
 
     model: Any
     data: Observations
-    """In units of the noise, if the model was fitted with uncertainties."""
+    """Divided by uncertainties or levels of features, as in the fit."""
     codes: Matrix
 
     @classmethod
