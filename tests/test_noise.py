@@ -60,7 +60,9 @@ def sampled(values, predictions, clean=None):
 
 def estimated(values, predictions, noise=NOISES["auto"], clean=None):
     m = values.shape[1]
-    return estimate(sampled(values, predictions, clean), noise, np.full(m, np.inf), np.ones(m), np.zeros(m), 1e-6)
+    return estimate(
+        sampled(values, predictions, clean), noise, np.full(m, np.inf), np.ones(m), np.zeros(m), np.zeros(m), 1e-6
+    )
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.4])
@@ -119,7 +121,7 @@ def test_prediction_without_an_entry_is_that_of_a_fit_without_it():
 
 def test_wrong_entries_count_as_the_mean_of_their_feature():
     ones = np.ones(2)
-    model = NoiseModel(ones, ones, 9 * ones, np.array([3.0, 4.0]), np.array([0.5, 0.25]), 0.0, 6.0)
+    model = NoiseModel(ones, ones, 9 * ones, np.array([3.0, 4.0]), np.array([0.5, 0.25]), 0 * ones, 0.0, 6.0)
     Y, weights = np.array([[1.0, 2.0]]), np.array([[1.0, 0.8]])
     filled, counted = without(np.array([[False, True]]), Y, weights, None, model, np)
     assert_array_equal(filled, [[1.0, 4.0]])
@@ -148,6 +150,20 @@ def test_errors_are_found_whatever_the_noise(kind, share):
     assert (model.outliers_ != wrong).mean() < 0.01
     assert error(model, Y, P) < 1.2 * error(RobustNMF(5, random_state=0).fit(X), X, P) + 0.2 * share
     assert_allclose(model.noise_.exponent, NOISES[kind].exponent, atol=0.2)
+
+
+def test_errors_that_are_most_of_what_is_positive_are_found():
+    rng = np.random.default_rng(0)
+    H, W = (rng.gamma(1, 1, shape) * (rng.random(shape) < 0.25) for shape in ((200, 4), (4, 150)))
+    X = rng.poisson(2 * H @ W).astype(float)
+    Y, wrong = spiked(rng, X, 0.2)
+    assert wrong[Y > 0].mean() > 0.5 > (Y > 0).mean()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = RobustNMF(4, random_state=0).fit(Y)
+    assert model.outliers_[wrong].mean() > 0.98
+    assert model.outliers_[~wrong].mean() < 0.05
+    assert norm(model.inverse_transform(model.transform(Y)) - X) < 1.5 * norm(X) * plain_error(X, 4)
 
 
 def test_clean_data_gives_what_plain_nmf_gives():

@@ -17,7 +17,7 @@ from robustnmf.algorithm.staged import Staged
 from robustnmf.data.blocks import Data, Observations
 from robustnmf.data.units import unit_of
 from robustnmf.engines import Engine, NumPyEngine
-from robustnmf.model.mixture import median
+from robustnmf.model.mixture import SPARSE, median
 from robustnmf.model.scales import in_unit
 from robustnmf.utils.arrays import Array, Namespace, subsample, to_host
 
@@ -49,6 +49,12 @@ def feature_levels(X: Matrix, M: Matrix | None) -> Matrix:
     return np.asarray(np.maximum(levels, SMALLEST_LEVEL * levels.max()))
 
 
+def is_sparse(X: Matrix, M: Matrix | None) -> bool:
+    """Return whether most entries are zero: a few errors would be the typical positive entry of some features."""
+    weights = np.ones_like(X) if M is None else M
+    return bool(weights[X > 0].sum() < SPARSE * weights.sum())
+
+
 def size_ratio(values: Any) -> float:
     """Return by what factor the levels of features in memory differ, (n, m); NaN is missing."""
     X = np.asarray(values, dtype=np.float64)
@@ -74,7 +80,7 @@ def choose_levels(data: Data, rank: int, parts: Parts, max_iter: int, engine: En
     X, M = some_samples(data, rank, engine)
     levels = feature_levels(X, M)
     smallest, largest = np.quantile(levels, [0.1, 0.9], method="nearest")
-    if largest <= ONE_KIND * smallest:
+    if largest <= ONE_KIND * smallest or is_sparse(X, M):
         return None
     trials = (trial(X, M, by, levels, rank, parts, max_iter) for by in (np.ones_like(levels), levels))
     together, scaled = trials

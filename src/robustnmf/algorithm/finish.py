@@ -137,6 +137,8 @@ class LeastSquares:
     """What features are multiplied by, (m,): they may have been scaled, and squares are to count as before."""
     robust: Judged | None = None
     """Where the robust fit ended."""
+    least: Array | None = None
+    """What an entry may differ from its prediction without being wrong, (m,)."""
     few: Array | None = None
     """Features of which it accepts too few entries to tell them, (m,): there it stays."""
 
@@ -239,7 +241,7 @@ class LeastSquares:
     def judged(self, point: Point, threshold: Array) -> Judged:
         """Return a point at which all is wrong that is beyond the threshold of its feature, (m,)."""
         ones = self.engine.xp.ones_like(threshold)
-        model = NoiseModel(threshold * ones, ones, inf * ones, ones, 0 * ones, 0.0, 1.0)
+        model = NoiseModel(threshold * ones, ones, inf * ones, ones, 0 * ones, 0 * ones, 0.0, 1.0)
         largest, centers, _ = self.accepted_entries(point.W, point.Ht, model)
         return Judged(point, replace(model, largest=largest, centers=centers))
 
@@ -248,7 +250,8 @@ class LeastSquares:
         found = self.accepted_entries(point.W, point.Ht, model)
         entries = self.sampled(point, model, robust, found[0])
         largest, centers, unexplained = (to_host(part).astype(np.float64) for part in found)
-        return estimate(entries, noise, largest, centers, unexplained, floor)
+        least = np.zeros_like(largest) if self.least is None else to_host(self.least).astype(np.float64)
+        return estimate(entries, noise, largest, centers, unexplained, least, floor)
 
     def sampled(self, point: Point, model: NoiseModel, robust: Judged, largest: Array) -> Sampled:
         """Return some entries, evenly spread, with their predictions without them."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.model.losses import Cauchy, squared_ratio
-from robustnmf.model.mixture import Mixture, fit_mixture, median, mixture_of_width, quantile
+from robustnmf.model.mixture import SPARSE, Mixture, fit_mixture, median, mixture_of_width, quantile, typical_positive
 from robustnmf.model.weighting import masked_out
 from robustnmf.utils.arrays import Array, Blocks, Namespace, is_foreign, to_host
 from robustnmf.utils.cached import cached_property
@@ -138,9 +138,8 @@ class HeldOut:
 
     @cached_property
     def typical(self) -> float:
-        """The median of positive entries, 0 if there are none."""
-        values, weights = to_host(self.values), to_host(self.weights)
-        return median(values[values > 0], weights[values > 0])
+        """The typical positive entry, 0 if there are none."""
+        return typical_positive(to_host(self.values), to_host(self.weights))
 
     @cached_property
     def informative(self) -> Array:
@@ -173,9 +172,11 @@ class HeldOut:
         if self.statistics is not None:
             return Mixture(*self.statistics.of(self.predictions(point))[:3])
         magnitudes, informative = self.magnitudes(point), self.informative
-        width = fit_mixture(magnitudes[informative], self.weights[informative]).width
+        width, share, _ = fit_mixture(magnitudes[informative], self.weights[informative])
         if not self.hidden:  # a fit to few entries meets some of them exactly: the Laplace component is not the noise
-            width = max(width, 0.5 * median(magnitudes[informative], self.weights[informative]))
+            # Of sparse data, errors may be the majority of the informative entries.
+            middle = share / 2 if self.mean(self.values > 0) < SPARSE else 0.5
+            width = max(width, 0.5 * quantile(magnitudes[informative], self.weights[informative], middle))
         return mixture_of_width(width, magnitudes, self.weights)
 
     def losses(self, point: Point, scale: float) -> Array:

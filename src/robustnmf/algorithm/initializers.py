@@ -20,6 +20,7 @@ from robustnmf.engines import Engine, NumPyEngine
 from robustnmf.engines.lazy import ReadBlock, is_lazy
 from robustnmf.engines.protocol import block_function
 from robustnmf.errors import IncompatibleError
+from robustnmf.model.mixture import densest_part, sample
 from robustnmf.model.scales import weighted_sum
 from robustnmf.utils.arrays import Array, Blocks, Namespace, dtype_of, size, subsample, to_host
 from robustnmf.utils.medians import densest, median
@@ -249,12 +250,16 @@ class _Draw:
 
 
 def _level(V: Blocks, M: Blocks | None, engine: Engine) -> float:
-    """Return the median of the observed entries, their mean if that is zero."""
+    """Return the median of the observed entries; if that is zero, the typical positive one times their share."""
     observed = None if M is None else engine.map(_is_observed, M)
-    count, total = engine.sum(_count_and_sum, V, observed)
+    count, n_positive = engine.sum(_count_positive_entries, V, observed)
     middle = [(count + 1) // 2, count // 2 + 1]  # one and the same, if their number is odd
     both = [to_host(engine.quantile(V, observed, (k - 0.5) / count)) for k in dict.fromkeys(middle)]
-    return float(np.mean(both)) or float(total / count)
+    level = float(np.mean(both))
+    if level > 0 or n_positive == 0:
+        return level
+    values, _ = sample(V, engine.map(_is_positive, V, observed), engine)
+    return densest_part(values) * float(n_positive / count)
 
 
 @block_function(recomputed=True)
@@ -262,10 +267,17 @@ def _is_observed(M: Array, *, xp: Namespace) -> Array:
     return xp.astype(M > 0, M.dtype)
 
 
-def _count_and_sum(Y: Array, observed: Array | None, *, xp: Namespace) -> tuple[int, float]:
-    values = Y if observed is None else observed * Y
+@block_function(recomputed=True)
+def _is_positive(Y: Array, observed: Array | None, *, xp: Namespace) -> Array:
+    positive = xp.astype(Y > 0, Y.dtype)
+    return positive if observed is None else positive * observed
+
+
+def _count_positive_entries(Y: Array, observed: Array | None, *, xp: Namespace) -> tuple[int, int]:
+    """Return the numbers of observed and of positive entries."""
+    positive = Y > 0 if observed is None else (Y > 0) & (observed > 0)
     count = size(Y) if observed is None else int(xp.count_nonzero(observed))
-    return count, float(xp.sum(values, dtype=xp.float64))
+    return count, int(xp.count_nonzero(positive))
 
 
 # --- A robust picture of rank one -------------------------------------------------------------------------------------

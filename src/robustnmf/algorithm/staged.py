@@ -47,8 +47,8 @@ from robustnmf.algorithm.monitor import Monitor
 from robustnmf.algorithm.steps import Compute, Driver, Measure, Report
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.model.losses import Absolute, Huber, Loss
-from robustnmf.model.mixture import Mixture
-from robustnmf.model.noise import NOISES, Noise, NoiseModel
+from robustnmf.model.mixture import SPARSE, Mixture
+from robustnmf.model.noise import ARRAYS, NOISES, Noise, NoiseModel
 from robustnmf.model.outliers import NoRejection
 from robustnmf.model.scales import reads
 from robustnmf.model.weighting import Weighting
@@ -62,6 +62,8 @@ __all__ = ["InitialStage", "Staged"]
 ENOUGH_ENTRIES, ENOUGH_SAMPLES = 2**22, 50
 # Residuals below this part of the typical entry are a fit that still converges, not noise.
 RESOLUTION = 1e-3
+# Those of sparse data are below this part: what is positive is mostly counts, and one may be met exactly by chance.
+SPARSE_RESOLUTION = 0.5
 # The loss of held-out entries is Cauchy's, at so many widths of the clean residuals: it counts small improvements of
 # clean entries and hardly sees the errors.
 MONITORED_AT = 2.0
@@ -93,6 +95,9 @@ NOTHING_WRONG = 1.5
 DENSE_NOISE, GROWING_NOISE, MUCH_REJECTED = 0.2, 0.8, 0.13
 # Sweeps of least squares on all entries after which it is compared, and the most in all.
 TRIAL_SWEEPS, MOST_SWEEPS = (5, 30, 100), 400
+# Of sparse data, an entry counts as far off from so many scales on; and paths are compared by the loss of entries that
+# they have fitted, so the one that follows fewer of them may have a loss larger by this factor.
+BOUNDED_AT, CLEARLY_WORSE = 5.0, 1.04
 # A fit has learnt something if the median residual of held-out entries fell below this part of that at the start.
 LEARNT_NOTHING = 0.95
 
@@ -266,7 +271,8 @@ class Fit:
     @property
     def floor(self) -> float:
         """The smallest width of clean residuals."""
-        return max(RESOLUTION * self.held.typical, self.scale_floor)
+        resolution = SPARSE_RESOLUTION if self.is_sparse else RESOLUTION
+        return max(resolution * self.held.typical, self.scale_floor)
 
     @property
     def has_mixture_rules(self) -> bool:
@@ -279,7 +285,7 @@ class Fit:
         if self.plan.noise is None or not self.has_mixture_rules or hasattr(self.method.outliers, "mask"):
             return False
         n_parameters = self.rank * (self.n_samples + self.n_features)
-        return int(self.engine.sum(_n_positive, self.V, self.M)) > n_parameters
+        return self.n_positive > n_parameters
 
     @property
     def n_samples(self) -> int:
@@ -301,6 +307,16 @@ class Fit:
         mixture = self.held.mixture(point)
         width = max(mixture.width, self.floor)
         return mixture._replace(width=width if last is None else min(width, last.width))
+
+    @cached_property
+    def is_sparse(self) -> bool:
+        """Whether most entries are zero."""
+        return self.n_positive < SPARSE * self.held.n_observed
+
+    @cached_property
+    def n_positive(self) -> int:
+        """Number of positive entries."""
+        return int(self.engine.sum(_n_positive, self.V, self.M))
 
     def median(self, point: Point) -> float:
         """Return the median magnitude of informative held-out residuals."""
@@ -429,13 +445,28 @@ def opening(fit: Fit, W: Array, Ht: Blocks) -> Generator[Any, Any, tuple[Point, 
         latest = path.state
         paths.append(path)
     path = min(paths, key=lambda path: path.misfit)
-    if path.state.mixture.share < MUCH_IS_WRONG and not latest.stopped and not fit.method.fixed:
+    if (fit.is_sparse or path.state.mixture.share < MUCH_IS_WRONG) and not latest.stopped and not fit.method.fixed:
         begin = yield Compute(partial(start_of_densest, fit))
         again = Monitor.begin(fit.held, INITIALLY_MONITORED_AT * fit.median(begin), begin)
         other = yield from initial_stage(fit, latest._replace(point=begin, last=begin, monitor=again), STRICT_L1)
-        latest, path = other.state, min(path, other, key=lambda path: path.misfit)
+        latest, paths = other.state, [*paths, other]
+        path = best_of_sparse(fit, paths) if fit.is_sparse else min(path, other, key=lambda path: path.misfit)
     state = path.state._replace(n_iter=latest.n_iter, stopped=latest.stopped, scales=latest.scales, needed=())
     return start, state, path.best
+
+
+def best_of_sparse(fit: Fit, paths: list[Path]) -> Path:
+    """Return the best path of sparse data: the last, which is the strictest, unless another is clearly better.
+
+    Zeros count, and by how much an entry can count is bounded: errors may be most of what is positive.
+    """
+    width = min(path.state.mixture.width for path in paths)
+    scale = max(MONITORED_AT * width, fit.held.typical)
+    losses = []
+    for path in paths:
+        limit = BOUNDED_AT * scale
+        losses.append(fit.held.mean(np.log1p((to_host(limited(fit, path.state.point, limit)) / scale) ** 2)))
+    return paths[-1] if losses[-1] <= CLEARLY_WORSE * min(losses) else paths[int(np.argmin(losses))]
 
 
 def start_of_densest(fit: Fit) -> Point:
@@ -517,6 +548,8 @@ def judge(
     squares = LeastSquares(fit.V, fit.M, fit.method, fit.engine, fit.tol)
     threshold = final_weighting(fit, weighting, state.mixture).threshold
     robust = squares.judged(state.point, threshold)
+    # Of sparse data, most that is right is a count of which hardly anything was expected.
+    squares = replace(squares, least=threshold if fit.is_sparse else None)
     trial, _ = yield from improve(fit, squares, robust.point, robust, NOISE_SWEEPS)
     squares, judged, overfit = squares.with_robust(robust, trial), robust, 1.0
     rejected = last = yield Measure(partial(squares.rejected_share, robust), is_finite, robust.point, "share")
@@ -614,19 +647,18 @@ def find_noise(
     """Return the noise of a point, at which the last model says what was accepted."""
     noise = fit.plan.noise
     assert noise is not None
-    names = ("widths", "levels", "largest", "centers", "anchors")
 
     def find() -> dict[str, Any]:
         found = squares.noise(point, model, robust, noise, RESOLUTION)
-        return {name: getattr(found, name) for name in (*names, "exponent", "threshold")}
+        return {name: getattr(found, name) for name in (*ARRAYS, "exponent", "threshold")}
 
     def are_valid(found: dict[str, Any]) -> bool:
-        arrays = [factor(found[name], (fit.n_features,), bounded=False) for name in names]
-        return len(arrays) == len(names) and 0 <= found["exponent"] <= 1 and found["threshold"] > 0
+        arrays = [factor(found[name], (fit.n_features,), bounded=False) for name in ARRAYS]
+        return len(arrays) == len(ARRAYS) and 0 <= found["exponent"] <= 1 and found["threshold"] > 0
 
     found = yield Measure(find, are_valid, point)
     dtype = point.W.dtype
-    fields = {name: found[name] for name in (*names, "exponent", "threshold")}
+    fields = {name: found[name] for name in (*ARRAYS, "exponent", "threshold")}
     fields["weights_entries"] = noise.weights_entries
     found_model = NoiseModel(**fields).placed(lambda array: fit.engine.place(array, dtype))
     if squares.few is None or squares.robust is None:

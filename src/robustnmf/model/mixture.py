@@ -25,12 +25,17 @@ from robustnmf.kernels.mixture_constants import (
     WIDEST,
 )
 from robustnmf.utils.arrays import Array, Blocks, Namespace, device, size, subsample, to_host
+from robustnmf.utils.medians import densest
 from robustnmf.utils.process_state import no_fork
 
 Vector = NDArray[Any]
 
 # Residuals in a sample: enough for a width to one per cent.
 SAMPLE = 2**16
+# Data is sparse if less than this share of its entries is positive.
+SPARSE = 0.5
+# Share of the positive entries of sparse data whose shortest interval is their densest part.
+DENSEST = 0.25
 
 
 class Mixture(NamedTuple):
@@ -128,6 +133,21 @@ def _maximise(magnitudes: Vector, weights: Vector, support: float, width: float,
 def median(values: Vector, weights: Vector) -> float:
     """Return a weighted median, 0 of nothing."""
     return quantile(values, weights, 0.5)
+
+
+def typical_positive(values: Vector, weights: Vector) -> float:
+    """Return the median of positive values, 0 of nothing; where most are zero, the middle of their densest part.
+
+    Where most are zero, errors may be the majority of what is positive, but they are spread wider.
+    """
+    positive = values > 0
+    is_sparse = weights[positive].sum() < SPARSE * weights.sum()
+    return densest_part(values[positive]) if is_sparse else median(values[positive], weights[positive])
+
+
+def densest_part(values: Vector) -> float:
+    """Return the middle of the densest part of positive values, 0 of nothing."""
+    return float(densest(values[None, :], DENSEST)[0]) if values.size else 0.0
 
 
 def quantile(values: Vector, weights: Vector, q: float) -> float:

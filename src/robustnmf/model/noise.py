@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.kernels.mixture_constants import ROUNDING
-from robustnmf.model.mixture import fit_mixture, quantile
+from robustnmf.model.mixture import SPARSE, fit_mixture, quantile
 from robustnmf.utils.arrays import Array, Namespace
 
 Vector = NDArray[Any]
@@ -31,6 +31,8 @@ FEWEST_ENTRIES, SMALLEST_RANGE = 400, 0.3
 BINS, FEWEST_PER_BIN = 20, 40
 # An exponent below this is zero: the noise has one size.
 SMALLEST_EXPONENT = 0.15
+# The most it is for sparse data: the residual of a zero is its prediction, so residuals seem to grow in proportion.
+LARGEST_OF_SPARSE = 0.5
 # Widths, medians of clean residuals, beyond which an entry is wrong are between these.
 SMALLEST_THRESHOLD, LARGEST_THRESHOLD = 4.3, 12.0
 
@@ -69,6 +71,10 @@ NOISES: Mapping[str, Noise] = MappingProxyType(
 )
 
 
+ARRAYS = ("widths", "levels", "largest", "centers", "anchors", "least")
+"""Fields of a `NoiseModel` that have an entry for each feature."""
+
+
 @dataclass(frozen=True, slots=True)
 class NoiseModel:
     """The noise that a fit has found."""
@@ -84,6 +90,8 @@ class NoiseModel:
     anchors: Array
     """Weight with which a rejected entry counts as that mean, (m,): codes stay bounded where too few entries of a
     sample are accepted to tell. It is the share of the feature's variance that the fit does not explain."""
+    least: Array
+    """What an entry may differ from its prediction without being wrong, however small its width, (m,)."""
     exponent: float
     """How the width grows with the size of an entry."""
     threshold: float
@@ -95,8 +103,7 @@ class NoiseModel:
 
     def placed(self, place: Callable[[Any], Array]) -> "NoiseModel":
         """Return the model with its arrays elsewhere."""
-        arrays = {name: place(getattr(self, name)) for name in ("widths", "levels", "largest", "centers", "anchors")}
-        return replace(self, **arrays)
+        return replace(self, **{name: place(getattr(self, name)) for name in ARRAYS})
 
     def width(self, predicted: Array, xp: Namespace) -> Array:
         """Return the width of entries (B, m), or one for each feature (m,) if their size does not matter."""
@@ -113,13 +120,14 @@ class NoiseModel:
 
     def in_units(self, units: Array) -> "NoiseModel":
         """Return the model of data whose features are multiplied by units, (m,) or a number."""
-        arrays = {name: getattr(self, name) * units for name in ("widths", "levels", "largest", "centers")}
+        arrays = {name: getattr(self, name) * units for name in ARRAYS if name != "anchors"}
         return replace(self, **arrays)
 
     def ratios(self, Y: Array, predicted: Array, xp: Namespace) -> Array:
         """Return the magnitude of residuals in units of the threshold, (B, m): an entry above 1 is wrong."""
         predicted = xp.where(predicted < self.largest, predicted, self.largest)
-        return xp.abs(Y - predicted) / (self.threshold * self.width(predicted, xp))
+        limits = self.threshold * self.width(predicted, xp)
+        return xp.abs(Y - predicted) / xp.where(limits > self.least, limits, self.least)
 
 
 class Sampled:
@@ -171,6 +179,7 @@ def estimate(
     largest: Vector,
     centers: Vector,
     unexplained: Vector,
+    least: Vector,
     floor: float,
 ) -> NoiseModel:
     """Return the noise model of entries, some of which are wrong.
@@ -181,7 +190,7 @@ def estimate(
     Parameters
     ----------
     entries : entries with predictions that they had no part in: a width must not follow what an entry did to it.
-    largest, centers : see `NoiseModel`.
+    largest, centers, least : see `NoiseModel`.
     unexplained : (m,), share of the variance of each feature that the fit does not explain, rejected entries aside.
     floor : float
         Smallest width, relative to the level of a feature.
@@ -192,12 +201,18 @@ def estimate(
     typical_share = clean.sum() / max(counts.sum(), 1)
     shares = (clean + PRIOR_ENTRIES * typical_share) / (counts + PRIOR_ENTRIES)
     middle = max(typical_share, FEWEST_CLEAN) / 2
-    widths = _widths(entries, informative, levels, np.maximum(shares, FEWEST_CLEAN) / 2, floor)
+    # Where most entries of a feature are zero and most of the others are wrong, those say nothing of its width.
+    everything = np.ones_like(informative)
+    is_sparse = entries.counts(entries.values > 0) < SPARSE * entries.counts(everything)
+    reliable = np.where(is_sparse & (clean < counts / 2), clean, counts)
+    widths = _widths(entries, informative, reliable, levels, np.maximum(shares, FEWEST_CLEAN) / 2, floor)
     sizes = np.clip(entries.predictions, 0, largest[entries.features]) / levels[entries.features]
     ratios = entries.magnitudes / widths[entries.features]
     exponent = noise.exponent
     if exponent is None:
         exponent = _exponent(sizes[informative], ratios[informative], middle)
+        if np.average(entries.values > 0, weights=entries.weights) < SPARSE:
+            exponent = min(exponent, LARGEST_OF_SPARSE)
     ratios = (ratios / ((sizes + OFFSET) / (1 + OFFSET)) ** exponent)[informative]
     weights = entries.weights[informative]
     typical = quantile(ratios, weights, middle) or 1.0
@@ -205,7 +220,7 @@ def estimate(
     threshold = min(max(decision, SMALLEST_THRESHOLD), LARGEST_THRESHOLD)
     anchors = np.clip(unexplained, *ANCHOR)
     widths = np.maximum(widths * typical, floor * levels)
-    model = NoiseModel(widths, levels, largest, centers, anchors, float(exponent), float(threshold))
+    model = NoiseModel(widths, levels, largest, centers, anchors, least, float(exponent), float(threshold))
     return replace(model, weights_entries=noise.weights_entries)
 
 
@@ -216,9 +231,14 @@ def _levels(entries: Sampled) -> Vector:
     return np.where(levels > 0, levels, np.median(positive) if positive.size else 1.0)
 
 
-def _widths(entries: Sampled, informative: Vector, levels: Vector, middle: Vector, floor: float) -> Vector:
-    """Return a quantile of the residuals of each feature, (m,), shrunk to the typical relative one of few entries."""
-    widths, counts = entries.quantiles(entries.magnitudes, informative, middle), entries.counts(informative)
+def _widths(
+    entries: Sampled, informative: Vector, counts: Vector, levels: Vector, middle: Vector, floor: float
+) -> Vector:
+    """Return a quantile of the residuals of each feature, (m,), shrunk to the typical relative one of few entries.
+
+    `counts` (m,) is the number of entries that tell it.
+    """
+    widths = entries.quantiles(entries.magnitudes, informative, middle)
     enough = (widths > 0) & (counts >= PRIOR_ENTRIES)
     relative = np.exp(np.median(np.log(widths[enough] / levels[enough]))) if enough.any() else floor
     relative = max(relative, floor)

@@ -30,10 +30,8 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
     "float64": np.dtype("<f8"),
 }
 
-NOISE_ARRAYS = ("widths", "levels", "largest", "centers", "anchors")
-"""Arrays of a noise model."""
 NOISE_NUMBERS: Mapping[str, Any] = {"exponent": float, "threshold": float, "lenient": bool, "weights_entries": bool}
-"""What it has beside them."""
+"""What a noise model has beside its arrays."""
 
 AXES: Mapping[str, tuple[str, ...]] = {
     "components_": ("n_components_", "n_features_in_"),
@@ -45,7 +43,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "units": ("n_features_in_",),
     "judge_components": ("n_components_", "n_features_in_"),
     "judge_code": ("n_components_",),
-    **{f"noise_{name}": ("n_features_in_",) for name in NOISE_ARRAYS},
+    **{f"noise_{name}": ("n_features_in_",) for name in noise.ARRAYS},
     "weights_": ("n_samples", "n_features_in_"),
     "outliers_": ("n_samples", "n_features_in_"),
     "sparse_errors_": ("n_samples", "n_features_in_"),

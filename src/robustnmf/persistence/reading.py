@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from robustnmf import methods
 from robustnmf.algorithm.encoding import Basis, basis_of, noise_in_units
-from robustnmf.model.noise import NoiseModel
+from robustnmf.model.noise import ARRAYS, NoiseModel
 from robustnmf.model.weighting import Weighting
 from robustnmf.persistence import contents
 from robustnmf.persistence.contents import ModelFileError, bytes_of, checksum, field_in_file, field_names, fits
@@ -196,9 +196,9 @@ def restored(document: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> Any:
 def _with_noise(basis: Basis, document: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> Basis:
     """Return the basis with the noise by which it judges entries, if the file has one: those of version 0.1 do not."""
     numbers = _entry(document, "noise", dict | None) if "noise" in document else None
-    named = {name: arrays[f"noise_{name}"] for name in contents.NOISE_ARRAYS if f"noise_{name}" in arrays}
+    named = {name: arrays[f"noise_{name}"] for name in ARRAYS if f"noise_{name}" in arrays}
     judged = [name for name in ("judge_components", "judge_code") if name in arrays]
-    if len(named) != (0 if numbers is None else len(contents.NOISE_ARRAYS)) or len(judged) == 1:
+    if len(named) != (0 if numbers is None else len(ARRAYS)) or len(judged) == 1:
         raise ModelFileError("it lacks a part of its noise model.")
     if numbers is None:
         return basis

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from robustnmf.algorithm.encoding import Basis, basis_of
 from robustnmf.data.lazy_results import is_lazy_result
-from robustnmf.model.noise import NoiseModel
+from robustnmf.model.noise import ARRAYS, NoiseModel
 from robustnmf.persistence import contents
 from robustnmf.persistence.contents import ModelFileError, bytes_of, checksum, field_in_file, field_names, type_name
 from robustnmf.persistence.reading import array_entries, parse, restored
@@ -192,7 +192,7 @@ def _arrays_of(model: Any) -> dict[str, Matrix]:
         arrays["noise"] = model._noise
     noise = _noise_of(basis)
     if noise is not None:
-        arrays |= {f"noise_{name}": getattr(noise, name) for name in contents.NOISE_ARRAYS}
+        arrays |= {f"noise_{name}": getattr(noise, name) for name in ARRAYS}
     if basis.units is not None:
         arrays["units"] = basis.units
     if basis.judge is not None:
