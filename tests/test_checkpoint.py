@@ -12,8 +12,7 @@ import pytest
 
 from conftest import make_data
 from robustnmf import RobustNMF, load
-from robustnmf.algorithm import checkpoint
-from robustnmf.algorithm import staged as schedules
+from robustnmf.algorithm import checkpoint, stage
 from robustnmf.algorithm.checkpoint import Checkpoint, CheckpointError
 from robustnmf.algorithm.fingerprints import content, data_fingerprint
 from robustnmf.engines import NumPyEngine, StreamingEngine, numpy_engine
@@ -72,8 +71,8 @@ SLOW = {"norms of samples", "few samples", "staged, other rules"}
 def test_a_resumed_fit_is_the_same_to_the_last_bit(case, tmp_path, saved_often, monkeypatch):
     monkeypatch.setattr(numpy_engine, "BLOCK_ENTRIES", 500)
     if case == "part of the samples":
-        monkeypatch.setattr(schedules, "ENOUGH_ENTRIES", 800)
-        monkeypatch.setattr(schedules, "ENOUGH_SAMPLES", 5)
+        monkeypatch.setattr(stage, "ENOUGH_ENTRIES", 800)
+        monkeypatch.setattr(stage, "ENOUGH_SAMPLES", 5)
     options = CASES[case] | {"tol": 1e-6}
     expected = fitted(GAPS, **options)
     for n_iter in (2, 9, 20, expected.n_iter_ - 1):

@@ -16,8 +16,7 @@ import pytest
 
 from conftest import make_data
 from robustnmf import RobustNMF
-from robustnmf.algorithm import checkpoint
-from robustnmf.algorithm import staged as schedules
+from robustnmf.algorithm import checkpoint, stage
 from robustnmf.algorithm.checkpoint import Checkpoint, CheckpointError
 from robustnmf.data import units
 from robustnmf.engines import DaskEngine, NumPyEngine, StreamingEngine
@@ -225,8 +224,8 @@ def test_how_the_data_is_cut_and_kept_does_not_matter(keep, block_bytes, client,
 
 @pytest.mark.parametrize("make", ["streaming", pytest.param("dask", marks=pytest.mark.slow)])
 def test_staged_fits_agree_and_take_in_all_samples(make, client, tmp_path, monkeypatch):
-    monkeypatch.setattr(schedules, "ENOUGH_ENTRIES", 1500)
-    monkeypatch.setattr(schedules, "ENOUGH_SAMPLES", 20)
+    monkeypatch.setattr(stage, "ENOUGH_ENTRIES", 1500)
+    monkeypatch.setattr(stage, "ENOUGH_SAMPLES", 20)
     x = make_data(200, 30, RANK).X
     parts = parts_of()
     engine = StreamingEngine(block_bytes=5000) if make == "streaming" else DaskEngine(client, block_bytes=9000)

@@ -173,6 +173,24 @@ def test_clean_data_gives_what_plain_nmf_gives():
     assert error(model, X, X) < 1.15 * plain_error(X, 3)
 
 
+def test_the_comparison_with_least_squares_says_which_fit_was_taken_and_why(tmp_path):
+    rng, P = low_rank(5)
+    X = noisy("constant", rng, P)
+    Y, wrong = spiked(rng, X, 0.1)
+    kept = RobustNMF(5, random_state=0).fit(Y)
+    assert not kept.comparison_.takes_all
+    assert_allclose(kept.comparison_.rejected, wrong.mean(), atol=0.01)
+    assert kept.comparison_.damage > 1
+    assert kept.comparison_.reason.startswith("What looked wrong is left out. 9.9%")
+    kept.save(tmp_path / "model.rnmf")
+    assert load(tmp_path / "model.rnmf").comparison_ == kept.comparison_
+    with_all = RobustNMF(3, random_state=0, max_iter=500).fit(load_wine().data)
+    assert with_all.comparison_.takes_all
+    assert with_all.comparison_.reason.startswith("All entries are fitted by least squares")
+    assert RobustNMF(3, method="l2").fit(X).comparison_ is None
+    assert RobustNMF(3, noise=None).fit(X).comparison_ is None
+
+
 def test_errors_are_found_in_every_column_of_a_table_with_units():
     rng, P = low_rank(6, (300, 20), 4)
     X = noisy("proportional", rng, P) * 10.0 ** rng.uniform(-3, 3, 20)

@@ -9,6 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from conftest import make_data
 from robustnmf import RobustNMF
+from robustnmf.algorithm import stage
 from robustnmf.algorithm import staged as staged_module
 from robustnmf.algorithm.halfquadratic import run, sweep
 from robustnmf.algorithm.holdout import FEWEST, SHARE, TOO_FEW, HeldOut, Point
@@ -665,8 +666,8 @@ def test_unit_of_the_data_changes_no_bit(factor):
 
 @pytest.fixture
 def few_are_enough(monkeypatch):
-    monkeypatch.setattr(staged_module, "ENOUGH_ENTRIES", 100 * M_FEATURES)
-    monkeypatch.setattr(staged_module, "ENOUGH_SAMPLES", 5)
+    monkeypatch.setattr(stage, "ENOUGH_ENTRIES", 100 * M_FEATURES)
+    monkeypatch.setattr(stage, "ENOUGH_SAMPLES", 5)
 
 
 LARGE = make_data(400, M_FEATURES, RANK, outliers=0.2, seed=3)
@@ -682,7 +683,7 @@ def error_of_large(**weights):
 def test_some_samples_are_enough_to_find_the_components(few_are_enough):
     part_and_all = error_of_large()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(staged_module, "ENOUGH_ENTRIES", 10**9)
+        patch.setattr(stage, "ENOUGH_ENTRIES", 10**9)
         every_time_all = error_of_large()
     assert part_and_all < 1.1 * every_time_all
 

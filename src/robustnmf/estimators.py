@@ -160,6 +160,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         Scale of clean residuals, in units of X.
     thresholds_ : ndarray (n_features,)
         Residual magnitude beyond which an entry is cut; infinite if nothing is.
+    comparison_ : robustnmf.algorithm.least_squares.Comparison or None
+        How the fit compares with least squares on all entries. ``comparison_.takes_all`` says whether that was taken,
+        because it explains what looked wrong; ``comparison_.reason`` says it in words. None if it was not compared.
     noise_ : robustnmf.model.noise.NoiseModel or None
         The noise by which entries were judged, in units of X: ``noise_.width(predicted, numpy)`` is the width of
         entries with these predictions, and an entry is wrong beyond ``noise_.threshold`` widths. None if the fit did
@@ -346,6 +349,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self.scale_ = fitted.scale
         self.thresholds_ = thresholds(fitted.basis, fitted.unit, fitted.noise)
         self.noise_ = fitted.noise_model
+        self.comparison_ = fitted.result.comparison
         self.objective_ = fitted.objective
         self.reconstruction_err_ = fitted.reconstruction_error
         self.history_ = fitted.history

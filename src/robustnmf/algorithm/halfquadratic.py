@@ -86,6 +86,8 @@ class Result(NamedTuple):
     """The noise by which entries are judged, and the accepted ones weighted alike; None judges by the weighting."""
     judge: Any = None
     """The basis in which they are judged; None for W."""
+    comparison: Any = None
+    """How the fit compares with least squares on all entries; None if it was not compared."""
 
 
 Callback = Callable[[Iteration], Any]

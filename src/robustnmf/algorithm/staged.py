@@ -10,8 +10,8 @@ entries, and on when it stops. `Staged` answers all three by measurement, on a f
 3. Without a noise model, the fit may turn out to have been too strict: scale and threshold are doubled if that predicts
    the held-out entries clearly better.
 4. What is wrong is decided in units of the noise of each entry, and the rest is fitted by least squares; see
-   `robustnmf.algorithm.finish`. Held-out entries are used again. Of large data, all stages before work with some of the
-   samples, and all of them come in here.
+   `robustnmf.algorithm.judging`. Held-out entries are used again. Of large data, all stages before work with some of
+   the samples, and all of them come in here.
 
 If the fit had begun to follow the noise, the best iterate stays as it is instead, and the codes of samples are stopped
 early as well.
@@ -23,7 +23,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,6 @@ from robustnmf.algorithm import halfquadratic
 from robustnmf.algorithm.checkpoint import Checkpoint, Journal, factor, is_finite, positive
 from robustnmf.algorithm.encoding import Basis, order_statistics, typical_code
 from robustnmf.algorithm.feature_recovery import encode_all_features, encode_rejected, rejected_features
-from robustnmf.algorithm.finish import CLEAR_GAIN, MOST_WRONG, Comparison, Judged, LeastSquares
 from robustnmf.algorithm.halfquadratic import (
     Callback,
     Method,
@@ -43,27 +42,23 @@ from robustnmf.algorithm.halfquadratic import (
 )
 from robustnmf.algorithm.holdout import HeldOut, Point
 from robustnmf.algorithm.initializers import MedianStart
+from robustnmf.algorithm.judging import LEARNT_NOTHING, MUCH_REJECTED, finish, judge
 from robustnmf.algorithm.monitor import Monitor
+from robustnmf.algorithm.stage import AllSamples, End, Fit, State, Steps, encode_all_samples, final_weighting
 from robustnmf.algorithm.steps import Compute, Driver, Measure, Report
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.model.losses import Absolute, Huber, Loss
-from robustnmf.model.mixture import SPARSE, Mixture
-from robustnmf.model.noise import ARRAYS, NOISES, Noise, NoiseModel
+from robustnmf.model.mixture import Mixture
+from robustnmf.model.noise import NOISES, Noise
 from robustnmf.model.outliers import NoRejection
 from robustnmf.model.scales import reads
 from robustnmf.model.weighting import Weighting
 from robustnmf.solvers import SharedGram
-from robustnmf.utils.arrays import Array, Blocks, Namespace, is_foreign, is_uniform, mapped, subsample, to_host
+from robustnmf.utils.arrays import Array, Blocks, Namespace, mapped, to_host
 from robustnmf.utils.cached import cached_property
 
 __all__ = ["InitialStage", "Staged"]
 
-# With more than twice as many entries, and samples per component, some samples are enough to find the components.
-ENOUGH_ENTRIES, ENOUGH_SAMPLES = 2**22, 50
-# Residuals below this part of the typical entry are a fit that still converges, not noise.
-RESOLUTION = 1e-3
-# Those of sparse data are below this part: what is positive is mostly counts, and one may be met exactly by chance.
-SPARSE_RESOLUTION = 0.5
 # The loss of held-out entries is Cauchy's, at so many widths of the clean residuals: it counts small improvements of
 # clean entries and hardly sees the errors.
 MONITORED_AT = 2.0
@@ -81,25 +76,9 @@ CLEARLY_BETTER = 0.99
 FEW_SAMPLES = 8
 # Sweeps over the codes that are tried, after a fit that had to be stopped.
 MOST_CODE_SWEEPS = 12
-# Entries are judged by their noise at least and at most so many times, as long as this share of them turns out to be
-# right; and sweeps of least squares before each time.
-FEWEST_ROUNDS, MOST_ROUNDS, SETTLED, NOISE_SWEEPS = 2, 10, 0.002, 8
-# If the noise is below this part of the level of features, a threshold of this part is tried before all entries are.
-HARDLY_ANY_NOISE, WIDEST = 0.005, 0.25
-# Least squares that leaves so many times the total absolute residual after a few sweeps is not followed.
-HOPELESS = 1.1
-# If nothing is wrong, new entries are rejected beyond so many times the largest residual.
-NOTHING_WRONG = 1.5
-# Residuals above this part of the entries are dense noise, which a fit may follow; unless they grow with the entry, by
-# at least this power, and hardly more than this share is rejected.
-DENSE_NOISE, GROWING_NOISE, MUCH_REJECTED = 0.2, 0.8, 0.13
-# Sweeps of least squares on all entries after which it is compared, and the most in all.
-TRIAL_SWEEPS, MOST_SWEEPS = (5, 30, 100), 400
 # Of sparse data, an entry counts as far off from so many scales on; and paths are compared by the loss of entries that
 # they have fitted, so the one that follows fewer of them may have a loss larger by this factor.
 BOUNDED_AT, CLEARLY_WORSE = 5.0, 1.04
-# A fit has learnt something if the median residual of held-out entries fell below this part of that at the start.
-LEARNT_NOTHING = 0.95
 
 
 class InitialStage(NamedTuple):
@@ -184,17 +163,19 @@ class Staged:
             losses = [*(stage.loss for stage in self.initial_stages), method.loss]
             weightings = [Weighting(loss, 1.0) for loss in losses]
             engine.kernels.prepare(W, [(weightings[-1], *given), *((weighting, V, M, Ht) for weighting in weightings)])
-        held = HeldOut.draw(V, M, engine)
+        limits = {"max_iter": max_iter, "tol": tol, "scale_floor": scale_floor}
+        fit = StagedFit.of(self, V, M, W.shape[1], method, engine, **limits, whole=whole, units=units)
         data = [V] if whole is None else [V, whole.V]
-        journal = None if checkpoint is None else Journal(checkpoint, engine, data, W.shape[1], len(held.values))
+        n_held = len(fit.held.values)
+        journal = None if checkpoint is None else Journal(checkpoint, engine, data, W.shape[1], n_held)
         driver = Driver(callback, journal)
-        fit = Fit(self, V, M, method, engine, held, whole, W.shape[1], max_iter, tol, scale_floor, units)
         end = driver.run(stages(fit, W, Ht))
         last = driver.history[-1]
         scale = float(end.weighting.scale)
         state = halfquadratic.State(end.point.W, end.point.Ht, end.weighting, last.objective, scale, last.outlier_share)
         stopped = end.stopped and not end.converged
-        return Result(state, driver.history, end.converged, stopped, end.code_sweeps, end.warning, end.noise, end.judge)
+        about = (end.code_sweeps, end.warning, end.noise, end.judge, end.comparison)
+        return Result(state, driver.history, end.converged, stopped, *about)
 
     def opening(
         self,
@@ -209,8 +190,8 @@ class Staged:
         scale_floor: float,
     ) -> tuple[Array, Blocks]:
         """Return the factors after the better of the initial stages."""
-        held = HeldOut.draw(V, M, engine)
-        fit = Fit(self, V, M, method, engine, held, None, W.shape[1], max_iter, 0.0, scale_floor)
+        limits = {"max_iter": max_iter, "tol": 0.0, "scale_floor": scale_floor}
+        fit = StagedFit.of(self, V, M, W.shape[1], method, engine, **limits)
         _, state, _ = Driver(None, None).run(opening(fit, W, Ht))
         return state.point.W, state.point.Ht
 
@@ -223,141 +204,19 @@ class Staged:
         return max_iter - MOST_RELAXATIONS * self.iterations_at_end(max_iter)
 
 
-@dataclass(frozen=True)
-class AllSamples:
-    """Data with more samples than it takes to find the components; some are chosen, evenly spread."""
-
-    V: Blocks
-    M: Blocks | None
-    chosen: Blocks
-    """Which samples are, a slice of each block."""
-    engine: Engine
-
-    @classmethod
-    def of(cls, V: Blocks, M: Blocks | None, rank: int, engine: Engine) -> "AllSamples | None":
-        """Return the data with a choice of samples, or None if all are needed."""
-        n_samples, n_features = sum(len(block) for block in V), V[0].shape[1]
-        every = int(n_samples / max(ENOUGH_ENTRIES / n_features, ENOUGH_SAMPLES * rank))
-        if every < 2:
-            return None
-        return cls(V, M, subsample([len(block) for block in V], every), engine)
-
-    def part(self, blocks: Blocks | None) -> Any:
-        """Return the rows of the samples that were chosen, in blocks of the size that the data has."""
-        if blocks is None:
-            return None
-        return self.engine.regroup(self.engine.map(_choose, blocks, self.chosen), max(len(block) for block in self.V))
-
-
-@dataclass(frozen=True)
-class Fit:
-    """What all stages of a fit share, and none of them changes."""
+@dataclass(frozen=True, kw_only=True)
+class StagedFit(Fit):
+    """What all stages share."""
 
     plan: Staged
-    V: Blocks
-    M: Blocks | None
-    method: Method
-    engine: Engine
-    held: HeldOut
-    whole: AllSamples | None
-    """All samples, if V and M are some of them."""
-    rank: int
-    max_iter: int
-    tol: float
-    scale_floor: float
-    units: Array | None = None
-    """What features are multiplied by in least squares, (m,)."""
 
-    @property
-    def floor(self) -> float:
-        """The smallest width of clean residuals."""
-        resolution = SPARSE_RESOLUTION if self.is_sparse else RESOLUTION
-        return max(resolution * self.held.typical, self.scale_floor)
-
-    @property
-    def has_mixture_rules(self) -> bool:
-        """Whether scale and threshold come from the mixture of residuals."""
-        return reads(self.method.scale) == reads(self.method.outliers) == "mixture"
-
-    @cached_property
-    def judges_by_noise(self) -> bool:
-        """Whether entries are judged by their noise: by the rules of the default, and with enough that is positive."""
-        if self.plan.noise is None or not self.has_mixture_rules or hasattr(self.method.outliers, "mask"):
-            return False
-        n_parameters = self.rank * (self.n_samples + self.n_features)
-        return self.n_positive > n_parameters
-
-    @property
-    def n_samples(self) -> int:
-        """Number of samples that the stages work with."""
-        return sum(len(block) for block in self.V)
-
-    @property
-    def last_iter(self) -> int:
-        """Iterations at the end."""
-        return self.plan.iterations_at_end(self.max_iter)
-
-    @property
-    def n_features(self) -> int:
-        """Number of features."""
-        return int(self.V[0].shape[1])
-
-    def mixture(self, point: Point, last: Mixture | None = None) -> Mixture:
-        """Return the mixture of a point's held-out residuals; within a stage the width falls and never rises."""
-        mixture = self.held.mixture(point)
-        width = max(mixture.width, self.floor)
-        return mixture._replace(width=width if last is None else min(width, last.width))
-
-    @cached_property
-    def is_sparse(self) -> bool:
-        """Whether most entries are zero."""
-        return self.n_positive < SPARSE * self.held.n_observed
-
-    @cached_property
-    def n_positive(self) -> int:
-        """Number of positive entries."""
-        return int(self.engine.sum(_n_positive, self.V, self.M))
-
-    def median(self, point: Point) -> float:
-        """Return the median magnitude of informative held-out residuals."""
-        return max(self.held.median(point), self.scale_floor)
-
-    def quantile(self, point: Point, q: float) -> float:
-        """Return another quantile of them."""
-        return max(self.held.quantile(point, q), self.scale_floor)
-
-    def per_feature(self, threshold: float) -> Array:
-        """Return a threshold as a vector, (m,), that is one number in memory."""
-        one = self.engine.place(threshold, self.V[0].dtype)
-        return self.engine.xp.broadcast_to(one, (self.n_features,))
-
-    def typical_threshold(self, weighting: Weighting) -> Any:
-        """Return the median threshold of all features; on a device, if what it is compared with is there too."""
-        threshold = weighting.threshold
-        if threshold is None:
-            return inf
-        if is_uniform(threshold):
-            return threshold[0] if is_foreign(threshold) and is_foreign(self.held.values) else float(threshold[0])
-        return float(np.median(to_host(threshold)))
-
-
-class State(NamedTuple):
-    """Where a fit stands: what the next iteration needs."""
-
-    point: Point
-    last: Point
-    """The point before, for the momentum; the same one for none."""
-    momentum: float
-    mixture: Mixture
-    """Of the held-out residuals of the point."""
-    monitor: Monitor
-    n_iter: int = 0
-    stopped: bool = False
-    """Whether the callback wants to stop."""
-    needed: tuple[Point, ...] = ()
-    """Points that the fit may come back to, beside the last ones and the one that the monitor keeps."""
-    scales: tuple[float, float] | None = None
-    """Last and first scale that a rule found for the residuals of all entries."""
+    @classmethod
+    def of(
+        cls, plan: Staged, V: Blocks, M: Blocks | None, rank: int, method: Method, engine: Engine, **options: Any
+    ) -> "StagedFit":
+        """Return it for some data, with entries held out."""
+        options |= {"last_iter": plan.iterations_at_end(options["max_iter"]), "noise": plan.noise, "plan": plan}
+        return cls(V=V, M=M, method=method, engine=engine, held=HeldOut.draw(V, M, engine), rank=rank, **options)
 
 
 class Path(NamedTuple):
@@ -368,19 +227,6 @@ class Path(NamedTuple):
     """The point of the initial stage that predicts best."""
     misfit: float
     """How large the residuals of the typical sample are, as a logarithm."""
-
-
-class End(NamedTuple):
-    """Where a fit ends."""
-
-    point: Point
-    weighting: Weighting
-    converged: bool
-    stopped: bool
-    code_sweeps: int | None
-    warning: str | None
-    noise: NoiseModel | None = None
-    judge: Basis | None = None
 
 
 class HeldOutMagnitudes(Sequence[Array]):
@@ -402,13 +248,10 @@ class HeldOutMagnitudes(Sequence[Array]):
         return self.blocks[index]
 
 
-Steps: TypeAlias = Generator[Any, Any, State]
-
-
 # --- The stages -------------------------------------------------------------------------------------------------------
 
 
-def stages(fit: Fit, W: Array, Ht: Blocks) -> Generator[Any, Any, End]:
+def stages(fit: StagedFit, W: Array, Ht: Blocks) -> Generator[Any, Any, End]:
     """Follow the better of the initial stages to the end."""
     start, state, best = yield from opening(fit, W, Ht)
     state, converged = yield from main_stage(fit, state, best)
@@ -419,21 +262,24 @@ def stages(fit: Fit, W: Array, Ht: Blocks) -> Generator[Any, Any, End]:
         state, weighting = yield from weigh(fit, state)
     else:
         state, weighting = yield from refine(fit, state)
+    comparison = None
     if fit.judges_by_noise and not state.stopped:
-        squares, point, judged, comparison = yield from judge(fit, state, weighting, follows_noise)
-        nothing_wrong = judged is not None and judged.model.threshold == inf
+        judgement = yield from judge(fit, state, weighting, follows_noise)
+        comparison = judgement.comparison
+        is_judged = judgement.judged is not None
         # Least squares on nearly all entries is plain NMF: it is no worse if one component does as well.
-        warning = None if judged is not None and comparison.rejected < MUCH_REJECTED else warning
-        warning = warning or (None if nothing_wrong else comparison.doubt or comparison.much_is_wrong)
-        if judged is not None:
-            return (yield from finish(fit, state._replace(point=point), weighting, squares, judged, converged, warning))
+        warning = None if is_judged and comparison.rejected < MUCH_REJECTED else warning
+        warning = warning or comparison.doubt or comparison.much_is_wrong
+        if is_judged:
+            return (yield from finish(fit, state, weighting, judgement, converged, warning))
     if follows_noise:
-        return (yield from early_stop(fit, state, weighting, warning))
+        end = yield from early_stop(fit, state, weighting, warning)
+        return end._replace(comparison=comparison)
     state, weighting = yield from last_stages(fit, state, weighting)
-    return End(state.point, weighting, converged, state.stopped, None, warning)
+    return End(state.point, weighting, converged, state.stopped, None, warning, comparison=comparison)
 
 
-def opening(fit: Fit, W: Array, Ht: Blocks) -> Generator[Any, Any, tuple[Point, State, Point]]:
+def opening(fit: StagedFit, W: Array, Ht: Blocks) -> Generator[Any, Any, tuple[Point, State, Point]]:
     """Return the start, where the better of the initial stages leads, and the point of it that predicts best."""
     start = yield Compute(partial(fit.held.point, W, Ht))
     monitor = Monitor.begin(fit.held, INITIALLY_MONITORED_AT * fit.median(start), start)
@@ -455,7 +301,7 @@ def opening(fit: Fit, W: Array, Ht: Blocks) -> Generator[Any, Any, tuple[Point, 
     return start, state, path.best
 
 
-def best_of_sparse(fit: Fit, paths: list[Path]) -> Path:
+def best_of_sparse(fit: StagedFit, paths: list[Path]) -> Path:
     """Return the best path of sparse data: the last, which is the strictest, unless another is clearly better.
 
     Zeros count, and by how much an entry can count is bounded: errors may be most of what is positive.
@@ -469,14 +315,14 @@ def best_of_sparse(fit: Fit, paths: list[Path]) -> Path:
     return paths[-1] if losses[-1] <= CLEARLY_WORSE * min(losses) else paths[int(np.argmin(losses))]
 
 
-def start_of_densest(fit: Fit) -> Point:
+def start_of_densest(fit: StagedFit) -> Point:
     """Return a start that does not break where more than half of a sample or feature is wrong."""
     W, Ht = DENSEST_START.factors(fit.V, fit.M, fit.rank, np.random.default_rng(0), fit.engine)
     dtype = fit.V[0].dtype
     return fit.held.point(fit.engine.place(W, dtype), fit.engine.map(_as_type, Ht, dtype=dtype))
 
 
-def initial_stage(fit: Fit, state: State, stage: InitialStage) -> Generator[Any, Any, Path]:
+def initial_stage(fit: StagedFit, state: State, stage: InitialStage) -> Generator[Any, Any, Path]:
     """Follow one initial stage and a trial of the main stage."""
     method = replace(fit.method, loss=stage.loss, outliers=NoRejection(), solver=SharedGram(max_iter=1))
     for _ in range(min(fit.plan.initial_iter, fit.max_iter // 8)):
@@ -495,7 +341,7 @@ def initial_stage(fit: Fit, state: State, stage: InitialStage) -> Generator[Any,
     return Path(state, best, found)
 
 
-def report_start(fit: Fit, state: State) -> Steps:
+def report_start(fit: StagedFit, state: State) -> Steps:
     """Report the start as iteration 0."""
     state, weighting = yield from weigh(fit, state)
     beyond = fit.held.magnitudes(state.point) > fit.typical_threshold(weighting)
@@ -504,7 +350,7 @@ def report_start(fit: Fit, state: State) -> Steps:
     return state._replace(stopped=stopped)
 
 
-def main_stage(fit: Fit, state: State, best: Point) -> Generator[Any, Any, tuple[State, bool]]:
+def main_stage(fit: StagedFit, state: State, best: Point) -> Generator[Any, Any, tuple[State, bool]]:
     """Lower the loss of the model until the held-out entries are no longer predicted better."""
     scale = MONITORED_AT * state.mixture.width
     if reads(fit.method.scale) == "nothing":  # who fixes the scale says by which loss to compare
@@ -521,7 +367,7 @@ def main_stage(fit: Fit, state: State, best: Point) -> Generator[Any, Any, tuple
     return state, converged
 
 
-def refine(fit: Fit, state: State) -> Generator[Any, Any, tuple[State, Weighting]]:
+def refine(fit: StagedFit, state: State) -> Generator[Any, Any, tuple[State, Weighting]]:
     """Return the fit with features found again, and with a scale and threshold that are as wide as they should be."""
     state, weighting = yield from weigh(fit, state)
     state = yield from recover_features(fit, state, weighting)
@@ -536,195 +382,14 @@ def refine(fit: Fit, state: State) -> Generator[Any, Any, tuple[State, Weighting
     return (yield from encode_features_again(fit, state, weighting)), weighting
 
 
-def judge(
-    fit: Fit, state: State, weighting: Weighting, follows_noise: bool
-) -> Generator[Any, Any, tuple[LeastSquares, Point, Judged | None, Comparison]]:
-    """Return least squares and its fit, a point at which it is known what is wrong, and a comparison with all entries.
-
-    Where features were scaled, entries are judged by a fit that is scaled: an error in the largest feature may have a
-    component of its own in the other. Nothing is judged if the fit begins to follow the noise: least squares would do
-    so all the more, unless it shows that nothing is wrong.
-    """
-    squares = LeastSquares(fit.V, fit.M, fit.method, fit.engine, fit.tol)
-    threshold = final_weighting(fit, weighting, state.mixture).threshold
-    robust = squares.judged(state.point, threshold)
-    # Of sparse data, most that is right is a count of which hardly anything was expected.
-    squares = replace(squares, least=threshold if fit.is_sparse else None)
-    trial, _ = yield from improve(fit, squares, robust.point, robust, NOISE_SWEEPS)
-    squares, judged, overfit = squares.with_robust(robust, trial), robust, 1.0
-    rejected = last = yield Measure(partial(squares.rejected_share, robust), is_finite, robust.point, "share")
-    for n_rounds in range(1, MOST_ROUNDS + 1):
-        point = trial
-        if n_rounds > 1 or squares.few is not None:
-            point, _ = yield from improve(fit, squares, judged.point, judged, NOISE_SWEEPS)
-        model = yield from find_noise(fit, squares, point, judged.model, robust)
-        judged = Judged(point, model)
-        share = yield Measure(partial(squares.rejected_share, judged), is_finite, point, "share")
-        if n_rounds >= FEWEST_ROUNDS and share > last - SETTLED:
-            break
-        last = share
-    if follows_noise:
-        overfit = squares.overfit(fit.rank, fit.held.n_observed)
-        found = yield from compare(squares, robust, state.point, judged.point)
-        grows = judged.model.exponent > GROWING_NOISE and found.rejected < MUCH_REJECTED
-        is_dense = found.residual > DENSE_NOISE and not grows
-        follows_noise = is_dense and found.damage > LEARNT_NOTHING * overfit
-    if follows_noise:
-        judged = robust._replace(point=state.point)
-    else:
-        judged = yield from widen(fit, squares, judged)
-    squares, some = replace(squares, units=fit.units), judged.point
-    if fit.units is not None:
-        some, _ = yield from improve(fit, squares, some, judged, 2 * NOISE_SWEEPS)
-    every, comparison = yield from try_wider(fit, squares, judged, some, inf)
-    comparison = comparison._replace(rejected=max(comparison.rejected, rejected if rejected > MOST_WRONG else 0.0))
-    if comparison.favours_all(fit.n_samples, fit.rank, overfit if follows_noise else 1.0):
-        everything = Judged(every, replace(judged.model, threshold=inf))
-        return replace(squares, few=None), every, everything, comparison
-    return squares, some, None if follows_noise else judged, comparison
-
-
-def widen(fit: Fit, squares: LeastSquares, judged: Judged) -> Generator[Any, Any, Judged]:
-    """Return the fit with entries accepted that are not far beyond the threshold, if least squares explains them.
-
-    Where there is hardly any noise, a fit that misses a part of the structure rejects it.
-    """
-    relative = float(np.median(to_host(judged.model.widths / judged.model.levels)))
-    if relative > HARDLY_ANY_NOISE:
-        return judged
-    factor = WIDEST / (relative * judged.model.threshold)
-    wider, comparison = yield from try_wider(fit, squares, judged, judged.point, factor)
-    if comparison.rejected == 0 or not comparison.favours_all(fit.n_samples, fit.rank):
-        return judged
-    model = replace(judged.model, threshold=factor * judged.model.threshold)
-    return Judged(wider, (yield from find_noise(fit, squares, wider, model, Judged(wider, model))))
-
-
-def try_wider(
-    fit: Fit, squares: LeastSquares, judged: Judged, some: Point, factor: float
-) -> Generator[Any, Any, tuple[Point, Comparison]]:
-    """Return least squares with a wider threshold, by a factor, and how it compares with a fit to some entries."""
-    wider, limit = some, judged._replace(model=replace(judged.model, threshold=factor * judged.model.threshold))
-    for sweeps in TRIAL_SWEEPS:
-        wider, _ = yield from improve(fit, squares, wider, None if factor == inf else limit, sweeps)
-        comparison = yield from compare(squares, judged, some, wider, factor)
-        if comparison.gain > HOPELESS or comparison.favours_all(fit.n_samples, fit.rank):
-            break
-        if sweeps == TRIAL_SWEEPS[1] and comparison.gain > CLEAR_GAIN:
-            break
-    return wider, comparison
-
-
-def compare(
-    squares: LeastSquares, judged: Judged, some: Point, every: Point, factor: float = inf
-) -> Generator[Any, Any, Comparison]:
-    """Return how a fit to all entries, but for those far beyond the threshold, compares with one to some."""
-    found = yield Measure(partial(squares.compare, judged, some, every, factor), is_comparison, every)
-    return Comparison(**{name: float(found[name]) for name in Comparison._fields})
-
-
-def improve(
-    fit: Fit, squares: LeastSquares, point: Point, judged: Judged | None, sweeps: int
-) -> Generator[Any, Any, tuple[Point, bool]]:
-    """Return a point after some sweeps of least squares on what is right, and whether they have converged."""
-    steady = [False]
-
-    def make() -> Point:
-        if judged is None or (squares.few is None and squares.rejects_nothing(judged)):
-            data = squares.everything()
-        else:
-            data = squares.accepted(judged)
-        W, Ht, steady[0] = squares.improved(data, point.W, point.Ht, sweeps)
-        return fit.held.point(W, Ht)
-
-    better = yield Compute(make, (point,))
-    return better, bool((yield Measure(lambda: float(steady[0]), is_finite, better, "steady")))
-
-
-def find_noise(
-    fit: Fit, squares: LeastSquares, point: Point, model: NoiseModel, robust: Judged
-) -> Generator[Any, Any, NoiseModel]:
-    """Return the noise of a point, at which the last model says what was accepted."""
-    noise = fit.plan.noise
-    assert noise is not None
-
-    def find() -> dict[str, Any]:
-        found = squares.noise(point, model, robust, noise, RESOLUTION)
-        return {name: getattr(found, name) for name in (*ARRAYS, "exponent", "threshold")}
-
-    def are_valid(found: dict[str, Any]) -> bool:
-        arrays = [factor(found[name], (fit.n_features,), bounded=False) for name in ARRAYS]
-        return len(arrays) == len(ARRAYS) and 0 <= found["exponent"] <= 1 and found["threshold"] > 0
-
-    found = yield Measure(find, are_valid, point)
-    dtype = point.W.dtype
-    fields = {name: found[name] for name in (*ARRAYS, "exponent", "threshold")}
-    fields["weights_entries"] = noise.weights_entries
-    found_model = NoiseModel(**fields).placed(lambda array: fit.engine.place(array, dtype))
-    if squares.few is None or squares.robust is None:
-        return found_model
-    # Where the robust fit stays, so does its threshold.
-    first = squares.robust.model
-    widths = first.threshold * first.widths / found_model.threshold
-    return replace(found_model, widths=fit.engine.xp.where(squares.few, widths, found_model.widths))
-
-
-def finish(
-    fit: Fit,
-    state: State,
-    weighting: Weighting,
-    squares: LeastSquares,
-    judged: Judged,
-    converged: bool,
-    warning: str | None,
-) -> Generator[Any, Any, End]:
-    """Return the end of a fit by least squares on what is right."""
-    squares = replace(squares, units=fit.units)
-    is_same = judged.point is state.point
-    point, steady = yield from improve(fit, squares, state.point, judged, min(MOST_SWEEPS, 3 * fit.max_iter))
-    if is_same:
-        nothing_wrong = judged.model.threshold == inf
-        model = yield from find_noise(fit, squares, point, judged.model, judged)
-        judged = Judged(point, model)
-        if nothing_wrong:
-            largest = yield Measure(partial(squares.largest_ratio, judged), is_finite, point, "largest")
-            threshold = NOTHING_WRONG * model.threshold * max(largest, 1.0)
-            judged = Judged(point, replace(model, threshold=threshold, lenient=True))
-    state, weighting = state._replace(point=point), final_weighting(fit, weighting, state.mixture)
-    judge = None if is_same else Basis(judged.point.W, typical_code(*judged.point[:2], None, fit.engine), weighting)
-    judge = None if judge is None else replace(judge, penalties=fit.method.penalties, noise=judged.model)
-    if fit.whole is not None:
-        state = yield from encode_all_samples(fit, state, weighting, model=judged.model, judge=judge)
-        state = yield from finish_all_samples(
-            fit, state, replace(squares, V=fit.whole.V, M=fit.whole.M, few=None), judge, judged
-        )
-    return End(state.point, weighting, converged and steady, state.stopped, None, warning, judged.model, judge)
-
-
-def finish_all_samples(fit: Fit, state: State, squares: LeastSquares, judge: Basis | None, judged: Judged) -> Steps:
-    """Return the fit after some sweeps of least squares on what is right in all samples."""
-    whole, point = fit.whole, state.point
-    assert whole is not None
-
-    def make() -> Point:
-        right = point
-        if judge is not None:
-            right = Point(judge.W, judge.encode(whole.V, whole.M, fit.engine, max_iter=0, tol=0.0), point.predictions)
-        data = squares.accepted(Judged(right, judged.model))
-        W, Ht, _ = squares.improved(data, point.W, point.Ht, fit.last_iter)
-        return fit.held.point(W, whole.part(Ht))._replace(Ht=Ht)
-
-    return state._replace(point=(yield Compute(make, (point,))))
-
-
-def last_stages(fit: Fit, state: State, weighting: Weighting) -> Generator[Any, Any, tuple[State, Weighting]]:
+def last_stages(fit: StagedFit, state: State, weighting: Weighting) -> Generator[Any, Any, tuple[State, Weighting]]:
     """Return the fit after its last iterations, with the scale and threshold that are to be used from then on."""
     state = yield from encode_all_samples(fit, state, weighting)
     state = yield from settle(fit, state, weighting, see_all=True)
     return state, final_weighting(fit, weighting, state.mixture)
 
 
-def relax(fit: Fit, state: State, weighting: Weighting) -> Generator[Any, Any, tuple[State, Weighting]]:
+def relax(fit: StagedFit, state: State, weighting: Weighting) -> Generator[Any, Any, tuple[State, Weighting]]:
     """Return the fit with scale and threshold twice as wide, if that predicts held-out entries clearly better.
 
     Tails of the residuals that are heavier than Laplace's may be errors, or something that the components explain as
@@ -740,7 +405,7 @@ def relax(fit: Fit, state: State, weighting: Weighting) -> Generator[Any, Any, t
     return relaxed._replace(needed=()), wider if after < CLEARLY_BETTER * before else weighting
 
 
-def early_stop(fit: Fit, state: State, weighting: Weighting, warning: str | None) -> Generator[Any, Any, End]:
+def early_stop(fit: StagedFit, state: State, weighting: Weighting, warning: str | None) -> Generator[Any, Any, End]:
     """Return the end of a fit that began to follow the noise and went back to its best iterate."""
     weighting = final_weighting(fit, weighting, state.mixture)
     sweeps = best_code_sweeps(fit, state, weighting)
@@ -749,7 +414,7 @@ def early_stop(fit: Fit, state: State, weighting: Weighting, warning: str | None
     return End(state.point, weighting, converged, state.stopped, sweeps, warning)
 
 
-def settle(fit: Fit, state: State, weighting: Weighting, *, see_all: bool = False) -> Steps:
+def settle(fit: StagedFit, state: State, weighting: Weighting, *, see_all: bool = False) -> Steps:
     """Make a few iterations with fixed scale and threshold."""
     state = state._replace(last=state.point)
     for _ in range(min(fit.last_iter, fit.max_iter - state.n_iter)):
@@ -761,14 +426,14 @@ def settle(fit: Fit, state: State, weighting: Weighting, *, see_all: bool = Fals
 # --- An iteration -----------------------------------------------------------------------------------------------------
 
 
-def iterate(fit: Fit, state: State) -> Steps:
+def iterate(fit: StagedFit, state: State) -> Steps:
     """Make one iteration of the main stage: weigh, sweep, and look at the held-out entries."""
     state, weighting = yield from weigh(fit, state)
     state = yield from advance(fit, state, weighting, fit.method)
     return state._replace(mixture=fit.mixture(state.point, state.mixture))
 
 
-def weigh(fit: Fit, state: State) -> Generator[Any, Any, tuple[State, Weighting]]:
+def weigh(fit: StagedFit, state: State) -> Generator[Any, Any, tuple[State, Weighting]]:
     """Return loss, scale and threshold of the model, by its rules.
 
     Rules that need no more than the mixture of residuals get that of the entries held out. For the others all residuals
@@ -797,7 +462,7 @@ def weigh(fit: Fit, state: State) -> Generator[Any, Any, tuple[State, Weighting]
     return state._replace(scales=(found["scale"], found["first"])), weighting
 
 
-def advance(fit: Fit, state: State, weighting: Weighting, method: Method, *, see_all: bool = False) -> Steps:
+def advance(fit: StagedFit, state: State, weighting: Weighting, method: Method, *, see_all: bool = False) -> Steps:
     """Make one sweep, with momentum from the last one, and compare the point that it leads to."""
     point, last, monitor = state.point, state.last, state.monitor
     new = yield Compute(partial(next_point, fit, state, weighting, method, see_all), (point, last))
@@ -815,7 +480,7 @@ def advance(fit: Fit, state: State, weighting: Weighting, method: Method, *, see
     )
 
 
-def next_point(fit: Fit, state: State, weighting: Weighting, method: Method, see_all: bool) -> Point:
+def next_point(fit: StagedFit, state: State, weighting: Weighting, method: Method, see_all: bool) -> Point:
     """Return the point that one sweep leads to."""
     engine, held, (W, Ht, *_), last = fit.engine, fit.held, state.point, state.last
     hide, with_all = held.hidden and not see_all, see_all and fit.whole is not None
@@ -840,7 +505,7 @@ def next_point(fit: Fit, state: State, weighting: Weighting, method: Method, see
 # --- Between stages ---------------------------------------------------------------------------------------------------
 
 
-def recover_features(fit: Fit, state: State, weighting: Weighting) -> Steps:
+def recover_features(fit: StagedFit, state: State, weighting: Weighting) -> Steps:
     """Encode features anew that are rejected far more than others, where the codes explain them.
 
     What is rejected no longer pulls: a feature far larger than the others, of which nothing was within the threshold
@@ -862,7 +527,7 @@ def recover_features(fit: Fit, state: State, weighting: Weighting) -> Steps:
     return state._replace(point=(yield Compute(encode, (point,))))
 
 
-def encode_features_again(fit: Fit, state: State, weighting: Weighting) -> Steps:
+def encode_features_again(fit: StagedFit, state: State, weighting: Weighting) -> Steps:
     """Encode all features anew, where that gives a lower loss, if there are few samples.
 
     With few samples an error may have pulled a feature to where another of its entries looks wrong instead, and there
@@ -876,39 +541,7 @@ def encode_features_again(fit: Fit, state: State, weighting: Weighting) -> Steps
     return state._replace(point=(yield Compute(encode, (point,))))
 
 
-def encode_all_samples(
-    fit: Fit,
-    state: State,
-    weighting: Weighting,
-    code_sweeps: int | None = None,
-    model: NoiseModel | None = None,
-    judge: Basis | None = None,
-) -> Steps:
-    """Encode all samples, if the point has the codes of some."""
-    whole, point = fit.whole, state.point
-    if whole is None:
-        return state
-
-    def encode() -> Point:
-        code = typical_code(point.W, point.Ht, None, fit.engine)
-        basis = Basis(point.W, code, weighting, fit.method.penalties, code_sweeps, model, fit.units, judge)
-        return point._replace(Ht=basis.encode(whole.V, whole.M, fit.engine, max_iter=0, tol=0.0))
-
-    return state._replace(point=(yield Compute(encode, (point,))))
-
-
-def final_weighting(fit: Fit, weighting: Weighting, mixture: Mixture) -> Weighting:
-    """Return the weighting that rejects what is rather wrong than clean.
-
-    While the factors move the threshold has to be generous; once they are found, it can be where it belongs. Residuals
-    of the entries that were fitted do not say where that is.
-    """
-    if weighting.threshold is None or reads(fit.method.outliers) != "mixture" or not fit.held.hidden:
-        return weighting
-    return replace(weighting, threshold=fit.per_feature(min(float(weighting.threshold[0]), mixture.decision_threshold)))
-
-
-def best_code_sweeps(fit: Fit, state: State, weighting: Weighting) -> int | None:
+def best_code_sweeps(fit: StagedFit, state: State, weighting: Weighting) -> int | None:
     """Return after how many sweeps, at least one, codes in the basis of this point predict held-out entries best.
 
     None if they do when they have converged. Without a sweep all codes are multiples of the typical code, or zero.
@@ -924,7 +557,7 @@ def best_code_sweeps(fit: Fit, state: State, weighting: Weighting) -> int | None
     return None if monitor.path[-1] <= min(losses[1:]) else 1 + int(np.argmin(losses[1:]))
 
 
-def learnt_nothing(fit: Fit, start: Point, state: State) -> str | None:
+def learnt_nothing(fit: StagedFit, start: Point, state: State) -> str | None:
     """Return what the user should know if the fit learnt nothing beyond its start."""
     end, plan, rank = state.monitor.kept, fit.plan, fit.rank
     hopeless = fit.median(end) > LEARNT_NOTHING * fit.median(start)
@@ -938,36 +571,20 @@ def learnt_nothing(fit: Fit, start: Point, state: State) -> str | None:
     )
 
 
-def is_comparison(found: dict[str, Any]) -> bool:
-    """Return whether a checkpoint holds what least squares was compared by."""
-    return all(not found[name] < 0 for name in Comparison._fields)
-
-
-def misfit(fit: Fit, point: Point) -> float:
+def misfit(fit: StagedFit, point: Point) -> float:
     """Return how large the residuals of the typical sample are, as a logarithm."""
     shared = {"W": point.W, "floor": fit.floor, "engine": fit.engine}
     total, n_samples = fit.engine.sum(_log_medians, fit.V, fit.M, point.Ht, **shared)
     return float(total / n_samples) if n_samples else 0.0
 
 
-def limited(fit: Fit, point: Point, limit: Any) -> Array:
+def limited(fit: StagedFit, point: Point, limit: Any) -> Array:
     """Return the magnitudes of held-out residuals, at most the limit."""
     magnitudes, xp = fit.held.magnitudes(point), fit.held.xp
     return xp.where(magnitudes > limit, limit, magnitudes)
 
 
 # --- On a block -------------------------------------------------------------------------------------------------------
-
-
-@block_function(light=True)
-def _choose(rows: Array, chosen: slice, *, xp: Namespace) -> Array:
-    """Return a copy of some of the rows."""
-    return xp.asarray(rows[chosen], copy=True)
-
-
-def _n_positive(Y: Array, M: Array | None, *, xp: Namespace) -> int:
-    """Return the number of observed entries of a block that are positive."""
-    return int(xp.count_nonzero(Y > 0 if M is None else (Y > 0) & (M > 0)))
 
 
 @block_function(light=True)

@@ -88,6 +88,7 @@ OPTIONAL_ATTRIBUTES = (
     "_noise",
     "_with_uncertainties",
     "noise_",
+    "comparison_",
 )
 
 NUMBERS: Mapping[str, Any] = {

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from robustnmf import methods
 from robustnmf.algorithm.encoding import Basis, basis_of, noise_in_units
+from robustnmf.algorithm.least_squares import MEASURED, Comparison
 from robustnmf.model.noise import ARRAYS, NoiseModel
 from robustnmf.model.weighting import Weighting
 from robustnmf.persistence import contents
@@ -180,6 +181,7 @@ def restored(document: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> Any:
     given = _entry(document, "uncertainties", bool) if "uncertainties" in document else "noise" in arrays
     attributes["_with_uncertainties"] = given
     attributes["noise_"] = noise_in_units(attributes["_basis"], attributes["_unit"], arrays.get("noise"))
+    attributes["comparison_"] = _comparison(document)
     attributes |= {name: array for name, array in arrays.items() if name.endswith("_")}
     columns = [name for name in arrays if name.startswith(contents.HISTORY)]
     attributes["history_"] = {name.removeprefix(contents.HISTORY): arrays[name] for name in columns}
@@ -191,6 +193,17 @@ def restored(document: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> Any:
     for name, value in attributes.items():
         setattr(model, name, value)
     return model
+
+
+def _comparison(document: Mapping[str, Any]) -> Comparison | None:
+    """Return how the fit compared with least squares, if the file says so: those of version 0.1 do not."""
+    fields = _entry(document, "comparison", dict | None) if "comparison" in document else None
+    if fields is None:
+        return None
+    found = {name: _entry(fields, name, float, _decoded) for name in MEASURED}
+    if any(not number >= 0 for number in found.values()):
+        raise ModelFileError("its comparison with least squares has numbers that no fit can have found.")
+    return Comparison(**found, takes_all=_entry(fields, "takes_all", bool))
 
 
 def _with_noise(basis: Basis, document: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> Basis:

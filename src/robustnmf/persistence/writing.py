@@ -156,6 +156,9 @@ def _document_of(model: Any) -> dict[str, Any]:
         "noise": None
         if model_of_noise is None
         else {name: _encoded(getattr(model_of_noise, name), name) for name in contents.NOISE_NUMBERS},
+        "comparison": None
+        if model.comparison_ is None
+        else {name: _encoded(value, name) for name, value in model.comparison_._asdict().items()},
         "uncertainties": bool(model._with_uncertainties),
         "feature_names_in_": None if names is None else [str(name) for name in names],
         "set_output": attributes.get("_sklearn_output_config", {}).get("transform"),

@@ -54,7 +54,7 @@ SPREAD, SAMPLES_PER_COMPONENT = 0.05, 1
 
 
 class Comparison(NamedTuple):
-    """Least squares on all entries beside that on the accepted ones."""
+    """Least squares on all entries beside the fit to the accepted ones."""
 
     gain: float
     """Total absolute residual of all entries, relative to that of the fit to the accepted ones."""
@@ -70,6 +70,8 @@ class Comparison(NamedTuple):
     """Number of samples that they are spread over."""
     residual: float
     """Total absolute residual of the accepted entries after least squares, relative to the entries."""
+    takes_all: bool = False
+    """Whether least squares on all entries was taken."""
 
     def favours_all(self, n_samples: int, rank: int, overfit: float = 1.0) -> bool:
         """Return whether all entries are right; `overfit` is the gain that least squares has on nothing but noise."""
@@ -84,10 +86,23 @@ class Comparison(NamedTuple):
         return bearable and self.unexplained <= EXPLAINS and self.as_judged <= EXPLAINS_ALL
 
     @property
+    def reason(self) -> str:
+        """Which fit was taken, and why."""
+        if self.rejected == 0:
+            return "All entries are fitted by least squares: none looked wrong."
+        found = (
+            f"{self.rejected:.1%} of the entries looked wrong. Least squares on all entries leaves "
+            f"{self.unexplained:.0%} of their residuals, and those of the others become {self.damage:.3g} times as large."
+        )
+        if self.takes_all:
+            return f"All entries are fitted by least squares. {found}"
+        return f"What looked wrong is left out. {found}"
+
+    @property
     def doubt(self) -> str | None:
         """What the user should know if entries stay rejected although least squares explains them."""
         is_explained = self.unexplained <= IN_DOUBT and self.rejected >= MANY_REJECTED
-        if self.damage > DAMAGES or (self.gain > CLEAR_GAIN and not is_explained):
+        if self.takes_all or self.damage > DAMAGES or (self.gain > CLEAR_GAIN and not is_explained):
             return None
         left = f"{self.unexplained:.0%} of their residuals" if is_explained else f"{self.gain:.0%} of all residuals"
         return (
@@ -99,12 +114,16 @@ class Comparison(NamedTuple):
     @property
     def much_is_wrong(self) -> str | None:
         """What the user should know if so much is rejected that the rest may not tell."""
-        if self.rejected < NEARLY_HALF:
+        if self.takes_all or self.rejected < NEARLY_HALF:
             return None
         return (
             f"{self.rejected:.0%} of the entries are taken for wrong. With so many errors, samples and features of "
             "which more than half is wrong may be fitted to their errors: look at outliers_ by sample and by feature."
         )
+
+
+MEASURED = tuple(name for name in Comparison._fields if name != "takes_all")
+"""Fields of a `Comparison` that are measured."""
 
 
 class Judged(NamedTuple):

@@ -1,0 +1,251 @@
+"""The end of a fit: what is wrong is decided by noise, and the rest is fitted by least squares.
+
+The robust stages reject with one scale for all entries. Here each is judged in units of its own noise, from where the
+robust fit stands; then least squares on all entries is compared with that on the accepted ones
+(`robustnmf.algorithm.least_squares`), and taken if it shows that nothing is wrong.
+"""
+
+from collections.abc import Generator
+from dataclasses import replace
+from functools import partial
+from math import inf
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from robustnmf.algorithm.checkpoint import factor, is_finite
+from robustnmf.algorithm.encoding import Basis, typical_code
+from robustnmf.algorithm.holdout import Point
+from robustnmf.algorithm.least_squares import CLEAR_GAIN, MEASURED, MOST_WRONG, Comparison, Judged, LeastSquares
+from robustnmf.algorithm.stage import RESOLUTION, End, Fit, State, Steps, encode_all_samples, final_weighting
+from robustnmf.algorithm.steps import Compute, Measure
+from robustnmf.model.noise import ARRAYS, NoiseModel
+from robustnmf.model.weighting import Weighting
+from robustnmf.utils.arrays import to_host
+
+# Entries are judged by their noise at least and at most so many times, as long as this share of them turns out to be
+# right; and sweeps of least squares before each time.
+FEWEST_ROUNDS, MOST_ROUNDS, SETTLED, NOISE_SWEEPS = 2, 10, 0.002, 8
+# If the noise is below this part of the level of features, a threshold of this part is tried before all entries are.
+HARDLY_ANY_NOISE, WIDEST = 0.005, 0.25
+# Least squares that leaves so many times the total absolute residual after a few sweeps is not followed.
+HOPELESS = 1.1
+# If nothing is wrong, new entries are rejected beyond so many times the largest residual.
+NOTHING_WRONG = 1.5
+# Residuals above this part of the entries are dense noise, which a fit may follow; unless they grow with the entry, by
+# at least this power, and hardly more than this share is rejected.
+DENSE_NOISE, GROWING_NOISE, MUCH_REJECTED = 0.2, 0.8, 0.13
+# Sweeps of least squares on all entries after which it is compared, and the most in all.
+TRIAL_SWEEPS, MOST_SWEEPS = (5, 30, 100), 400
+# A fit has learnt something if the median residual of held-out entries fell below this part of that at the start.
+LEARNT_NOTHING = 0.95
+
+
+class Judgement(NamedTuple):
+    """What is wrong, and least squares on the rest."""
+
+    squares: LeastSquares
+    point: Point
+    """Where least squares stands."""
+    judged: Judged | None
+    """What is wrong; None if the robust fit is to stay as it is."""
+    comparison: Comparison
+    """With least squares on all entries."""
+
+
+def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> Generator[Any, Any, Judgement]:
+    """Decide what is wrong, and whether anything is.
+
+    Where features were scaled, entries are judged by a fit that is scaled: an error in the largest feature may have a
+    component of its own in the other. The robust fit stays as it is if it begins to follow dense noise: least squares
+    would do so all the more, unless it shows that nothing is wrong.
+    """
+    squares = LeastSquares(fit.V, fit.M, fit.method, fit.engine, fit.tol)
+    threshold = final_weighting(fit, weighting, state.mixture).threshold
+    robust = squares.judged(state.point, threshold)
+    # Of sparse data, most that is right is a count of which hardly anything was expected.
+    squares = replace(squares, least=threshold if fit.is_sparse else None)
+    rejected = yield Measure(partial(squares.rejected_share, robust), is_finite, robust.point, "share")
+    squares, judged = yield from judge_by_noise(fit, squares, robust, rejected)
+    overfit = 1.0
+    if follows_noise and (yield from is_dense_noise(fit, squares, robust, judged)):
+        overfit = squares.overfit(fit.rank, fit.held.n_observed)
+        judged = robust
+    else:
+        follows_noise = False
+        judged = yield from widen(fit, squares, judged)
+    squares, some = replace(squares, units=fit.units), judged.point
+    if fit.units is not None:
+        some, _ = yield from improve(fit, squares, some, judged, 2 * NOISE_SWEEPS)
+    every, comparison = yield from try_wider(fit, squares, judged, some, inf)
+    comparison = comparison._replace(rejected=max(comparison.rejected, rejected if rejected > MOST_WRONG else 0.0))
+    if comparison.favours_all(fit.n_samples, fit.rank, overfit):
+        everything = Judged(every, replace(judged.model, threshold=inf))
+        return Judgement(replace(squares, few=None), every, everything, comparison._replace(takes_all=True))
+    return Judgement(squares, some, None if follows_noise else judged, comparison)
+
+
+def judge_by_noise(
+    fit: Fit, squares: LeastSquares, robust: Judged, rejected: float
+) -> Generator[Any, Any, tuple[LeastSquares, Judged]]:
+    """Return the fit with entries judged by their noise, until hardly one more turns out to be right.
+
+    `rejected` is the share that the robust fit rejects.
+    """
+    point, _ = yield from improve(fit, squares, robust.point, robust, NOISE_SWEEPS)
+    squares, judged, last = squares.with_robust(robust, point), robust, rejected
+    for n_rounds in range(1, MOST_ROUNDS + 1):
+        if n_rounds > 1 or squares.few is not None:
+            point, _ = yield from improve(fit, squares, judged.point, judged, NOISE_SWEEPS)
+        judged = Judged(point, (yield from find_noise(fit, squares, point, judged.model, robust)))
+        share = yield Measure(partial(squares.rejected_share, judged), is_finite, point, "share")
+        if n_rounds >= FEWEST_ROUNDS and share > last - SETTLED:
+            break
+        last = share
+    return squares, judged
+
+
+def is_dense_noise(fit: Fit, squares: LeastSquares, robust: Judged, judged: Judged) -> Generator[Any, Any, bool]:
+    """Return whether residuals are so large that least squares gains no more than it would on nothing but noise."""
+    found = yield from compare(squares, robust, robust.point, judged.point)
+    grows = judged.model.exponent > GROWING_NOISE and found.rejected < MUCH_REJECTED
+    overfit = squares.overfit(fit.rank, fit.held.n_observed)
+    return bool(found.residual > DENSE_NOISE and not grows and found.damage > LEARNT_NOTHING * overfit)
+
+
+def widen(fit: Fit, squares: LeastSquares, judged: Judged) -> Generator[Any, Any, Judged]:
+    """Return the fit with entries accepted that are not far beyond the threshold, if least squares explains them.
+
+    Where there is hardly any noise, a fit that misses a part of the structure rejects it.
+    """
+    relative = float(np.median(to_host(judged.model.widths / judged.model.levels)))
+    if relative > HARDLY_ANY_NOISE:
+        return judged
+    factor = WIDEST / (relative * judged.model.threshold)
+    wider, comparison = yield from try_wider(fit, squares, judged, judged.point, factor)
+    if comparison.rejected == 0 or not comparison.favours_all(fit.n_samples, fit.rank):
+        return judged
+    model = replace(judged.model, threshold=factor * judged.model.threshold)
+    return Judged(wider, (yield from find_noise(fit, squares, wider, model, Judged(wider, model))))
+
+
+def try_wider(
+    fit: Fit, squares: LeastSquares, judged: Judged, some: Point, factor: float
+) -> Generator[Any, Any, tuple[Point, Comparison]]:
+    """Return least squares with a wider threshold, by a factor, and how it compares with a fit to some entries."""
+    wider, limit = some, judged._replace(model=replace(judged.model, threshold=factor * judged.model.threshold))
+    for sweeps in TRIAL_SWEEPS:
+        wider, _ = yield from improve(fit, squares, wider, None if factor == inf else limit, sweeps)
+        comparison = yield from compare(squares, judged, some, wider, factor)
+        if comparison.gain > HOPELESS or comparison.favours_all(fit.n_samples, fit.rank):
+            break
+        if sweeps == TRIAL_SWEEPS[1] and comparison.gain > CLEAR_GAIN:
+            break
+    return wider, comparison
+
+
+def compare(
+    squares: LeastSquares, judged: Judged, some: Point, every: Point, factor: float = inf
+) -> Generator[Any, Any, Comparison]:
+    """Return how a fit to all entries, but for those far beyond the threshold, compares with one to some."""
+    found = yield Measure(partial(squares.compare, judged, some, every, factor), is_comparison, every)
+    return Comparison._make([*(float(found[name]) for name in MEASURED), False])
+
+
+def improve(
+    fit: Fit, squares: LeastSquares, point: Point, judged: Judged | None, sweeps: int
+) -> Generator[Any, Any, tuple[Point, bool]]:
+    """Return a point after some sweeps of least squares on what is right, and whether they have converged."""
+    steady = [False]
+
+    def make() -> Point:
+        if judged is None or (squares.few is None and squares.rejects_nothing(judged)):
+            data = squares.everything()
+        else:
+            data = squares.accepted(judged)
+        W, Ht, steady[0] = squares.improved(data, point.W, point.Ht, sweeps)
+        return fit.held.point(W, Ht)
+
+    better = yield Compute(make, (point,))
+    return better, bool((yield Measure(lambda: float(steady[0]), is_finite, better, "steady")))
+
+
+def find_noise(
+    fit: Fit, squares: LeastSquares, point: Point, model: NoiseModel, robust: Judged
+) -> Generator[Any, Any, NoiseModel]:
+    """Return the noise of a point, at which the last model says what was accepted."""
+    noise = fit.noise
+    assert noise is not None
+
+    def find() -> dict[str, Any]:
+        found = squares.noise(point, model, robust, noise, RESOLUTION)
+        return {name: getattr(found, name) for name in (*ARRAYS, "exponent", "threshold")}
+
+    def are_valid(found: dict[str, Any]) -> bool:
+        arrays = [factor(found[name], (fit.n_features,), bounded=False) for name in ARRAYS]
+        return len(arrays) == len(ARRAYS) and 0 <= found["exponent"] <= 1 and found["threshold"] > 0
+
+    found = yield Measure(find, are_valid, point)
+    dtype = point.W.dtype
+    fields = {name: found[name] for name in (*ARRAYS, "exponent", "threshold")}
+    fields["weights_entries"] = noise.weights_entries
+    found_model = NoiseModel(**fields).placed(lambda array: fit.engine.place(array, dtype))
+    if squares.few is None or squares.robust is None:
+        return found_model
+    # Where the robust fit stays, so does its threshold.
+    first = squares.robust.model
+    widths = first.threshold * first.widths / found_model.threshold
+    return replace(found_model, widths=fit.engine.xp.where(squares.few, widths, found_model.widths))
+
+
+def finish(
+    fit: Fit, state: State, weighting: Weighting, judgement: Judgement, converged: bool, warning: str | None
+) -> Generator[Any, Any, End]:
+    """Return the end of a fit by least squares on what is right."""
+    squares, judged = replace(judgement.squares, units=fit.units), judgement.judged
+    assert judged is not None
+    sweeps = min(MOST_SWEEPS, 3 * fit.max_iter)
+    point, steady = yield from improve(fit, squares, judgement.point, judged, sweeps)
+    is_same = judged.point is judgement.point
+    if is_same:
+        judged = yield from judge_at_end(fit, squares, judged, point)
+    state, weighting = state._replace(point=point), final_weighting(fit, weighting, state.mixture)
+    judge = None if is_same else Basis(judged.point.W, typical_code(*judged.point[:2], None, fit.engine), weighting)
+    judge = None if judge is None else replace(judge, penalties=fit.method.penalties, noise=judged.model)
+    if fit.whole is not None:
+        state = yield from encode_all_samples(fit, state, weighting, model=judged.model, judge=judge)
+        squares = replace(squares, V=fit.whole.V, M=fit.whole.M, few=None)
+        state = yield from finish_all_samples(fit, state, squares, judge, judged)
+    about = (warning, judged.model, judge, judgement.comparison)
+    return End(state.point, weighting, converged and steady, state.stopped, None, *about)
+
+
+def judge_at_end(fit: Fit, squares: LeastSquares, judged: Judged, point: Point) -> Generator[Any, Any, Judged]:
+    """Return the noise where least squares ended; if nothing is wrong, only what is beyond all residuals will be."""
+    model = yield from find_noise(fit, squares, point, judged.model, judged)
+    if judged.model.threshold < inf:
+        return Judged(point, model)
+    largest = yield Measure(partial(squares.largest_ratio, Judged(point, model)), is_finite, point, "largest")
+    threshold = NOTHING_WRONG * model.threshold * max(largest, 1.0)
+    return Judged(point, replace(model, threshold=threshold, lenient=True))
+
+
+def finish_all_samples(fit: Fit, state: State, squares: LeastSquares, judge: Basis | None, judged: Judged) -> Steps:
+    """Return the fit after some sweeps of least squares on what is right in all samples."""
+    whole, point = fit.whole, state.point
+    assert whole is not None
+
+    def make() -> Point:
+        right = point
+        if judge is not None:
+            right = Point(judge.W, judge.encode(whole.V, whole.M, fit.engine, max_iter=0, tol=0.0), point.predictions)
+        data = squares.accepted(Judged(right, judged.model))
+        W, Ht, _ = squares.improved(data, point.W, point.Ht, fit.last_iter)
+        return fit.held.point(W, whole.part(Ht))._replace(Ht=Ht)
+
+    return state._replace(point=(yield Compute(make, (point,))))
+
+
+def is_comparison(found: dict[str, Any]) -> bool:
+    """Return whether a checkpoint holds what least squares was compared by."""
+    return all(not found[name] < 0 for name in MEASURED)

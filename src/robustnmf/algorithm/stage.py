@@ -1,0 +1,227 @@
+"""What the stages of a fit share: the data, what is known of it, and where the fit stands."""
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from robustnmf.algorithm.encoding import Basis, typical_code
+from robustnmf.algorithm.halfquadratic import Method
+from robustnmf.algorithm.holdout import HeldOut, Point
+from robustnmf.algorithm.least_squares import Comparison
+from robustnmf.algorithm.monitor import Monitor
+from robustnmf.algorithm.steps import Compute
+from robustnmf.engines.protocol import Engine, block_function
+from robustnmf.model.mixture import SPARSE, Mixture
+from robustnmf.model.noise import Noise, NoiseModel
+from robustnmf.model.scales import reads
+from robustnmf.model.weighting import Weighting
+from robustnmf.utils.arrays import Array, Blocks, Namespace, is_foreign, is_uniform, subsample, to_host
+from robustnmf.utils.cached import cached_property
+
+# With more than twice as many entries, and samples per component, some samples are enough to find the components.
+ENOUGH_ENTRIES, ENOUGH_SAMPLES = 2**22, 50
+# Residuals below this part of the typical entry are a fit that still converges, not noise.
+RESOLUTION = 1e-3
+# Those of sparse data are below this part: what is positive is mostly counts, and one may be met exactly by chance.
+SPARSE_RESOLUTION = 0.5
+
+
+@dataclass(frozen=True)
+class AllSamples:
+    """Data with more samples than it takes to find the components; some are chosen, evenly spread."""
+
+    V: Blocks
+    M: Blocks | None
+    chosen: Blocks
+    """Which samples are, a slice of each block."""
+    engine: Engine
+
+    @classmethod
+    def of(cls, V: Blocks, M: Blocks | None, rank: int, engine: Engine) -> "AllSamples | None":
+        """Return the data with a choice of samples, or None if all are needed."""
+        n_samples, n_features = sum(len(block) for block in V), V[0].shape[1]
+        every = int(n_samples / max(ENOUGH_ENTRIES / n_features, ENOUGH_SAMPLES * rank))
+        if every < 2:
+            return None
+        return cls(V, M, subsample([len(block) for block in V], every), engine)
+
+    def part(self, blocks: Blocks | None) -> Any:
+        """Return the rows of the samples that were chosen, in blocks of the size that the data has."""
+        if blocks is None:
+            return None
+        return self.engine.regroup(self.engine.map(_choose, blocks, self.chosen), max(len(block) for block in self.V))
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What all stages of a fit share, and none of them changes."""
+
+    V: Blocks
+    M: Blocks | None
+    method: Method
+    engine: Engine
+    held: HeldOut
+    rank: int
+    max_iter: int
+    last_iter: int
+    """Iterations of each of the last stages."""
+    tol: float
+    scale_floor: float
+    whole: AllSamples | None = None
+    """All samples, if V and M are some of them."""
+    noise: Noise | None = None
+    """What is assumed of the noise of each entry; None judges entries by the loss alone."""
+    units: Array | None = None
+    """What features are multiplied by in least squares, (m,)."""
+
+    @property
+    def floor(self) -> float:
+        """The smallest width of clean residuals."""
+        resolution = SPARSE_RESOLUTION if self.is_sparse else RESOLUTION
+        return max(resolution * self.held.typical, self.scale_floor)
+
+    @property
+    def has_mixture_rules(self) -> bool:
+        """Whether scale and threshold come from the mixture of residuals."""
+        return reads(self.method.scale) == reads(self.method.outliers) == "mixture"
+
+    @cached_property
+    def judges_by_noise(self) -> bool:
+        """Whether entries are judged by their noise: by the rules of the default, and with enough that is positive."""
+        if self.noise is None or not self.has_mixture_rules or hasattr(self.method.outliers, "mask"):
+            return False
+        n_parameters = self.rank * (self.n_samples + self.n_features)
+        return self.n_positive > n_parameters
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples that the stages work with."""
+        return sum(len(block) for block in self.V)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return int(self.V[0].shape[1])
+
+    def mixture(self, point: Point, last: Mixture | None = None) -> Mixture:
+        """Return the mixture of a point's held-out residuals; within a stage the width falls and never rises."""
+        mixture = self.held.mixture(point)
+        width = max(mixture.width, self.floor)
+        return mixture._replace(width=width if last is None else min(width, last.width))
+
+    @cached_property
+    def is_sparse(self) -> bool:
+        """Whether most entries are zero."""
+        return self.n_positive < SPARSE * self.held.n_observed
+
+    @cached_property
+    def n_positive(self) -> int:
+        """Number of positive entries."""
+        return int(self.engine.sum(_n_positive, self.V, self.M))
+
+    def median(self, point: Point) -> float:
+        """Return the median magnitude of informative held-out residuals."""
+        return max(self.held.median(point), self.scale_floor)
+
+    def quantile(self, point: Point, q: float) -> float:
+        """Return another quantile of them."""
+        return max(self.held.quantile(point, q), self.scale_floor)
+
+    def per_feature(self, threshold: float) -> Array:
+        """Return a threshold as a vector, (m,), that is one number in memory."""
+        one = self.engine.place(threshold, self.V[0].dtype)
+        return self.engine.xp.broadcast_to(one, (self.n_features,))
+
+    def typical_threshold(self, weighting: Weighting) -> Any:
+        """Return the median threshold of all features; on a device, if what it is compared with is there too."""
+        threshold = weighting.threshold
+        if threshold is None:
+            return inf
+        if is_uniform(threshold):
+            return threshold[0] if is_foreign(threshold) and is_foreign(self.held.values) else float(threshold[0])
+        return float(np.median(to_host(threshold)))
+
+
+class State(NamedTuple):
+    """Where a fit stands: what the next iteration needs."""
+
+    point: Point
+    last: Point
+    """The point before, for the momentum; the same one for none."""
+    momentum: float
+    mixture: Mixture
+    """Of the held-out residuals of the point."""
+    monitor: Monitor
+    n_iter: int = 0
+    stopped: bool = False
+    """Whether the callback wants to stop."""
+    needed: tuple[Point, ...] = ()
+    """Points that the fit may come back to, beside the last ones and the one that the monitor keeps."""
+    scales: tuple[float, float] | None = None
+    """Last and first scale that a rule found for the residuals of all entries."""
+
+
+class End(NamedTuple):
+    """Where a fit ends."""
+
+    point: Point
+    weighting: Weighting
+    converged: bool
+    stopped: bool
+    code_sweeps: int | None
+    warning: str | None
+    noise: NoiseModel | None = None
+    judge: Basis | None = None
+    comparison: Comparison | None = None
+
+
+Steps: TypeAlias = Generator[Any, Any, State]
+
+
+def encode_all_samples(
+    fit: Fit,
+    state: State,
+    weighting: Weighting,
+    code_sweeps: int | None = None,
+    model: NoiseModel | None = None,
+    judge: Basis | None = None,
+) -> Steps:
+    """Encode all samples, if the point has the codes of some."""
+    whole, point = fit.whole, state.point
+    if whole is None:
+        return state
+
+    def encode() -> Point:
+        code = typical_code(point.W, point.Ht, None, fit.engine)
+        basis = Basis(point.W, code, weighting, fit.method.penalties, code_sweeps, model, fit.units, judge)
+        return point._replace(Ht=basis.encode(whole.V, whole.M, fit.engine, max_iter=0, tol=0.0))
+
+    return state._replace(point=(yield Compute(encode, (point,))))
+
+
+def final_weighting(fit: Fit, weighting: Weighting, mixture: Mixture) -> Weighting:
+    """Return the weighting that rejects what is rather wrong than clean.
+
+    While the factors move the threshold has to be generous; once they are found, it can be where it belongs. Residuals
+    of the entries that were fitted do not say where that is.
+    """
+    if weighting.threshold is None or reads(fit.method.outliers) != "mixture" or not fit.held.hidden:
+        return weighting
+    return replace(weighting, threshold=fit.per_feature(min(float(weighting.threshold[0]), mixture.decision_threshold)))
+
+
+# --- On a block -------------------------------------------------------------------------------------------------------
+
+
+@block_function(light=True)
+def _choose(rows: Array, chosen: slice, *, xp: Namespace) -> Array:
+    """Return a copy of some of the rows."""
+    return xp.asarray(rows[chosen], copy=True)
+
+
+def _n_positive(Y: Array, M: Array | None, *, xp: Namespace) -> int:
+    """Return the number of observed entries of a block that are positive."""
+    return int(xp.count_nonzero(Y > 0 if M is None else (Y > 0) & (M > 0)))
