@@ -112,7 +112,7 @@ class RobustNMFOutlierDetector(NonNegativeInput, OutlierMixin, BaseEstimator):
         """
         contamination = _check_contamination(self.contamination)
         data = check_observations(self, X, weights, reset=True)
-        with ignored_warnings((DataQualityWarning, ".*over half of the entries of .* sample")):  # they are looked for
+        with ignored_warnings((DataQualityWarning, r".*over half of the entries of \d+ sample")):  # they are looked for
             model = self._estimator().fit(X, weights=weights, uncertainties=uncertainties)
         shares, misfit = self._shares_and_misfit(model, data, X, weights, uncertainties)
         n_features = data.X.shape[1]

@@ -342,12 +342,15 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _findings(self, X: Any, data: Data, fitted: Fitted, engine: Engine) -> list[str]:
         """Return what the user should know of the data, and of what the fit rejects."""
         sample = quality.Sample.of(data, engine, getattr(self, "feature_names_in_", None))
-        findings = quality.findings(sample, data, self.n_components_)
-        # Other rules than that of the mixture reject a share of clean data by design.
-        if fitted.about is None or reads(fitted.parts.outliers) != "mixture":
-            return findings
-        names = X.index if hasattr(X, "columns") and hasattr(X, "index") else None  # of pandas
-        return findings + quality.rejected(sample, data, fitted.about.outliers, engine, names)
+        scaled = self.feature_scaling is not None
+        found = quality.findings(sample, data, self.n_components_, features_are_scaled=scaled)
+        # Of data that is not in memory the outliers are not known yet. Other rules than that of the mixture reject a
+        # share of clean data by design.
+        if fitted.about is not None and reads(fitted.parts.outliers) == "mixture":
+            names = X.index if hasattr(X, "columns") and hasattr(X, "index") else None  # of pandas
+            how: dict[str, Any] = {"found": found, "fit_warns": fitted.result.warning is not None}
+            found += quality.rejected(sample, data, fitted.about.outliers, engine, **how, sample_names=names)
+        return [finding.message for finding in found]
 
     def _take(self, fitted: Fitted) -> None:
         """Set the attributes of every fit, once all that can fail is done: it is fitted in whole or not at all."""

@@ -1,13 +1,14 @@
-"""What is suspicious about data: codes for missing, saturation, stuck detectors, units, too few or rejected entries.
+"""What is suspicious about data: codes for missing, saturation, stuck detectors, sizes, too few or rejected entries.
 
 Every finding names what was seen and what to do. Good data must stay without findings, so each check asks for more than
-repetition: counts, ratings, images of 8 bits and tables of zeros and ones repeat their values by nature. Of large data
-some samples are looked at.
+repetition: counts, ratings, images of 8 bits and tables of zeros and ones repeat their values by nature. Nothing is
+said twice: what one finding names, the next leaves out. Of large data some samples are looked at.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from robustnmf.utils.arrays import Array, Blocks, Namespace, subsample, to_host
 from robustnmf.utils.cached import cached_property
 
 Matrix = NDArray[Any]
+Places = NDArray[np.intp]
 
 # Entries that are looked at.
 ENOUGH_ENTRIES = 2**18
@@ -25,34 +27,61 @@ ENOUGH_ENTRIES = 2**18
 MOST_LEVELS = 300
 # A feature is continuous if this share of its positive entries are different from each other.
 MOSTLY_DIFFERENT = 0.3
-# What is said of a feature needs so many entries.
+# What is said of a feature, or of a value, needs so many entries.
 FEWEST_ENTRIES = 10
-# A code for missing is so many times the next value, and is there so often.
+# A code for missing is so many times the next value, and is there so often;
 FAR_ABOVE, FEWEST_CODES = 2.0, 3
+# or it has so many digits and this share of the entries.
+LONG_CODE, COMMON_CODE = 3, 0.005
 FILL_VALUES = (2.0**15 - 1, 2.0**16 - 1, 2.0**31 - 1, 2.0**32 - 1, 1e20, 1e30, 9.969209968386869e36)
+# A value piles up that is so many times as common as any other, in the data and in one feature.
+PILED_UP, PILED_UP_IN_FEATURE = 20, 5
 # Zero is a code where nearly all of many positive entries are above this part of their median, and zeros neither rare
 # nor common.
 AWAY_FROM_ZERO, FEWEST_POSITIVE, ZEROS = 0.7, 30, (0.005, 0.5)
 # Where small entries have been set to zero there is no tail of small ones: the lowest of twenty is near the least.
 TAIL = 0.2
-# Saturation: the largest value has this share, is so many times as common as any other, and values near it occur.
-SATURATED, PILED_UP, NEAR, FEWEST_NEAR = 0.01, 20, 0.9, 5
+# Saturation: the largest value piles up, has this share of the positive entries, and values near it occur.
+SATURATED, NEAR, FEWEST_NEAR = 0.01, 0.9, 5
+# The largest value is once in each sample, or feature, that has it, if it is no more often.
+ONCE = 1.5
+# Features saturate each at its own largest value if so many do, with this share and so many entries each.
+MOST_FEATURES, SATURATED_FEATURE, FEWEST_SATURATED = 0.5, 0.02, 5
 # A detector is stuck that repeats a value in so many consecutive samples, or this share of them; not one of the lowest.
 LONGEST_RUN, STUCK, LOWEST = 10, 0.02, 0.1
-# Identical samples are suspicious if they are this many, and this share.
-FEWEST_COPIES, COPIED = 10, 0.05
+# So is one of which this share is one value, so many times as common as the next.
+STUCK_VALUE, BEYOND_THE_NEXT = 0.3, 10
+# With fewer different values, repetition tells nothing.
+FEWEST_VALUES = 10
+# Samples that are identical, or have one value in all features, are suspicious if they are so many, and this share.
+FEWEST_COPIES, FEWEST_CONSTANT, COPIED = 10, 3, 0.05
+# A sample with fewer different values may be like others by chance.
+FEWEST_DIFFERENT = 3
 # The largest feature is too large beyond this many times the one at this quantile: weak features do no harm.
 SIZE_RATIO, WEAK = 30.0, 0.25
 # Observed entries per parameter: of complete data, a full rank has 1.
 PER_PARAMETER, PER_PARAMETER_OF_COMPLETE = 3.0, 1.2
 # Most of a feature, a sample or the signal is rejected; of a feature or sample so much more than of the others.
-MOST, BEYOND_THE_REST, NEARLY_ALL = 0.5, 0.25, 0.9
+MOST, BEYOND_THE_REST = 0.5, 0.25
+NEARLY_ALL = 0.9
 # Names in a sentence, at most.
 NAMED = 5
+NOTHING: Places = np.zeros(0, dtype=np.intp)
 
 
-def findings(sample: "Sample", data: Data, rank: int) -> list[str]:
-    """Return what a user should know of the data that is fitted, in sentences; nothing for good data.
+class Finding(NamedTuple):
+    """One thing that a user should know."""
+
+    message: str
+    """What was seen and what to do."""
+    features: Places = NOTHING
+    """Features that it names."""
+    samples: Places = NOTHING
+    """Samples that it names, of those that were looked at."""
+
+
+def findings(sample: "Sample", data: Data, rank: int, *, features_are_scaled: bool = True) -> list[Finding]:
+    """Return what a user should know of the data that is fitted; nothing for good data.
 
     Parameters
     ----------
@@ -62,11 +91,15 @@ def findings(sample: "Sample", data: Data, rank: int) -> list[str]:
         Checked, in units of X.
     rank : int
         Number of components.
+    features_are_scaled : bool
+        Whether the fit brings features to one size where it must.
     """
-    found = [*codes_for_missing(sample), *zeros_for_missing(sample), *saturation(sample)]
-    found += [*stuck_features(sample), *repeated_samples(sample)]
-    found += different_sizes(sample) if data.noise is None else []
-    return [*found, *too_few_entries(data, rank)]
+    found: list[Finding] = []
+    for check in CHECKS:
+        found += check(sample.without(found))
+    if not features_are_scaled and data.noise is None:
+        found += different_sizes(sample)
+    return found + too_few_entries(data, rank)
 
 
 @dataclass(frozen=True)
@@ -79,6 +112,8 @@ class Sample:
     """Every so many samples of the data are here."""
     names: Any = None
     """Names of the features."""
+    known: tuple[int, ...] = ()
+    """Features of which something was found already."""
 
     @classmethod
     def of(cls, data: Data, engine: Engine, names: Any = None) -> "Sample":
@@ -93,6 +128,16 @@ class Sample:
 
         X = part(data.X)
         return cls(X if data.M is None else np.where(part(data.M) > 0, X, np.nan), every, names)
+
+    def without(self, found: list[Finding]) -> "Sample":
+        """Return what is left where samples that were named are missing, and features that were are known."""
+        rows = [finding.samples // self.every for finding in found if finding.samples.size]
+        known = tuple(place for finding in found for place in finding.features.tolist())
+        if not rows:
+            return replace(self, known=known) if known else self
+        X = self.X.copy()
+        X[np.concatenate(rows)] = np.nan
+        return replace(self, X=X, known=known)
 
     @cached_property
     def ordered(self) -> Matrix:
@@ -124,6 +169,25 @@ class Sample:
         return values, counts
 
     @cached_property
+    def is_normalised(self) -> bool:
+        """Whether samples, or features, were divided by their largest entry: then nearly all have the largest once."""
+        values, counts = self.values
+        is_largest = values[-1:].max(initial=-1.0) == self.X
+        n_with = [(np.count_nonzero(is_largest.any(axis=axis)), self.X.shape[1 - axis]) for axis in (0, 1)]
+        return any(counts[-1:].sum() <= ONCE * n and n >= NEARLY_ALL * n_all for n, n_all in n_with)
+
+    @cached_property
+    def common_codes(self) -> Matrix:
+        """Values of many digits that are codes for missing by their look, and far more common than any other."""
+        values, counts = self.values
+        if len(values) < 2:
+            return values[:0]
+        place = counts.argmax()
+        enough = max(COMMON_CODE * counts.sum(), PILED_UP * np.delete(counts, place).max(), FEWEST_ENTRIES)
+        value, count = values[place], counts[place]
+        return values[[place] if count >= enough and value > 10**LONG_CODE / 2 and is_code(value) else []]
+
+    @cached_property
     def levels(self) -> Matrix:
         """The median of the positive entries of each feature, NaN where they are few, (m,)."""
         return np.where(self.n_positive >= FEWEST_ENTRIES, self.positive_quantile(0.5), np.nan)
@@ -132,6 +196,23 @@ class Sample:
         """Return a quantile of the positive entries of each feature, (m,); something else where there are none."""
         place = np.minimum(self.n_zero + (q * self.n_positive).astype(int), len(self.X) - 1)
         return np.asarray(self.ordered[place, np.arange(self.X.shape[1])])
+
+    @cached_property
+    def repeats(self) -> Matrix:
+        """Of each feature the most common positive value, how often it occurs, and how often the next one does, (3, m).
+
+        Zero where there is none.
+        """
+        every, ordered = np.arange(self.X.shape[1]), self.ordered
+        runs = np.where(ordered > 0, _runs(ordered), 0)
+        place = runs.argmax(axis=0)
+        common, n_common = np.nan_to_num(ordered[place, every]), runs[place, every]
+        n_next = np.where(ordered == common, 0, runs).max(axis=0, initial=0)
+        return np.stack([np.where(n_common > 0, common, 0.0), n_common, n_next])
+
+    def new(self, are: Matrix) -> Places:
+        """Return the features for which something holds, (m,) of bool, but for those of which something is known."""
+        return np.array([place for place in np.flatnonzero(are) if place not in self.known], dtype=np.intp)
 
     def named(self, features: Matrix) -> str:
         """Return features, (k,) of int, by name or number."""
@@ -154,20 +235,59 @@ def listed(what: str, places: Matrix, names: Any = None) -> str:
 # --- The checks -------------------------------------------------------------------------------------------------------
 
 
-def codes_for_missing(sample: Sample) -> Iterator[str]:
-    """Find values such as 9999 that stand far above all others of their features."""
+def repeated_samples(sample: Sample) -> Iterator[Finding]:
+    """Find samples that are copies of each other, or have one value in all features."""
+    X = np.nan_to_num(sample.X, nan=-1.0)
+    n_samples, n_features = X.shape
+    n_values = len(sample.values[0])
+    if n_values < FEWEST_VALUES or n_features < (FEWEST_DIFFERENT if n_values > MOST_LEVELS else FEWEST_ENTRIES):
+        return
+    is_constant = (X[:, 0] > 0) & (X == X[:, :1]).all(axis=1)
+    constant = sample.every * np.flatnonzero(is_constant)
+    # If most samples are like that, it is the nature of the data.
+    if max(FEWEST_CONSTANT, COPIED * n_samples) <= constant.size <= n_samples / 2:
+        yield Finding(
+            f"{listed('sample', constant)} have the same value in all features, {constant.size / n_samples:.1%} of "
+            "those looked at. If nothing was measured there, remove them, or replace them by NaN.",
+            samples=constant,
+        )
+    copies = sample.every * _copies(X, max(FEWEST_COPIES, COPIED * n_samples))
+    if copies.size:
+        yield Finding(
+            f"{listed('sample', copies)} are identical, {copies.size / n_samples:.1%} of those looked at: a detector "
+            "may be stuck, or samples may be repeated. Remove the copies, or give them weight 0.",
+            samples=copies,
+        )
+
+
+def _copies(X: Matrix, fewest: float) -> Places:
+    """Return the rows of X that are identical and so many, if any; rows with few different values are left out."""
+    for content, count in Counter(row.tobytes() for row in X).most_common():
+        row = np.frombuffer(content)
+        if count < fewest:
+            break
+        if len(np.unique(row[row > 0])) >= FEWEST_DIFFERENT:
+            return np.flatnonzero((X == row).all(axis=1))
+    return NOTHING
+
+
+def codes_for_missing(sample: Sample) -> Iterator[Finding]:
+    """Find values such as 9999 that stand far above all others of their features, or are by far the most common."""
     X = sample.X
     top = np.fmax.reduce(X, axis=0, initial=0.0)
-    is_top = top == X
-    next_below = np.fmax.reduce(np.where(is_top, np.nan, X), axis=0, initial=0.0)
-    counts = np.count_nonzero(is_top, axis=0)
-    for value in np.unique(top[(top > FAR_ABOVE * next_below) & (next_below > 0)]):
-        features = np.flatnonzero((top == value) & (value > FAR_ABOVE * next_below))
-        if is_code(value) and counts[features].sum() >= FEWEST_CODES:
-            yield (
-                f"the value {value:g} is in {_share(counts[features].sum(), X)} of the entries, of "
-                f"{sample.named(features)}, and far above all others there. If it stands for missing, replace it by "
-                "NaN before the fit."
+    next_below = np.fmax.reduce(np.where(top == X, np.nan, X), axis=0, initial=0.0)
+    far_above = (top > FAR_ABOVE * next_below) & (next_below > 0)
+    for value in np.union1d(top[far_above], sample.common_codes):
+        is_value = X == value
+        if value not in sample.common_codes:
+            is_value &= far_above
+        count, features = np.count_nonzero(is_value), np.flatnonzero(is_value.any(axis=0))
+        if is_code(value) and count >= FEWEST_CODES:
+            why = "far above all others there" if far_above[features].all() else "far more common than any other"
+            yield Finding(
+                f"the value {value:g} is in {_share(count, X)} of the entries, of {sample.named(features)}, and {why}. "
+                "If it stands for missing, replace it by NaN before the fit.",
+                features,
             )
 
 
@@ -183,12 +303,11 @@ def is_code(value: float) -> bool:
     return value in FILL_VALUES or (len(digits) > 1 and set(digits) == {"9"})
 
 
-def zeros_for_missing(sample: Sample) -> Iterator[str]:
+def zeros_for_missing(sample: Sample) -> Iterator[Finding]:
     """Find zeros in features whose other entries are all far from zero."""
     X = sample.X
-    n_zeros = sample.n_zero - np.count_nonzero(
-        ~(X > 0).any(axis=1)
-    )  # samples that are zero throughout are another matter
+    # Samples that are zero throughout are another matter.
+    n_zeros = sample.n_zero - np.count_nonzero((X == 0).any(axis=1) & ~(X > 0).any(axis=1))
     share = n_zeros / np.maximum(sample.n_zero + sample.n_positive, 1)
     lowest, low = sample.positive_quantile(0.0), sample.positive_quantile(0.05)
     far = (low >= AWAY_FROM_ZERO * sample.levels) & (sample.n_positive >= FEWEST_POSITIVE)
@@ -196,78 +315,94 @@ def zeros_for_missing(sample: Sample) -> Iterator[str]:
     features = np.flatnonzero(sample.continuous & far & (share >= ZEROS[0]) & (share <= ZEROS[1]))
     # Where zeros are data, most features that have some have small entries too.
     if features.size and 2 * features.size >= np.count_nonzero(n_zeros) and n_zeros[features].sum() >= FEWEST_CODES:
-        yield (
+        yield Finding(
             f"{_share(n_zeros[features].sum(), X)} of the entries are zero, in {sample.named(features)} whose other "
-            "entries are far from zero. If zero stands for missing, replace it by NaN before the fit."
+            "entries are far from zero. If zero stands for missing, replace it by NaN before the fit.",
+            features,
         )
 
 
-def saturation(sample: Sample) -> Iterator[str]:
+def saturation(sample: Sample) -> Iterator[Finding]:
     """Find a largest value at which measurements pile up."""
-    X = sample.X[:, sample.continuous]
-    values, counts = sample.values
-    if not X.size:
+    X, (values, counts) = sample.X, sample.values
+    if len(values) <= MOST_LEVELS:
         return
-    largest = np.nanmax(X)
-    is_largest = largest == X
-    n_largest, n_near = np.count_nonzero(is_largest), np.count_nonzero((X >= NEAR * largest) & ~is_largest)
-    others = counts[values != largest].max(initial=1)
-    # Samples that were divided by their largest entry have it once each, and so have features.
-    once = any(n_largest <= 1.5 * np.count_nonzero(is_largest.any(axis=axis)) for axis in (0, 1))
-    enough = max(SATURATED * np.count_nonzero(X > 0), PILED_UP * others, FEWEST_ENTRIES)
-    if n_largest >= enough and n_near >= FEWEST_NEAR and not once:
-        yield (
-            f"the largest value, {largest:g}, is in {_share(n_largest, sample.X)} of the entries: a detector seems to "
-            f"saturate there. Give these entries weight 0 (weights=X < {float(largest)!r}), or NaN."
+    n_near = np.count_nonzero(values >= NEAR * values[-1]) - 1
+    enough = max(SATURATED * counts.sum(), PILED_UP * counts[:-1].max(), FEWEST_ENTRIES)
+    if counts[-1] >= enough and n_near >= FEWEST_NEAR and not sample.is_normalised:
+        yield Finding(
+            f"the largest value, {values[-1]:g}, is in {_share(counts[-1], X)} of the entries: a detector seems to "
+            f"saturate there. Give these entries weight 0 (weights=X < {float(values[-1])!r}), or NaN.",
+            np.flatnonzero((values[-1] == X).any(axis=0)),
+        )
+    else:
+        yield from saturation_of_features(sample)
+
+
+def saturation_of_features(sample: Sample) -> Iterator[Finding]:
+    """Find features that pile up each at its own largest value."""
+    X, (common, n_common, n_next) = sample.X, sample.repeats
+    largest = np.fmax.reduce(X, axis=0, initial=0.0)
+    n_near = np.count_nonzero((X >= NEAR * largest) & (X < largest), axis=0)
+    enough = np.maximum(SATURATED_FEATURE * sample.n_positive, FEWEST_SATURATED)
+    piled_up = (common == largest) & (n_common >= enough) & (n_common >= PILED_UP_IN_FEATURE * n_next) & (n_near > 0)
+    features, n_judged = sample.new(piled_up), np.count_nonzero(sample.n_positive >= FEWEST_ENTRIES)
+    if features.size >= max(MOST_FEATURES * n_judged, 1) and n_common[features].sum() >= FEWEST_ENTRIES:
+        yield Finding(
+            f"the largest value of {sample.named(features)} is in "
+            f"{_share(n_common[features].sum(), X[:, features])} of their entries: detectors seem to saturate, or "
+            "values were clipped. Give these entries weight 0 (weights=X < X.max(axis=0)), or NaN.",
+            features,
         )
 
 
-def stuck_features(sample: Sample) -> Iterator[str]:
-    """Find features that repeat one value in many consecutive samples."""
-    X, n_samples = sample.X, len(sample.X)
-    if n_samples < 2 or not sample.continuous.any():
-        return
-    # What lies below a limit of detection is often set to one low value, and what is above the range to a high one.
-    low = sample.positive_quantile(LOWEST)
-    repeats = (X[1:] == X[:-1]) & (X[1:] > low) & (X[1:] < np.nanmax(X[:, sample.continuous]))
-    place = np.arange(1, n_samples)[:, None]
-    runs = 1 + place - np.maximum.accumulate(np.where(repeats, 0, place), axis=0)
-    longest = runs.max(axis=0)
-    features = np.flatnonzero(sample.continuous & (longest >= max(LONGEST_RUN, STUCK * n_samples)))
+def stuck_features(sample: Sample) -> Iterator[Finding]:
+    """Find features that repeat one value in consecutive samples, or far more often than any other."""
+    X, common = sample.X, sample.repeats[0]
+    # What lies below a limit of detection is often set to one low value.
+    low, high = sample.positive_quantile(LOWEST), sample.values[0].max(initial=0.0) if sample.is_normalised else np.inf
+    runs = np.where((X > low) & (X < high), _runs(X), 0)
+    is_run = sample.continuous & (runs.max(axis=0) >= max(LONGEST_RUN, STUCK * len(X)))
+    is_common = _is_one_value(sample) & (common > low) & (common < high)
+    features = sample.new(is_common | is_run)
     if features.size:
-        value = X[1 + runs[:, features[0]].argmax(), features[0]]
-        yield (
-            f"one value is repeated in up to {sample.every * longest[features].max()} consecutive samples of "
-            f"{sample.named(features)}, {value:g} in the first of them: a detector seems to be stuck. Replace these "
-            "entries by NaN, or give them weight 0."
+        first = features[0]
+        value = common[first] if is_common[first] else X[runs[:, first].argmax(), first]
+        share = _share(np.count_nonzero(X[:, first] == value), X[:, first])
+        yield Finding(
+            f"one value is repeated far too often in {sample.named(features)}: {value:g} in {share} of the entries of "
+            f"{_one(sample, first)}. A detector seems to be stuck, or to saturate. Replace these entries by NaN, or "
+            "give them weight 0.",
+            features,
         )
 
 
-def repeated_samples(sample: Sample) -> Iterator[str]:
-    """Find samples that are copies of each other, or have one value in all features."""
-    X = np.nan_to_num(sample.X[:, sample.continuous], nan=-1.0)
-    n_samples, n_features = X.shape
-    if n_features < 3:
-        return
-    enough = max(FEWEST_COPIES, COPIED * n_samples)
-    has_signal = X.max(axis=1) > 0
-    _, groups, counts = np.unique(X[has_signal], axis=0, return_inverse=True, return_counts=True)
-    if counts.max(initial=0) >= enough:
-        copies = np.flatnonzero(has_signal)[groups.ravel() == counts.argmax()]
-        yield (
-            f"{listed('sample', sample.every * copies)} are identical, {copies.size / n_samples:.1%} of those looked "
-            "at: a detector may be stuck, or samples may be repeated. Remove the copies, or give them weight 0."
-        )
-    constant = np.flatnonzero(has_signal & (X == X[:, :1]).all(axis=1))
-    if constant.size >= max(FEWEST_CODES, STUCK * n_samples):
-        yield (
-            f"{listed('sample', sample.every * constant)} have the same value in all features, "
-            f"{constant.size / n_samples:.1%} of those looked at. If nothing was measured there, remove them, or "
-            "replace them by NaN."
-        )
+def _is_one_value(sample: Sample) -> Matrix:
+    """Return which features have one value far more often than any other, although they have many, (m,)."""
+    _, n_common, n_next = sample.repeats
+    n_values = np.count_nonzero(np.diff(sample.ordered, axis=0, prepend=0.0) > 0, axis=0)
+    is_much = n_common >= np.maximum(STUCK_VALUE * sample.n_positive, FEWEST_ENTRIES)
+    return np.asarray(is_much & (n_common >= BEYOND_THE_NEXT * n_next) & (n_values >= FEWEST_VALUES))
 
 
-def different_sizes(sample: Sample) -> list[str]:
+def _runs(X: Matrix) -> Matrix:
+    """Return in how many consecutive samples, up to each, a feature has had its value, (n, m) as X."""
+    place = np.arange(len(X))[:, None]
+    is_first = np.ones(X.shape, dtype=bool)
+    is_first[1:] = X[1:] != X[:-1]
+    return np.asarray(1 + place - np.maximum.accumulate(np.where(is_first, place, 0), axis=0))
+
+
+CHECKS: tuple[Callable[[Sample], Iterator[Finding]], ...] = (
+    repeated_samples,
+    codes_for_missing,
+    zeros_for_missing,
+    saturation,
+    stuck_features,
+)
+
+
+def different_sizes(sample: Sample) -> list[Finding]:
     """Find features whose typical entries differ by a large factor."""
     levels = sample.levels
     known = np.flatnonzero(levels > 0)
@@ -278,11 +413,12 @@ def different_sizes(sample: Sample) -> list[str]:
     if levels[high] / SIZE_RATIO <= levels[low]:
         return []
     ratio, (smaller, larger) = min(levels[high] / levels[low], 1e300), (_one(sample, place) for place in (low, high))
-    return [
-        f"features differ in size: the median of {larger} is {ratio:.3g} times that of {smaller}, and one noise level "
-        "is assumed for all, so that the large features decide the fit or are rejected. Divide each feature by its "
-        "typical level, such as its median, before the fit, or pass uncertainties."
-    ]
+    message = (
+        f"features differ in size: the median of {larger} is {ratio:.3g} times that of {smaller}. Without scaling, the "
+        "large ones decide the fit or are rejected. Use feature_scaling='robust' to let all count alike, or 'auto' to "
+        "find what is wrong all the same, or pass uncertainties."
+    )
+    return [Finding(message)]
 
 
 def _one(sample: Sample, feature: int) -> str:
@@ -290,7 +426,7 @@ def _one(sample: Sample, feature: int) -> str:
     return f"feature {feature}" if sample.names is None else repr(str(sample.names[feature]))
 
 
-def too_few_entries(data: Data, rank: int) -> list[str]:
+def too_few_entries(data: Data, rank: int) -> list[Finding]:
     """Find data with too few observed entries for so many components."""
     n_samples, n_features = data.shape
     n_parameters = rank * (n_samples + n_features - rank)
@@ -300,60 +436,85 @@ def too_few_entries(data: Data, rank: int) -> list[str]:
         return []
     if n_observed >= (PER_PARAMETER_OF_COMPLETE if is_complete else PER_PARAMETER) * n_parameters:
         return []
-    return [
-        f"{n_observed} observed entries are few for the {n_parameters} parameters of {rank} components: what is "
-        "predicted where nothing is observed may be arbitrary. Use fewer components, or drop samples and features "
-        "that are mostly missing."
-    ]
+    consequence = "so many components can follow errors too. Use fewer components."
+    if not is_complete:
+        consequence = (
+            "what is predicted where nothing is observed may be arbitrary. Use fewer components, or drop samples and "
+            "features that are mostly missing."
+        )
+    few = f"{n_observed} observed entries are few for the {n_parameters} parameters of {rank} components"
+    return [Finding(f"{few}: {consequence}")]
 
 
 # --- After the fit ----------------------------------------------------------------------------------------------------
 
 
-def rejected(sample: Sample, data: Data, outliers: Array, engine: Engine, sample_names: Any = None) -> list[str]:
-    """Return what a user should know if most of a feature, of a sample or of the signal is rejected, in sentences.
-
-    The signal is the sum of squares. Entries count in it up to the typical size of their feature, so that gross errors
-    are not taken for signal.
+def rejected(
+    sample: Sample,
+    data: Data,
+    outliers: Array,
+    engine: Engine,
+    *,
+    found: list[Finding],
+    fit_warns: bool = False,
+    sample_names: Any = None,
+) -> list[Finding]:
+    """Return what a user should know if most of a feature, of a sample or of the signal is rejected.
 
     Parameters
     ----------
     outliers : (n_samples, n_features) of bool
         Where observed entries are rejected, where the engine works.
+    found : list of Finding
+        What was found in the data: features that it names are not named again, nor are samples if it names any.
+    fit_warns : bool
+        Whether the fit itself says that too much is rejected; then nothing is said of the signal.
     sample_names : sequence or None
         Names of the samples.
     """
-    levels = engine.place(np.nan_to_num(sample.levels))
-    blocks = (data.X, data.M, engine.split(outliers, like=data.X))
-    counted, sums = engine.map_and_sum(_count_rejected, *blocks, levels=levels)
-    by_sample = [to_host(engine.join(part)) for part in counted]
-    *by_feature, squares = (to_host(part) for part in sums)
-    features, samples = (_mostly_rejected(*counts) for counts in (by_feature, by_sample))
-    found = []
+    by_sample, by_feature = engine.map_and_sum(_count_rejected, data.M, engine.split(outliers, like=data.X))
+    samples = np.flatnonzero(_is_mostly_rejected(*(to_host(engine.join(part)) for part in by_sample)))
+    rest = sample.without(found)
+    features = rest.new(_is_mostly_rejected(*map(to_host, by_feature)))
+    share = 0.0 if fit_warns else _rejected_signal(rest, to_host(outliers[:: sample.every]))
+    signal = f"{share:.0%} of the signal (sum of squares, gross errors aside)" if share > MOST else ""
+    told = []
     if features.size:
-        found.append(
-            f"over half of the entries of {sample.named(features)} are rejected as outliers. Check their units and "
-            "values. If they are right, divide each feature by its typical level before the fit, or use more "
-            "components; if not, drop them."
+        also = f", and with them {signal}" if signal else ""
+        told.append(
+            f"over half of the entries of {sample.named(features)} are rejected as outliers{also}. Check their units "
+            "and values. If they are right, use feature_scaling='robust' or more components; if not, drop them."
         )
-    if samples.size:
-        found.append(
+    elif signal:
+        told.append(
+            f"{signal} is rejected as outliers: the components do not describe the strongest part of the data. Use "
+            "feature_scaling='robust' or more components, or compare with method='l2'."
+        )
+    if samples.size and not any(finding.samples.size for finding in found):
+        told.append(
             f"over half of the entries of {listed('sample', samples, sample_names)} are rejected as outliers: their "
             "codes rest on little. If they are right, use more components; if not, drop them."
         )
-    if squares[0] > MOST * squares[1]:
-        found.append(
-            f"{squares[0] / squares[1]:.0%} of the signal (sum of squares, gross errors aside) is rejected as "
-            "outliers: the components do not describe the strongest part of the data. Divide each feature by its "
-            "typical level before the fit, use more components, or compare with method='l2'."
-        )
-    return found
+    return [Finding(message) for message in told]
 
 
-def _mostly_rejected(n_rejected: Matrix, n_observed: Matrix) -> NDArray[np.intp]:
-    """Return the features, or samples, most of whose entries are rejected, and clearly more than those of others."""
-    limit = max(MOST, min(n_rejected.sum() / n_observed.sum() + BEYOND_THE_REST, NEARLY_ALL))
-    return np.flatnonzero((n_rejected > limit * n_observed) & (n_observed >= FEWEST_ENTRIES))
+def _rejected_signal(sample: Sample, outliers: Matrix) -> float:
+    """Return the share of the sum of squares that is rejected; the outliers are those of the sample, (n', m) of bool.
+
+    Entries count up to the typical size of their feature, so that gross errors are not taken for signal. Features of
+    which something is known do not count.
+    """
+    levels = np.nan_to_num(sample.levels)
+    levels[list(sample.known)] = 0
+    limited = np.nan_to_num(np.minimum(sample.X, levels)) / (levels.max() or 1.0)
+    total = float(np.sum(limited**2))
+    return float(np.sum(limited[outliers] ** 2)) / total if total > 0 else 0.0
+
+
+def _is_mostly_rejected(n_rejected: Matrix, n_observed: Matrix) -> Matrix:
+    """Return for features, or samples, whether most entries are rejected, and clearly more than those of others."""
+    limit = max(MOST, min(n_rejected.sum() / max(n_observed.sum(), 1) + BEYOND_THE_REST, NEARLY_ALL))
+    return np.asarray((n_rejected > limit * n_observed) & (n_observed >= FEWEST_ENTRIES))
 
 
 # --- On a block ---------------------------------------------------------------------------------------------------
@@ -364,18 +525,16 @@ def _chosen_rows(Y: Array, chosen: slice, *, xp: Namespace) -> Array:
 
 
 def _count_rejected(
-    Y: Array, M: Array | None, outliers: Array, *, levels: Array, xp: Namespace
-) -> tuple[tuple[Array, Array], tuple[Array, Array, Array]]:
-    """Return rejected and observed entries of each sample; those of each feature, and rejected and all squares."""
-    observed = xp.ones_like(outliers) if M is None else M > 0
-    limit = xp.astype(levels, Y.dtype)
-    limited = xp.where(Y < limit, Y, limit) / xp.max(limit) if xp.any(limit > 0) else xp.zeros_like(Y)
-    squares = xp.where(observed, limited * limited, 0)
-    both = [xp.sum(part, dtype=xp.float64) for part in (xp.where(outliers, squares, 0), squares)]
-    by_sample, by_feature = (
-        tuple(xp.sum(part, axis=axis, dtype=xp.int64) for part in (outliers, observed)) for axis in (1, 0)
-    )
-    return by_sample, (*by_feature, xp.stack(both))
+    M: Array | None, outliers: Array, *, xp: Namespace
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Return rejected and observed entries of each sample of a block, (B,) each, and those of each feature, (m,)."""
+
+    def counts(axis: int) -> tuple[Array, Array]:
+        n_rejected = xp.sum(outliers, axis=axis, dtype=xp.int64)
+        n_observed = xp.zeros_like(n_rejected) + outliers.shape[axis]
+        return n_rejected, n_observed if M is None else xp.sum(M > 0, axis=axis, dtype=xp.int64)
+
+    return counts(1), counts(0)
 
 
 def _share(count: Any, X: Matrix) -> str:
