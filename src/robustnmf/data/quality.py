@@ -467,16 +467,16 @@ def rejected(
         Where observed entries are rejected, where the engine works.
     found : list of Finding
         What was found in the data: features that it names are not named again, nor are samples if it names any.
+        Nothing is said of the signal then: what was found is the first thing to look at.
     fit_warns : bool
-        Whether the fit itself says that too much is rejected; then nothing is said of the signal.
+        Whether the fit itself says that too much is rejected; then nothing is said of the signal either.
     sample_names : sequence or None
         Names of the samples.
     """
     by_sample, by_feature = engine.map_and_sum(_count_rejected, data.M, engine.split(outliers, like=data.X))
     samples = np.flatnonzero(_is_mostly_rejected(*(to_host(engine.join(part)) for part in by_sample)))
-    rest = sample.without(found)
-    features = rest.new(_is_mostly_rejected(*map(to_host, by_feature)))
-    share = 0.0 if fit_warns else _rejected_signal(rest, to_host(outliers[:: sample.every]))
+    features = sample.without(found).new(_is_mostly_rejected(*map(to_host, by_feature)))
+    share = 0.0 if fit_warns or found else _rejected_signal(sample, to_host(outliers[:: sample.every]))
     signal = f"{share:.0%} of the signal (sum of squares, gross errors aside)" if share > MOST else ""
     told = []
     if features.size:
@@ -501,11 +501,9 @@ def rejected(
 def _rejected_signal(sample: Sample, outliers: Matrix) -> float:
     """Return the share of the sum of squares that is rejected; the outliers are those of the sample, (n', m) of bool.
 
-    Entries count up to the typical size of their feature, so that gross errors are not taken for signal. Features of
-    which something is known do not count.
+    Entries count up to the typical size of their feature, so that gross errors are not taken for signal.
     """
     levels = np.nan_to_num(sample.levels)
-    levels[list(sample.known)] = 0
     limited = np.nan_to_num(np.minimum(sample.X, levels)) / (levels.max() or 1.0)
     total = float(np.sum(limited**2))
     return float(np.sum(limited[outliers] ** 2)) / total if total > 0 else 0.0

@@ -105,6 +105,16 @@ class NoiseModel:
         sizes = xp.where(predicted < self.largest, predicted, self.largest) / self.levels
         return self.widths * ((sizes + OFFSET) / (1 + OFFSET)) ** self.exponent
 
+    @property
+    def relative_widths(self) -> Array:
+        """Width of an entry of typical size relative to that size, for each feature, (m,)."""
+        return self.widths / self.levels
+
+    def of_typical_features(self, relative_widths: Vector) -> "NoiseModel":
+        """Return the noise of features of level 1 that have these relative widths, (k,), on the host."""
+        ones = np.ones_like(relative_widths)
+        return replace(self, widths=relative_widths, levels=ones, largest=np.inf * ones, centers=ones, anchors=ones)
+
     def weights(self, predicted: Array, xp: Namespace) -> Array:
         """Return the weight of right entries, 1 for one of the typical width, (B, m) or (m,)."""
         positive = self.widths[self.widths > 0]
