@@ -59,6 +59,7 @@ def spectra():
     return rng.dirichlet(np.ones(3), 1000) @ np.array(ends) + 0.002 * rng.random((1000, 156))
 
 
+@cache
 def good_data():
     rng, X = np.random.default_rng(0), low_rank()
     scaled = X / X.max()
@@ -78,6 +79,9 @@ def good_data():
         "many counts": rng.poisson(500 * X).astype(float),
         "8 bits": np.round(255 * scaled),
         "8 bits, a little saturated": np.minimum(np.round(280 * scaled), 255),
+        "8 bits, white in the middle": np.where(
+            some(0.4) & (abs(np.arange(80) - 40) < 10), 300, np.round(255 * scaled)
+        ),
         "8 bits, up to 1": np.round(255 * scaled) / 255,
         "ratings": ratings,
         "few ratings": np.where(some(0.6), np.nan, ratings),
@@ -239,20 +243,6 @@ def test_a_fit_warns_once_of_each_finding(engine):
     assert all(message.startswith("TruncatedCauchyNMF: ") for message in messages)
 
 
-def test_data_of_torch_is_looked_at_too():
-    torch = pytest.importorskip("torch")
-    from robustnmf.engines.torch_engine import TorchEngine
-
-    engine, X = TorchEngine("cpu"), np.where(some(0.03), 9999.0, level())
-    data = data_in_memory(TruncatedCauchyNMF(), torch.asarray(X), None, engine=engine, reset=True)
-    sample = Sample.of(data, engine)
-    (found,) = findings(sample, data, 3)
-    outliers = torch.zeros(X.shape, dtype=torch.bool)
-    outliers[7] = True
-    (told_after,) = rejected(sample, data, outliers, engine, found=[found])
-    assert "the value 9999" in found.message and "1 sample (7)" in told_after.message
-
-
 def test_features_and_samples_that_are_mostly_rejected_are_named():
     X = pd.DataFrame(low_rank(), index=[f"day {i}" for i in range(300)], columns=[f"c{j}" for j in range(80)])
     rng = np.random.default_rng(0)
@@ -312,6 +302,16 @@ def test_what_was_found_in_the_data_is_not_told_again():
     assert len(told_of_rejected(low_rank(), outliers)) == 2
 
 
+def test_what_is_predicted_well_is_not_named():
+    """Where there is hardly any noise, small residuals are outliers too."""
+    rng = np.random.default_rng(0)
+    codes, components = rng.random((300, 4)), rng.random((4, 80))
+    outliers = (np.arange(80) < 2) | (np.arange(300) < 5)[:, None]
+    for error, n_warnings in ((0.01, 0), (0.5, 2)):
+        X = codes @ components * np.where(outliers, 1 + error, 1.0)
+        assert len(told_of_rejected(X, outliers, factors=(codes, components))) == n_warnings
+
+
 def test_a_stuck_detector_is_told_once():
     X = low_rank().copy()
     X[some(0.6, (300,)), 11] = 30.0
@@ -319,6 +319,7 @@ def test_a_stuck_detector_is_told_once():
     assert len(messages) == 1 and "30 in " in messages[0]
 
 
+@pytest.mark.filterwarnings("ignore:.*no observed entry")
 def test_missing_entries_are_not_counted():
     X = np.where(np.arange(80) < 40, np.nan, low_rank())
     outliers = (np.arange(300) == 7)[:, None] & (np.arange(80) >= 55)

@@ -348,8 +348,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         # share of clean data by design.
         if fitted.about is not None and reads(fitted.parts.outliers) == "mixture":
             names = X.index if hasattr(X, "columns") and hasattr(X, "index") else None  # of pandas
-            how: dict[str, Any] = {"found": found, "fit_warns": fitted.result.warning is not None}
-            found += quality.rejected(sample, data, fitted.about.outliers, engine, **how, sample_names=names)
+            factors = (fitted.codes * fitted.unit, fitted.components)
+            how: dict[str, Any] = {"fit_warns": fitted.result.warning is not None, "sample_names": names}
+            found += quality.rejected(sample, data, fitted.about.outliers, engine, found=found, factors=factors, **how)
         return [finding.message for finding in found]
 
     def _take(self, fitted: Fitted) -> None:

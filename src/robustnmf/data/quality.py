@@ -17,6 +17,7 @@ from robustnmf.data.blocks import Data
 from robustnmf.engines.protocol import Engine
 from robustnmf.utils.arrays import Array, Blocks, Namespace, subsample, to_host
 from robustnmf.utils.cached import cached_property
+from robustnmf.utils.process_state import ignored_warnings
 
 Matrix = NDArray[Any]
 Places = NDArray[np.intp]
@@ -64,6 +65,8 @@ PER_PARAMETER, PER_PARAMETER_OF_COMPLETE = 3.0, 1.2
 # Most of a feature, a sample or the signal is rejected; of a feature or sample so much more than of the others.
 MOST, BEYOND_THE_REST = 0.5, 0.25
 NEARLY_ALL = 0.9
+# It is predicted well if its median residual is no more than this part of its median entry.
+WELL_PREDICTED = 0.05
 # Names in a sentence, at most.
 NAMED = 5
 NOTHING: Places = np.zeros(0, dtype=np.intp)
@@ -378,7 +381,12 @@ def stuck_features(sample: Sample) -> Iterator[Finding]:
 
 
 def _is_one_value(sample: Sample) -> Matrix:
-    """Return which features have one value far more often than any other, although they have many, (m,)."""
+    """Return which features have one value far more often than any other, although they have many, (m,).
+
+    Not of images of 8 bits: something white may cover part of them.
+    """
+    if len(sample.values[0]) <= MOST_LEVELS:
+        return np.zeros(sample.X.shape[1], dtype=bool)
     _, n_common, n_next = sample.repeats
     n_values = np.count_nonzero(np.diff(sample.ordered, axis=0, prepend=0.0) > 0, axis=0)
     is_much = n_common >= np.maximum(STUCK_VALUE * sample.n_positive, FEWEST_ENTRIES)
@@ -456,6 +464,7 @@ def rejected(
     engine: Engine,
     *,
     found: list[Finding],
+    factors: tuple[Array, Matrix] | None = None,
     fit_warns: bool = False,
     sample_names: Any = None,
 ) -> list[Finding]:
@@ -468,6 +477,9 @@ def rejected(
     found : list of Finding
         What was found in the data: features that it names are not named again, nor are samples if it names any.
         Nothing is said of the signal then: what was found is the first thing to look at.
+    factors : codes (n_samples, r) and components (r, n_features), or None
+        In units of X. A feature, or sample, that they predict well is not named: where there is hardly any noise, small
+        residuals are outliers too.
     fit_warns : bool
         Whether the fit itself says that too much is rejected; then nothing is said of the signal either.
     sample_names : sequence or None
@@ -476,6 +488,12 @@ def rejected(
     by_sample, by_feature = engine.map_and_sum(_count_rejected, data.M, engine.split(outliers, like=data.X))
     samples = np.flatnonzero(_is_mostly_rejected(*(to_host(engine.join(part)) for part in by_sample)))
     features = sample.without(found).new(_is_mostly_rejected(*map(to_host, by_feature)))
+    if factors is not None:
+        codes, components = factors
+        X, M = data.whole
+        of_samples, of_features = ((samples, slice(None)), (slice(None), features))
+        samples = samples[_is_missed(X, M, codes, components, *of_samples, axis=1)]
+        features = features[_is_missed(X, M, codes, components, *of_features, axis=0)]
     share = 0.0 if fit_warns or found else _rejected_signal(sample, to_host(outliers[:: sample.every]))
     signal = f"{share:.0%} of the signal (sum of squares, gross errors aside)" if share > MOST else ""
     told = []
@@ -496,6 +514,19 @@ def rejected(
             "codes rest on little. If they are right, use more components; if not, drop them."
         )
     return [Finding(message) for message in told]
+
+
+def _is_missed(
+    X: Array, M: Array | None, codes: Array, components: Matrix, rows: Any, columns: Any, *, axis: int
+) -> Matrix:
+    """Return for samples (axis 1) or features (axis 0) of some entries whether most are far from their prediction."""
+    values = to_host(X[rows][:, columns]).astype(np.float64)
+    if M is not None:
+        values = np.where(to_host(M[rows][:, columns]) > 0, values, np.nan)
+    magnitudes = np.abs(values - to_host(codes[rows]) @ components[:, columns])
+    with ignored_warnings((RuntimeWarning, "All-NaN slice")):
+        typical = np.nanmedian(np.where(values > 0, values, np.nan), axis=axis)
+        return np.asarray(~(np.nanmedian(magnitudes, axis=axis) <= WELL_PREDICTED * typical))
 
 
 def _rejected_signal(sample: Sample, outliers: Matrix) -> float:
