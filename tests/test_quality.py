@@ -106,7 +106,7 @@ def test_good_data_has_no_findings(name):
 
 @pytest.mark.parametrize("name", ["digits", "noise", "counts", "8 bits", "spectra", "spikes"])
 def test_fits_of_good_data_do_not_warn_of_it(name):
-    messages = told(TruncatedCauchyNMF(4, random_state=0), good_data()[name][:300])
+    messages = told(TruncatedCauchyNMF(4, random_state=0), good_data()[name][:200])
     said_by_the_fit = ("hardly better than by its start", "taken for wrong")
     assert [message for message in messages if not any(words in message for words in said_by_the_fit)] == []
 
@@ -223,6 +223,9 @@ def test_too_few_entries_are_counted():
     assert f"{n_observed} observed entries are few for the {3 * 377} parameters of 3 components" in message
     assert "mostly missing" in message
     assert "mostly missing" not in one_message(low_rank()[:, :10], rank=9)
+    # Few missing entries ask for hardly more than none.
+    few_missing = np.where(some(0.01, (300, 11)), np.nan, low_rank()[:, :11])
+    assert found_in(few_missing, rank=4) == []
 
 
 def test_large_data_is_subsampled_and_samples_keep_their_numbers():

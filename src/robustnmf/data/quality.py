@@ -60,8 +60,8 @@ FEWEST_COPIES, FEWEST_CONSTANT, COPIED = 10, 3, 0.05
 FEWEST_DIFFERENT = 3
 # The largest feature is too large beyond this many times the one at this quantile: weak features do no harm.
 SIZE_RATIO, WEAK = 30.0, 0.25
-# Observed entries per parameter: of complete data, a full rank has 1.
-PER_PARAMETER, PER_PARAMETER_OF_COMPLETE = 3.0, 1.2
+# Observed entries per parameter, of complete data and where nearly all is missing: a full rank of complete data has 1.
+PER_PARAMETER = (1.2, 3.0)
 # Most of a feature, a sample or the signal is rejected; of a feature or sample so much more than of the others.
 MOST, BEYOND_THE_REST = 0.5, 0.25
 NEARLY_ALL = 0.9
@@ -439,13 +439,13 @@ def too_few_entries(data: Data, rank: int) -> list[Finding]:
     n_samples, n_features = data.shape
     n_parameters = rank * (n_samples + n_features - rank)
     n_observed = n_samples * n_features if data.seen is None else int(np.sum(data.seen))
-    is_complete = n_observed == n_samples * n_features
-    if is_complete and rank == 1:  # it is what it is: nothing is predicted
+    missing = 1 - n_observed / (n_samples * n_features)
+    if missing == 0 and rank == 1:  # it is what it is: nothing is predicted
         return []
-    if n_observed >= (PER_PARAMETER_OF_COMPLETE if is_complete else PER_PARAMETER) * n_parameters:
+    if n_observed >= np.interp(missing, [0, 1], PER_PARAMETER) * n_parameters:
         return []
     consequence = "so many components can follow errors too. Use fewer components."
-    if not is_complete:
+    if missing > 0:
         consequence = (
             "what is predicted where nothing is observed may be arbitrary. Use fewer components, or drop samples and "
             "features that are mostly missing."
@@ -481,19 +481,12 @@ def rejected(
         In units of X. A feature, or sample, that they predict well is not named: where there is hardly any noise, small
         residuals are outliers too.
     fit_warns : bool
-        Whether the fit itself says that too much is rejected; then nothing is said of the signal either.
+        Whether the fit itself warns that it should not be trusted; then nothing is said of the signal either.
     sample_names : sequence or None
         Names of the samples.
     """
-    by_sample, by_feature = engine.map_and_sum(_count_rejected, data.M, engine.split(outliers, like=data.X))
-    samples = np.flatnonzero(_is_mostly_rejected(*(to_host(engine.join(part)) for part in by_sample)))
-    features = sample.without(found).new(_is_mostly_rejected(*map(to_host, by_feature)))
-    if factors is not None:
-        codes, components = factors
-        X, M = data.whole
-        of_samples, of_features = ((samples, slice(None)), (slice(None), features))
-        samples = samples[_is_missed(X, M, codes, components, *of_samples, axis=1)]
-        features = features[_is_missed(X, M, codes, components, *of_features, axis=0)]
+    samples, features = _mostly_rejected(data, outliers, engine, factors)
+    features = np.setdiff1d(features, sample.without(found).known)
     share = 0.0 if fit_warns or found else _rejected_signal(sample, to_host(outliers[:: sample.every]))
     signal = f"{share:.0%} of the signal (sum of squares, gross errors aside)" if share > MOST else ""
     told = []
@@ -514,6 +507,20 @@ def rejected(
             "codes rest on little. If they are right, use more components; if not, drop them."
         )
     return [Finding(message) for message in told]
+
+
+def _mostly_rejected(
+    data: Data, outliers: Array, engine: Engine, factors: tuple[Array, Matrix] | None
+) -> tuple[Places, Places]:
+    """Return the samples and the features of which most is rejected, but for those that the factors predict well."""
+    by_sample, by_feature = engine.map_and_sum(_count_rejected, data.M, engine.split(outliers, like=data.X))
+    samples = np.flatnonzero(_is_mostly_rejected(*(to_host(engine.join(part)) for part in by_sample)))
+    features = np.flatnonzero(_is_mostly_rejected(*map(to_host, by_feature)))
+    if factors is None:
+        return samples, features
+    everything = slice(None)
+    samples = samples[_is_missed(*data.whole, *factors, samples, everything, axis=1)]
+    return samples, features[_is_missed(*data.whole, *factors, everything, features, axis=0)]
 
 
 def _is_missed(
