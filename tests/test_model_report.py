@@ -273,6 +273,28 @@ def test_the_summary_is_that_of_the_fit(html):
     assert f"{model.n_iter_} in" in text
 
 
+def test_the_noise_is_told_in_words_and_drawn(html):
+    model, X = fitted(situation="gaps")
+    assert 'id="noise"' in html and "residual / level" in html
+    sentences = list(page.noise_in_words(Facts.of(model, X, None), [str(k) for k in range(64)]))
+    assert f"by the power {model.noise_.exponent:.2g} (0: constant, 0.5: as of counts" in sentences[0]
+    assert "of an entry in a typical feature" in sentences[1]
+    assert f"over {model.noise_.threshold:.3g} widths" in sentences[-2]
+    assert sentences[-1] == model.comparison_.reason
+
+
+def test_features_with_unusual_noise_are_named():
+    model, X = copy(fitted()[0]), fitted()[1]
+    factors = np.where(np.arange(64) == 5, 10.0, 1.0)
+    model.noise_ = replace(model.noise_, widths=np.median(model.noise_.relative_widths) * model.noise_.levels * factors)
+    sentences = list(page.noise_in_words(Facts.of(model, X, None), [f"f{k}" for k in range(64)]))
+    assert "Of 1 of 64 features it is over 3 times larger or smaller: f5." in sentences
+
+
+def test_a_model_without_a_noise_model_has_no_picture_of_it():
+    assert 'id="noise"' not in page.render(*fitted(noise=None))
+
+
 def pixels(uri):
     """Return the picture in a data URI, (height, width, 4) from 0 to 255."""
     image = matplotlib.image.imread(io.BytesIO(b64decode(uri.split(",")[1])))

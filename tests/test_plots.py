@@ -5,11 +5,14 @@ import sys
 import matplotlib
 import numpy as np
 import pytest
+from sklearn import datasets
 
 from conftest import make_data
 from robustnmf import RobustNMF, TruncatedCauchyNMF, plots
+from robustnmf.algorithm import judged_entries
 from robustnmf.errors import MissingExtraError
 from robustnmf.model.losses import Absolute, Cauchy, Squared, Truncated
+from robustnmf.utils.process_state import ignored_warnings
 
 matplotlib.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
@@ -108,6 +111,54 @@ def test_the_histogram_of_residuals_counts_every_observed_entry(model, data, ax)
     assert set(labels) == {"kept", "outliers", "scale", "threshold"}
 
 
+def points(axes):
+    """Return sizes and magnitudes of the points of a picture of the noise by their label, (k, 2) each."""
+    return {
+        dots.get_label(): np.asarray(dots.get_offsets()) for dots in axes.collections if len(dots.get_offsets()) > 1
+    }
+
+
+def test_points_of_the_noise_are_the_entries_that_were_judged(model, data, ax):
+    assert plots.noise_width(model, data.X, ax=ax) is ax
+    noise, found = model.noise_, points(ax)
+    predicted = np.minimum(model.transform(data.X) @ model.components_, noise.largest)
+    observed = np.isfinite(data.X)
+    informative = observed & (np.fmax(data.X, predicted) > 0.05 * noise.levels)
+    assert len(found["outliers"]) == model.outliers_.sum() > 0
+    assert len(found["kept"]) == (informative & ~model.outliers_).sum()
+    magnitudes = (np.abs(data.X - predicted) / noise.levels)[model.outliers_]
+    np.testing.assert_allclose(np.sort(found["outliers"][:, 1]), np.sort(magnitudes))
+
+
+def test_lines_of_the_noise_are_those_of_a_typical_feature(model, data, ax):
+    plots.noise_width(model, data.X, ax=ax)
+    noise, (width, threshold) = model.noise_, ax.lines
+    sizes, heights = width.get_data()
+    typical = np.median(noise.widths / noise.levels)
+    np.testing.assert_allclose(heights, typical * ((sizes + 0.1) / 1.1) ** noise.exponent)
+    np.testing.assert_allclose(threshold.get_ydata(), noise.threshold * heights)
+    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == ["kept", "outliers", "width", f"threshold, {noise.threshold:.3g} widths"]
+
+
+def test_noise_of_large_data_is_drawn_by_some_entries(model, data, ax, monkeypatch):
+    monkeypatch.setattr(judged_entries, "ENOUGH_ENTRIES", 240)  # every fourth sample
+    entries = judged_entries.judged_entries(model, data.X)
+    assert len(entries.sizes) <= 240
+    assert entries.is_wrong.sum() == model.outliers_[::4].sum()
+    plots.noise_width(model, data.X, most_points=5, ax=ax)
+    assert len(points(ax)["kept"]) == 5
+
+
+def test_entries_are_drawn_as_a_fit_with_scaled_features_judged_them():
+    X = datasets.load_breast_cancer().data
+    with ignored_warnings((UserWarning, "")):
+        model = TruncatedCauchyNMF(3, random_state=0).fit(X)
+    assert model._basis.judge is not None
+    assert judged_entries.judged_entries(model, X).is_wrong.sum() == model.outliers_.sum() > 0
+
+
 def test_outliers_are_red_and_missing_entries_grey(model, ax):
     plots.outlier_map(model, ax=ax)
     picture = drawn(ax)
@@ -185,6 +236,9 @@ def test_before_after_draws_into_a_figure_and_missing_pixels_in_grey():
         (lambda m, X: plots.codes(m), r"codes\(model, X\)"),
         (lambda m, X: plots.codes(m, X[:, :3]), "3 features"),
         (lambda m, X: plots.residuals(m, X, kind="pie"), "'histogram' or 'map'"),
+        (lambda m, X: plots.noise_width(RobustNMF(), X), "not fitted"),
+        (lambda m, X: plots.noise_width(RobustNMF(2, method="l2", tol=1.0).fit(X), X), "Fit with noise='auto'"),
+        (lambda m, X: plots.noise_width(m, X, most_points=0), "positive integer; got 0"),
         (lambda m, X: plots.outlier_map(X), "boolean matrix; got float64"),
         (lambda m, X: plots.weight_maps([], (2, 2)), "one or more arrays"),
         (lambda m, X: plots.weight_maps([np.ones(4), np.ones(6)], (2, 2)), "one shape"),

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from conftest import make_data
-from robustnmf import METHODS, RobustNMF
+from robustnmf import METHODS, RobustNMF, TruncatedCauchyNMF
 from robustnmf.algorithm.halfquadratic import run
 from robustnmf.algorithm.initializers import MedianStart, RandomStart
+from robustnmf.data import quality
+from robustnmf.data.blocks import data_in_memory
 from robustnmf.engines import NumPyEngine, engine_for
 from robustnmf.methods import SOLVERS, resolve
 from robustnmf.solvers import LossSolver
@@ -285,3 +287,17 @@ def test_cupy_comes_back_as_cupy():
     np.testing.assert_allclose(
         cupy.asnumpy(cleaned), RobustNMF(4, random_state=0).fit(X).clean(X), rtol=1e-5, atol=1e-7
     )
+
+
+def test_data_is_looked_at_for_doubtful_values(device):
+    rng = np.random.default_rng(0)
+    X = 280 + 10 * rng.random((100, 3)) @ rng.random((3, 30))
+    X[rng.random(X.shape) < 0.03] = 9999.0
+    engine = TorchEngine(device)
+    given = data_in_memory(TruncatedCauchyNMF(), torch.asarray(X, device=device), None, engine=engine, reset=True)
+    sample = quality.Sample.of(given, engine)
+    found = quality.findings(sample, given, 3)
+    outliers = torch.zeros(X.shape, dtype=torch.bool, device=device)
+    outliers[7] = True
+    found += quality.rejected(sample, given, outliers, engine, found=found)
+    assert ["the value 9999" in found[0].message, "1 sample (7)" in found[1].message] == [True, True]

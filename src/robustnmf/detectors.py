@@ -12,8 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 from robustnmf.algorithm.encoding import Description
 from robustnmf.data.blocks import Observations, check_observations
 from robustnmf.engines import NumPyEngine
+from robustnmf.errors import DataQualityWarning
 from robustnmf.estimators import NonNegativeInput, RobustNMF
 from robustnmf.utils.arrays import to_host
+from robustnmf.utils.process_state import ignored_warnings
 
 Vector = NDArray[np.float64]
 
@@ -110,7 +112,8 @@ class RobustNMFOutlierDetector(NonNegativeInput, OutlierMixin, BaseEstimator):
         """
         contamination = _check_contamination(self.contamination)
         data = check_observations(self, X, weights, reset=True)
-        model = self._estimator().fit(X, weights=weights, uncertainties=uncertainties)
+        with ignored_warnings((DataQualityWarning, r".*over half of the entries of \d+ sample")):  # they are looked for
+            model = self._estimator().fit(X, weights=weights, uncertainties=uncertainties)
         shares, misfit = self._shares_and_misfit(model, data, X, weights, uncertainties)
         n_features = data.X.shape[1]
         if contamination is None:

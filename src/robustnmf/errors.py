@@ -29,7 +29,7 @@ class OutOfRangeError(ValueError, ArithmeticError):
 
 
 class DataQualityWarning(UserWarning):
-    """Data so contaminated that the fit should not be trusted."""
+    """Data that is doubtful, or so contaminated that the fit should not be trusted."""
 
 
 class MissingExtraError(ImportError):

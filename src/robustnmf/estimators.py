@@ -32,6 +32,7 @@ from robustnmf.algorithm.fit import (
 )
 from robustnmf.algorithm.halfquadratic import Callback, Result, take_start
 from robustnmf.algorithm.streaming import Stream, clean_samples
+from robustnmf.data import quality
 from robustnmf.data.blocks import Data, Observations, check_observations, data_elsewhere, data_in_memory
 from robustnmf.data.lazy_results import result as lazy_result
 from robustnmf.data.out_of_core import as_data, engine_of, is_out_of_core
@@ -39,6 +40,7 @@ from robustnmf.engines import Engine, NumPyEngine, engine_for
 from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeError
 from robustnmf.methods import Parts, resolve
 from robustnmf.model.noise import NOISES, Noise
+from robustnmf.model.scales import reads
 from robustnmf.persistence import save
 from robustnmf.persistence.contents import storable
 from robustnmf.solvers import SharedGram
@@ -293,21 +295,21 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             typical uncertainty, the median, and entries weighted by how far they differ from it; `scale_` is in those
             units too.
         """
-        _, result = self._fit(X, weights, uncertainties)
-        self._warn(result, stacklevel=3)
+        _, result, findings = self._fit(X, weights, uncertainties)
+        self._warn(result, findings, stacklevel=3)
         return self
 
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Learn the components of X and return its codes, (n_samples, n_components)."""
-        codes, result = self._fit(X, weights, uncertainties)
-        self._warn(result, stacklevel=4)  # one more than `fit`: scikit-learn wraps this method
+        codes, result, findings = self._fit(X, weights, uncertainties)
+        self._warn(result, findings, stacklevel=4)  # one more than `fit`: scikit-learn wraps this method
         return self._lazily("codes", X, weights, uncertainties) if codes is None else same_kind(X, codes)
 
-    def _fit(self, X: Any, weights: Any, uncertainties: Any) -> tuple[Array | None, Result]:
-        """Learn the components of X; return its codes, if they are in memory, and what the run came to."""
+    def _fit(self, X: Any, weights: Any, uncertainties: Any) -> tuple[Array | None, Result, list[str]]:
+        """Learn the components of X; return its codes, if they are in memory, what the run came to, and warnings."""
         parts = self._check_parameters()
         if is_out_of_core(X, self.engine):
-            return None, self._fit_elsewhere(X, weights, uncertainties, parts)
+            return None, *self._fit_elsewhere(X, weights, uncertainties, parts)
         with _unchanged_on_failure(self), engine_for(X, self.engine, self.device).running() as engine:
             data = data_in_memory(self, X, weights, uncertainties, engine=engine, reset=True)
             rank = choose_rank(self, data, X, weights, uncertainties, engine)
@@ -319,10 +321,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             self.weights_, self.outliers_ = about.weights, about.outliers
             if parts.method.solver.models_sparse_errors:
                 self.sparse_errors_ = self._sparse_errors(data.whole, to_host(codes))
-        return codes, fitted.result
+            findings = self._findings(X, data, fitted, engine)
+        return codes, fitted.result, findings
 
-    def _fit_elsewhere(self, X: Any, weights: Any, uncertainties: Any, parts: Parts) -> Result:
-        """Learn the components of data that is not in memory; return what the run came to."""
+    def _fit_elsewhere(self, X: Any, weights: Any, uncertainties: Any, parts: Parts) -> tuple[Result, list[str]]:
+        """Learn the components of data that is not in memory; return what the run came to, and warnings."""
         check_can_be_blocks(self, parts)
         X, weights, uncertainties = map(as_data, (X, weights, uncertainties))
         runner = engine_of(X, self.engine, self.device, self.checkpoint)
@@ -336,7 +339,22 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             self.weights_, self.outliers_ = (
                 lazy_result(self, what, X, weights, uncertainties, engine) for what in ("weights", "outliers")
             )
-        return fitted.result
+            findings = self._findings(X, data, fitted, engine)
+        return fitted.result, findings
+
+    def _findings(self, X: Any, data: Data, fitted: Fitted, engine: Engine) -> list[str]:
+        """Return what the user should know of the data, and of what the fit rejects."""
+        sample = quality.Sample.of(data, engine, getattr(self, "feature_names_in_", None))
+        scaled = self.feature_scaling is not None
+        found = quality.findings(sample, data, self.n_components_, features_are_scaled=scaled)
+        # Of data that is not in memory the outliers are not known yet. Other rules than that of the mixture reject a
+        # share of clean data by design.
+        if fitted.about is not None and reads(fitted.parts.outliers) == "mixture":
+            names = X.index if hasattr(X, "columns") and hasattr(X, "index") else None  # of pandas
+            factors = (fitted.codes * fitted.unit, fitted.components)
+            how: dict[str, Any] = {"fit_warns": fitted.result.warning is not None, "sample_names": names}
+            found += quality.rejected(sample, data, fitted.about.outliers, engine, found=found, factors=factors, **how)
+        return [finding.message for finding in found]
 
     def _take(self, fitted: Fitted) -> None:
         """Set the attributes of every fit, once all that can fail is done: it is fitted in whole or not at all."""
@@ -602,11 +620,10 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         Ht, about = describe(scaled, basis, encoding_limits(self), engine, may_overwrite=is_copy)
         return check_codes(Ht * self._unit, engine.xp), about
 
-    def _warn(self, result: Result, stacklevel: int) -> None:
-        """Tell the user, at the line of their call, what is doubtful about a fit."""
-        if result.warning:
-            message = f"{type(self).__name__}: {result.warning}"
-            warnings.warn(message, DataQualityWarning, stacklevel=stacklevel)
+    def _warn(self, result: Result, findings: list[str], stacklevel: int) -> None:
+        """Tell the user, at the line of their call, what is doubtful about a fit and its data."""
+        for finding in ([result.warning] if result.warning else []) + findings:
+            warnings.warn(f"{type(self).__name__}: {finding}", DataQualityWarning, stacklevel=stacklevel)
         if result.converged or result.stopped:
             return
         known = [iteration.relative_change for iteration in result.history if iteration.relative_change < inf]

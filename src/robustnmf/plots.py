@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 
+from robustnmf.algorithm.judged_entries import JudgedEntries, judged_entries
 from robustnmf.data.blocks import check_observations
 from robustnmf.errors import MissingExtraError
 from robustnmf.model.losses import Loss
+from robustnmf.model.noise import INFORMATIVE, NoiseModel
 from robustnmf.utils.arrays import to_host
 
 Matrix = NDArray[Any]
@@ -31,6 +33,8 @@ MOST_BARS = 30
 SPACING = 1.1
 # Names along an axis, at most.
 MOST_TICKS = 12
+# Residuals below this part of the typical width of the noise are drawn there.
+SMALLEST_RESIDUAL = 0.01
 # What the columns of `history_` mean.
 HISTORY_LABELS = {
     "objective": "objective",
@@ -132,6 +136,43 @@ def residuals(model: Any, X: Any, *, kind: Literal["histogram", "map"] = "histog
         return _residual_map(np.where(observed, R, np.nan), model, _axes(ax))
     outliers = np.asarray(to_host(model.outlier_mask(X)), dtype=bool)
     return _residual_histogram(np.abs(R), observed, outliers, model, _axes(ax))
+
+
+def noise_width(
+    model: Any,
+    X: Any,
+    *,
+    weights: Any = None,
+    uncertainties: Any = None,
+    most_points: int = 4000,
+    ax: Any = None,
+) -> Any:
+    """Draw how large residuals are beside the size of the prediction, with the noise of the model; return the axes.
+
+    Both are in units of the level of the feature, its typical prediction, on logarithmic axes. Lines are the width of
+    the noise of a typical feature, the median of clean residuals, and the threshold beyond which an entry is wrong. The
+    band holds the widths of eight in ten features.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        The model; it must have judged entries by their noise.
+    X : array-like (n_samples, n_features)
+        Samples, those of the fit or others; NaN is missing. Of large data some are drawn.
+    weights, uncertainties : array-like (n_samples, n_features) or None
+        As in the fit.
+    most_points : int
+        How many entries are drawn, at most, of those that are kept, and of the outliers.
+    ax : matplotlib Axes or None
+        Where to draw.
+    """
+    check_fitted(model)
+    if getattr(model, "noise_", None) is None:
+        raise ValueError("This model has no noise_: its entries were judged by the loss alone. Fit with noise='auto'.")
+    if not isinstance(most_points, Integral) or most_points < 1:
+        raise ValueError(f"most_points must be a positive integer; got {most_points!r}.")
+    entries = judged_entries(model, X, weights, uncertainties).some(int(most_points))
+    return _noise_width(entries, model.noise_, _axes(ax))
 
 
 def outlier_map(model: Any, *, ax: Any = None) -> Any:
@@ -467,6 +508,32 @@ def _residual_histogram(A: Matrix, observed: Matrix, outliers: Matrix, model: An
         ax.axvline(threshold, color="black", linestyle="--", label="threshold")
     ax.set(xscale="log", xlabel="magnitude of the residual", ylabel="entries")
     ax.legend()
+    return ax
+
+
+def _noise_width(entries: JudgedEntries, noise: NoiseModel, ax: Any) -> Any:
+    """Draw residuals over predictions, with the width of the noise and the threshold."""
+    from matplotlib import rcParams
+
+    ink, relative = rcParams["text.color"], noise.relative_widths
+    low, typical, high = np.quantile(relative, [0.1, 0.5, 0.9])
+    # How small a small residual, or prediction, is says nothing.
+    lowest, shortest = INFORMATIVE, SMALLEST_RESIDUAL * typical
+    x, y = np.maximum(entries.sizes, lowest), np.maximum(entries.magnitudes, shortest)
+    for wrong, label, style in ((False, "kept", ("C0", 0.4)), (True, "outliers", (OUTLIER_COLOUR, 0.7))):
+        chosen = entries.is_wrong == wrong
+        if chosen.any():
+            ax.scatter(x[chosen], y[chosen], s=5, color=style, linewidths=0, label=label)
+    sizes = np.geomspace(x.min(initial=1.0), x.max(initial=2.0), 100)
+    features = noise.of_typical_features(np.array([low, typical, high]))
+    width, limits = (of(sizes[:, None], np) + np.zeros((100, 3)) for of in (features.width, features.limits))
+    ax.fill_between(sizes, width[:, 0], width[:, 2], color=ink, alpha=0.15, linewidth=0)
+    ax.plot(sizes, width[:, 1], color=ink, label="width")
+    if np.isfinite(noise.threshold):
+        label = f"threshold, {noise.threshold:.3g} widths"
+        ax.plot(sizes, limits[:, 1], color=ink, linestyle="--", label=label)
+    ax.set(xscale="log", yscale="log", xlabel="prediction / level", ylabel="residual / level")
+    ax.legend(markerscale=2)
     return ax
 
 

@@ -92,7 +92,7 @@ class Comparison(NamedTuple):
             return "All entries are fitted by least squares: none looked wrong."
         found = (
             f"{self.rejected:.1%} of the entries looked wrong. Least squares on all entries leaves "
-            f"{self.unexplained:.0%} of their residuals, and those of the others become {self.damage:.3g} times as large."
+            f"{self.unexplained:.0%} of their residuals, and those of the others are {self.damage:.3g} times as large."
         )
         if self.takes_all:
             return f"All entries are fitted by least squares. {found}"

@@ -112,6 +112,18 @@ class NoiseModel:
         sizes = xp.where(predicted < self.largest, predicted, self.largest) / self.levels
         return self.widths * ((sizes + OFFSET) / (1 + OFFSET)) ** self.exponent
 
+    @property
+    def relative_widths(self) -> Array:
+        """Width of an entry of typical size relative to that size, for each feature, (m,)."""
+        return self.widths / self.levels
+
+    def of_typical_features(self, relative_widths: Vector) -> "NoiseModel":
+        """Return the noise of features of level 1 that have these relative widths, (k,), on the host."""
+        ones = np.ones_like(relative_widths)
+        least = float(np.median(self.least / self.levels)) * ones
+        widths, infinite = relative_widths, np.inf * ones
+        return replace(self, widths=widths, levels=ones, largest=infinite, centers=ones, anchors=ones, least=least)
+
     def weights(self, predicted: Array, xp: Namespace) -> Array:
         """Return the weight of right entries, 1 for one of the typical width, (B, m) or (m,)."""
         positive = self.widths[self.widths > 0]
@@ -126,8 +138,12 @@ class NoiseModel:
     def ratios(self, Y: Array, predicted: Array, xp: Namespace) -> Array:
         """Return the magnitude of residuals in units of the threshold, (B, m): an entry above 1 is wrong."""
         predicted = xp.where(predicted < self.largest, predicted, self.largest)
+        return xp.abs(Y - predicted) / self.limits(predicted, xp)
+
+    def limits(self, predicted: Array, xp: Namespace) -> Array:
+        """Return the residual beyond which entries are wrong, (B, m), or one for each feature (m,)."""
         limits = self.threshold * self.width(predicted, xp)
-        return xp.abs(Y - predicted) / xp.where(limits > self.least, limits, self.least)
+        return xp.where(limits > self.least, limits, self.least)
 
 
 class Sampled:

@@ -192,7 +192,7 @@ def rank_too_high(facts: Facts) -> Diagnosis:
     weak = min(facts.structure.weak, rank - 1)
     reasons = []
     if unused.size:
-        reasons.append(f"{_count(unused.size, 'component')} ({_some(unused)}) give next to nothing")
+        reasons.append(f"{_count(unused.size, 'component')} ({some_names(unused)}) give next to nothing")
     if cosine > SAME_DIRECTION:
         reasons.append(f"components {first} and {second} are nearly the same (cosine {cosine:.3f})")
     if weak:
@@ -238,14 +238,15 @@ def _listed(what: str, names: Sequence[str], chosen: NDArray[Any], words: str) -
     """Yield how many features or samples something holds for, and which; nothing if for none."""
     places = np.flatnonzero(chosen)
     if places.size:
-        yield f"{_count(places.size, what)} {words}: {_some([names[place] for place in places[: NAMED + 1]])}"
+        yield f"{_count(places.size, what)} {words}: {some_names([names[place] for place in places[: NAMED + 1]])}"
 
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" + ("s" if number != 1 else "")
 
 
-def _some(names: Any) -> str:
+def some_names(names: Any) -> str:
+    """Return a few names for a sentence."""
     texts = [str(name) for name in names]
     return ", ".join(texts[:NAMED]) + (", …" if len(texts) > NAMED else "")
 

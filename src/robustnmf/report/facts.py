@@ -25,6 +25,8 @@ STRONGEST = 1.3
 STRUCTURE = 2**20
 # A component with so much of its energy in one of many features serves that feature alone.
 ALONE, MANY_FEATURES = 0.95, 10
+# The width of the noise of a feature is unusual beyond so many times the typical one, or one over it.
+UNUSUAL = 3.0
 # Draws of random signs; their leading singular values hardly differ.
 DRAWS = 3
 # How far the norm of the residual may be from that of the fit: relative to itself, and to the data (rounding).
@@ -171,6 +173,17 @@ class Facts:
         observed = np.sum([self.observed(rows).sum(axis=0) for rows in self._blocks()], axis=0)
         medians = _medians(self.residual(slice(None, None, ceil(self.data.X.size / BLOCK))), axis=0)
         return Lines.of(self.model.outliers_.sum(axis=0), observed, medians, self.shape[0])
+
+    @cached_property
+    def typical_width(self) -> float:
+        """Width of the noise of a typical feature, relative to its level."""
+        return float(np.median(self.model.noise_.relative_widths))
+
+    @cached_property
+    def unusual_widths(self) -> Matrix:
+        """Features whose noise is far wider, or narrower, than that of the typical feature, relative to their level."""
+        ratio = self.model.noise_.relative_widths / self.typical_width
+        return np.flatnonzero((ratio > UNUSUAL) | (ratio < 1 / UNUSUAL))
 
     @cached_property
     def zero_features(self) -> Matrix:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from robustnmf import plots
 from robustnmf.methods import METHODS
-from robustnmf.report.diagnoses import Diagnosis, Verdict, diagnose
+from robustnmf.report.diagnoses import Diagnosis, Verdict, diagnose, some_names
 from robustnmf.report.drawing import draw, grey, natural_width, png, pool
-from robustnmf.report.facts import Facts, Lines
+from robustnmf.report.facts import UNUSUAL, Facts, Lines
 from robustnmf.report.summary import percent, seconds, short
 from robustnmf.report.template import template
 from robustnmf.utils.files import is_sealed, sealed, write_proven
@@ -26,6 +26,7 @@ Matrix = NDArray[Any]
 # Bounds of the page, whatever the size of the data.
 MOST_CARDS = 48  # components that are drawn
 MOST_POINTS = 400  # of a line
+MOST_ENTRIES = 800  # that are drawn, and as many outliers
 LEAST_CELLS = 512  # fewer are drawn larger: a browser that shrinks rows must not blur broad columns
 LONGEST_SIDE = 96  # of an image, in pixels
 MOST_CELLS = 1024  # of the map, along each side
@@ -182,6 +183,7 @@ def render(
             "feature": features if n_features <= MOST_NAMES else [],
         },
         pictures=list(sample_cards(facts, shape, worst_samples)) if shape else [],
+        noise=noise_card(facts, X, weights, uncertainties, features) if getattr(model, "noise_", None) else None,
         tables={"Sample": worst_samples, "Feature": worst(facts.features, features, facts.typical_residual)},
         sizes={"Sample": n_samples, "Feature": n_features},
         gaps=facts.missing_share > 0,
@@ -299,6 +301,32 @@ def history_cards(model: Any) -> Iterator[Card]:
             figure.axes[0].set_ylabel("")  # the caption says it
 
         yield Card(plots.HISTORY_LABELS[name].capitalize(), svg=draw(paint, name, (3.4, 2.2)))
+
+
+def noise_card(facts: Facts, X: Any, weights: Any, uncertainties: Any, names: Sequence[str]) -> Card:
+    """Return how large the noise is, in words and in a picture."""
+
+    def paint(figure: Any) -> None:
+        options = {"weights": weights, "uncertainties": uncertainties, "most_points": MOST_ENTRIES}
+        plots.noise_width(facts.model, X, **options, ax=figure.subplots())
+
+    return Card(" ".join(noise_in_words(facts, names)), svg=draw(paint, "noise", (5.6, 3.6)))
+
+
+def noise_in_words(facts: Facts, names: Sequence[str]) -> Iterator[str]:
+    """Yield sentences about the noise; the names are those of the features."""
+    noise, unusual, n_features = facts.model.noise_, facts.unusual_widths, facts.shape[1]
+    meaning = "(0: constant, 0.5: as of counts, 1: in proportion)"
+    yield f"The noise grows with the size of an entry by the power {noise.exponent:.2g} {meaning}."
+    width = percent(facts.typical_width)
+    yield f"Its width, the median size of clean residuals, is {width} of an entry in a typical feature."
+    if unusual.size:
+        named = some_names(names[place] for place in unusual)
+        yield f"Of {unusual.size} of {n_features} features it is over {UNUSUAL:g} times larger or smaller: {named}."
+    is_outlier = f"An entry is an outlier if its residual is over {noise.threshold:.3g} widths."
+    yield "No entry is an outlier." if noise.lenient else is_outlier
+    if facts.model.comparison_ is not None:
+        yield facts.model.comparison_.reason
 
 
 def sample_cards(facts: Facts, shape: tuple[int, int], rows: Sequence[Row]) -> Iterator[tuple[str, list[Card]]]:
