@@ -259,6 +259,24 @@ def test_weights_by_noise_are_more_efficient_where_noise_differs():
     assert weighted < 0.9 * alike
 
 
+@pytest.mark.parametrize("share", [0.05, 0.3])
+def test_predictions_of_missing_entries_stay_bounded(share):
+    rng = np.random.default_rng(0)
+    X = load_wine().data
+    hidden = rng.random(X.shape) < share
+    Y = np.where(hidden, np.nan, X)
+    model = RobustNMF(4, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        predicted = model.inverse_transform(model.fit_transform(Y))
+    means = np.broadcast_to(np.nanmean(Y, axis=0), X.shape)
+    assert norm((predicted - X)[hidden]) < 1.2 * norm((means - X)[hidden])
+    assert_allclose(model.inverse_transform(model.transform(Y)), predicted, rtol=1e-4, atol=1e-4 * X.max())
+    few = Y[:20].copy()
+    few[:, 2:] = np.nan  # a code of four numbers from two
+    assert model.inverse_transform(model.transform(few)).max() < 2 * X.max()
+
+
 def test_scaled_features_do_not_change_what_is_wrong():
     rng, P = low_rank(11, (200, 30))
     Y, _ = spiked(rng, noisy("proportional", rng, P), 0.05)

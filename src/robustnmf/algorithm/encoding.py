@@ -270,7 +270,7 @@ class Judge:
 
     def fitted(self, Y: Array, M: Array | None, X: Array, wrong: Array | None, max_iter: int, tol: float) -> Array:
         """Return codes by least squares in which what is wrong hardly counts; None for nothing."""
-        if wrong is None and not self.noise.weights_entries:
+        if wrong is None and M is None and not self.noise.weights_entries:
             return settle(self.in_units(Y), M, X, self.plain, self.engine, max_iter, EXACT * tol)
         wrong = self.xp.zeros_like(Y, dtype=self.xp.bool) if wrong is None else wrong
         predicted = X @ self.W.T if self.noise.weights_entries else None
@@ -319,10 +319,19 @@ class Judge:
 def without(
     wrong: Array, Y: Array, weights: Array, predicted: Array | None, noise: NoiseModel, xp: Namespace
 ) -> tuple[Array, Array]:
-    """Return entries and weights in which a wrong entry is the mean of its feature, with the weight of an anchor."""
+    """Return entries and weights in which a wrong or missing entry is the mean of its feature, with that of an anchor.
+
+    Without them, codes of samples with many of them would be free to grow. What is missing counts like a typical entry
+    of its sample.
+    """
+    missing = weights == 0
+    n_observed = xp.sum(xp.astype(~missing, weights.dtype), axis=1, keepdims=True)
+    typical = xp.sum(weights, axis=1, keepdims=True) / xp.where(n_observed > 0, n_observed, 1)
+    weights = xp.where(missing, typical, weights)
     if noise.weights_entries:
         weights = weights * xp.astype(noise.weights(predicted, xp), Y.dtype)
-    return xp.where(wrong, noise.centers * xp.ones_like(Y), Y), xp.where(wrong, noise.anchors * weights, weights)
+    anchored = wrong | missing
+    return xp.where(anchored, noise.centers * xp.ones_like(Y), Y), xp.where(anchored, noise.anchors * weights, weights)
 
 
 def leverages(W: Array, xp: Namespace) -> Array:

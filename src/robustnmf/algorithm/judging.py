@@ -134,8 +134,9 @@ def try_wider(
 ) -> Generator[Any, Any, tuple[Point, Comparison]]:
     """Return least squares with a wider threshold, by a factor, and how it compares with a fit to some entries."""
     wider, limit = some, judged._replace(model=replace(judged.model, threshold=factor * judged.model.threshold))
+    trial = replace(squares, few=None) if factor == inf else squares
     for sweeps in TRIAL_SWEEPS:
-        wider, _ = yield from improve(fit, squares, wider, None if factor == inf else limit, sweeps)
+        wider, _ = yield from improve(fit, trial, wider, limit, sweeps)
         comparison = yield from compare(squares, judged, some, wider, factor)
         if comparison.gain > HOPELESS or comparison.favours_all(fit.n_samples, fit.rank):
             break
@@ -153,16 +154,13 @@ def compare(
 
 
 def improve(
-    fit: Fit, squares: LeastSquares, point: Point, judged: Judged | None, sweeps: int
+    fit: Fit, squares: LeastSquares, point: Point, judged: Judged, sweeps: int
 ) -> Generator[Any, Any, tuple[Point, bool]]:
     """Return a point after some sweeps of least squares on what is right, and whether they have converged."""
     steady = [False]
 
     def make() -> Point:
-        if judged is None or (squares.few is None and squares.rejects_nothing(judged)):
-            data = squares.everything()
-        else:
-            data = squares.accepted(judged)
+        data = squares.everything() if squares.is_plain(judged) else squares.accepted(judged)
         W, Ht, steady[0] = squares.improved(data, point.W, point.Ht, sweeps)
         return fit.held.point(W, Ht)
 

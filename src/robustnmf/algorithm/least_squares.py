@@ -134,7 +134,7 @@ class Judged(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """Data in which what is wrong hardly counts: rejected entries are replaced, and have a small weight.
+    """Data in which what is wrong or missing is replaced, and has a small weight.
 
     It is in the units of least squares.
     """
@@ -253,9 +253,11 @@ class LeastSquares:
         total = float(self.engine.xp.sum(observed))
         return 1 - float(self.engine.xp.sum(right)) / total if total > 0 else 0.0
 
-    def rejects_nothing(self, judged: Judged) -> bool:
-        """Return whether all entries are right, and count alike."""
-        return not judged.model.weights_entries and self.rejected_share(judged) == 0
+    def is_plain(self, judged: Judged) -> bool:
+        """Return whether all entries are there, right, and count alike."""
+        if self.M is not None or self.few is not None or judged.model.weights_entries:
+            return False
+        return judged.model.threshold == inf or self.rejected_share(judged) == 0
 
     def judged(self, point: Point, threshold: Array) -> Judged:
         """Return a point at which all is wrong that is beyond the threshold of its feature, (m,)."""
@@ -358,7 +360,7 @@ def _accepted(
     few: Array | None = None,
     xp: Namespace,
 ) -> tuple[Array, Array]:
-    """Return a block in which wrong entries are the mean of their feature, and its weights.
+    """Return a block in which wrong and missing entries are the mean of their feature, and its weights.
 
     Of features of which `few` entries are right, they are what the robust fit predicts, and count like others.
     """
