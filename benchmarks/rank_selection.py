@@ -244,7 +244,7 @@ INTRODUCTION = """# The number of components
 200 samples, 80 features, true ranks 1 to 10. The noise is 10 % of the mean level, or 20 % of each entry, or that of
 counts with a mean of 30; heavy tails are Student's t with 2 degrees of freedom. Spikes are 5 to 10 times the mean of
 their feature. The columns are the number of data sets, how many of them get a rank within 1 of the true one, how many
-get the true one, the others as "true: found", and seconds for each search on one core.
+get the true one, the others as "true: found", and seconds for each search on one core, beside other work.
 
 | kind | sets | within 1 | exact | others | seconds |
 | --- | --- | --- | --- | --- | --- |
