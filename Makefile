@@ -38,9 +38,9 @@ tables: $(STAMP)
 fireworks: $(STAMP)
 	$(BIN)/python benchmarks/fireworks.py
 
-# Whether cross-validation finds the number of components (minutes).
-ranks: $(STAMP)
-	$(BIN)/python benchmarks/rank_selection.py
+# Whether cross-validation finds the number of components, in simulated and real data (an hour).
+ranks: $(BENCH_STAMP)
+	$(ONE_THREAD) $(BIN)/python benchmarks/rank_selection.py
 
 # How much of the data may be wrong before each method breaks down (about a quarter of an hour).
 breakdown: $(STAMP)

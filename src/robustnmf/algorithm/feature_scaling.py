@@ -55,6 +55,12 @@ def is_sparse(X: Matrix, M: Matrix | None) -> bool:
     return bool(weights[X > 0].sum() < SPARSE * weights.sum())
 
 
+def are_of_one_kind(levels: Matrix) -> bool:
+    """Return whether features have similar levels, (m,), but for a few."""
+    smallest, largest = np.quantile(levels, [0.1, 0.9], method="nearest")
+    return bool(largest <= ONE_KIND * smallest)
+
+
 def size_ratio(values: Any) -> float:
     """Return by what factor the levels of features in memory differ, (n, m); NaN is missing."""
     X = np.asarray(values, dtype=np.float64)
@@ -79,8 +85,7 @@ def choose_levels(data: Data, rank: int, parts: Parts, max_iter: int, engine: En
     """Return what features should be divided by, (m,), or None if they are of one kind."""
     X, M = some_samples(data, rank, engine)
     levels = feature_levels(X, M)
-    smallest, largest = np.quantile(levels, [0.1, 0.9], method="nearest")
-    if largest <= ONE_KIND * smallest or is_sparse(X, M):
+    if are_of_one_kind(levels) or is_sparse(X, M):
         return None
     trials = (trial(X, M, by, levels, rank, parts, max_iter) for by in (np.ones_like(levels), levels))
     together, scaled = trials

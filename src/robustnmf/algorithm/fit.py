@@ -273,7 +273,7 @@ def choose_rank(estimator: Any, data: Data, X: Any, weights: Any, uncertainties:
         weights = M if uncertainties is None else weights
     seed = estimator.random_state if isinstance(estimator.random_state, Integral) else 0
     alone = where_data_is(clone(estimator), data.X[0])
-    alone.set_params(n_components=1, verbose=0, callback=None, checkpoint=None)
+    alone.set_params(n_components=1, callback=None, checkpoint=None)
     if not isinstance(estimator.engine, str) or estimator.engine in ("dask", "stream"):
         alone.set_params(engine="auto", device=None)
     options: dict[str, Any] = {"weights": weights, "uncertainties": uncertainties}

@@ -1,4 +1,4 @@
-"""The progress bar of a fit."""
+"""The progress bars of a fit and of a search for the rank."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +24,24 @@ def progress_bar(name: str, max_iter: int, *, shown: bool) -> Iterator[Callable[
                 f"objective {iteration.objective:.6g}, scale {iteration.scale:.3g}, "
                 f"outliers {iteration.outlier_share:.1%}"
             )
+
+        yield show
+
+
+@contextmanager
+def search_bar(*, shown: bool) -> Iterator[Callable[[Any], None]]:
+    """Give a function that shows what a search for the rank has found so far; it does nothing if that is not wanted.
+
+    What it takes is a `robustnmf.algorithm.rank_search.RankSelection`.
+    """
+    if not shown:
+        yield lambda selection: None
+        return
+    with _bar_class()(desc="Rank", unit="rank") as bar:
+
+        def show(selection: Any) -> None:
+            bar.update(len(selection.ranks) - bar.n)
+            bar.set_postfix_str(f"highest {selection.ranks[-1]}, chosen so far {selection.chosen}")
 
         yield show
 

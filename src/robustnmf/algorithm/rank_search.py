@@ -1,15 +1,14 @@
 """How many components: cross-validation by held-out entries, of an estimator that is given.
 
 Some entries are hidden, a model of each rank is fitted to the others, and the hidden ones are predicted. Too few
-components predict them badly, and too many as well, because those follow noise. Where entries are wrong nobody can
-predict them, and under squared errors they decide: the score would tell which rank happens to lie closer to the
-outliers. So the loss is bounded, at one scale for all ranks, and an entry that is far off for every rank counts alike
-for all.
+components predict them badly, and too many as well, because those follow noise. `robustnmf.algorithm.hidden_entries`
+says what a prediction costs.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
+from itertools import pairwise
 from math import sqrt
 from typing import Any, NamedTuple
 
@@ -18,11 +17,13 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from robustnmf.algorithm.clones import at_least, given, quietly, variant, where_data_is, works_on_device
-from robustnmf.algorithm.holdout import FEWEST_INFORMATIVE, LARGEST_SHARE, MOST, SUBSTANTIAL
+from robustnmf.algorithm.feature_scaling import are_of_one_kind, feature_levels, is_sparse
+from robustnmf.algorithm.hidden_entries import HiddenEntries, Losses, Predicted
+from robustnmf.algorithm.holdout import LARGEST_SHARE, MOST
+from robustnmf.algorithm.progress import search_bar
 from robustnmf.data.blocks import Observations, check_observations
 from robustnmf.data.validation import check_rank
-from robustnmf.model.losses import Cauchy, squared_ratio
-from robustnmf.model.mixture import fit_mixture, median
+from robustnmf.model.noise import NoiseModel
 from robustnmf.utils.arrays import to_host
 from robustnmf.utils.parallel import delayed, run_all
 from robustnmf.utils.process_state import unwatched_arithmetic
@@ -32,16 +33,11 @@ Matrix = NDArray[Any]
 
 RULES = ("one-standard-error", "best")
 SCORINGS = ("robust", "squared")
-# The loss of a hidden entry is Cauchy's at so many widths of the clean residuals, and grows no more beyond so many
-# scales. Capped squares or magnitudes, from one width to eight, find the same ranks; this is the loss of the fit.
-MONITORED_AT, CAPPED_AT = 2.0, 5.0
-# A width is at least this part of the typical entry: smaller residuals are those of a fit that still converges.
-RESOLUTION = 1e-3
-# Rungs in a row that predict worse than the best before a search gives up. Far below the true rank the score need not
-# rise with each component: three ended the search too early in one of twenty simulated data sets, five in none of 60.
-PATIENCE = 5
-# A ladder takes every rank at first; then steps of a fifth.
-STEP = 5
+# A rank whose loss is at most this part above the lowest predicts as well: real data has no last component, and each
+# may help a little.
+NEGLIGIBLE = 0.02
+# A search tries at least this rank: where much is wrong, ranks far below the true one may all predict badly.
+ALWAYS_TRIED = 8
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,8 @@ class RankSelection:
     ranks : ndarray of int (n_ranks,)
         Ranks that were tried, in rising order.
     scores : ndarray (n_ranks, n_splits)
-        Minus the mean loss of the hidden entries of each split; higher is better, as in scikit-learn.
+        Minus the mean loss of the hidden entries of each split; higher is better, as in scikit-learn. The robust loss
+        is relative: about 1 for predictions that miss by the noise alone.
     mean : ndarray (n_ranks,)
         Mean score of each rank.
     standard_error : ndarray (n_ranks,)
@@ -66,7 +63,8 @@ class RankSelection:
     rule : str
         How it was chosen.
     scale : float
-        Scale of the loss, in units of X, or of the noise if uncertainties were given; 1 for squared errors.
+        Root mean square of clean residuals, in units of X, or of the noise if uncertainties were given; in units of
+        the typical entry of each feature if features differ much in size; 1 for squared errors.
     """
 
     ranks: NDArray[np.intp]
@@ -97,35 +95,32 @@ def find_rank(
 ) -> RankSelection:
     """Cross-validate some ranks, or `search` all up to `max_rank`.
 
-    `robustnmf.selection.select_rank` explains the parameters. By default the highest rank is the one at which there
-    are as many entries as unknowns. The `learner` learns how many features X has, and their names.
+    `robustnmf.selection.select_rank` explains the parameters. By default the highest rank is the one at which fits see
+    as many positive entries as unknowns. The `learner` learns how many features X has, and their names.
     """
     estimator = where_data_is(estimator, X)
+    shown, estimator = bool(getattr(estimator, "verbose", 0)), _silent(estimator)
     noise = _check_noise(uncertainties, X, weights, estimator)
     data = check_observations(clone(estimator) if learner is None else learner, X, weights, reset=True)
     limit = _highest_rank(data) if max_rank is None else check_rank(max_rank, data.X, "auto_rank (max_rank)")
     for name, value, known in (("rule", rule, RULES), ("scoring", scoring, SCORINGS)):
         if value not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}.")
-    splits = _split(data, at_least("n_splits", n_splits, 2), generator(random_state), noise)
+    splits = _split(data, at_least("n_splits", n_splits, 2), generator(random_state))
+    units = noise if scoring == "squared" or noise is not None else _feature_units(data, estimator)
     with_gaps = data.X if data.M is None else np.where(data.M > 0, data.X, np.nan)
     M = None if weights is None else data.M
-    trial = _CrossValidation(with_gaps, M, noise, splits, estimator, rule, scoring, n_jobs)
-    if search:
-        return _search(trial, limit)
-    trial.add(_check_ranks(ranks, data.X))
-    return trial.selection()
+    hidden = _hidden_entries(with_gaps, data.M, splits, units)
+    with search_bar(shown=shown) as show:
+        trial = _CrossValidation(with_gaps, M, noise, splits, hidden, estimator, rule, scoring, n_jobs, show)
+        return _search(trial, limit) if search else trial.add(_check_ranks(ranks, data.X))
 
 
-class _Hidden(NamedTuple):
-    """Entries that one split hides."""
+class _Split(NamedTuple):
+    """Entries that are missing to some fits."""
 
     positions: NDArray[np.intp]
     """In the flattened matrix, (k,)."""
-    values: Matrix
-    noise: Matrix
-    """Uncertainties of the values, in the unit of which misses count; 1 if there are none."""
-    weights: Matrix
     seed: int
     """Seed of all fits of the split."""
 
@@ -139,29 +134,36 @@ class _CrossValidation:
     weights: Matrix | None
     noise: Matrix | None
     """Uncertainty of every entry."""
-    splits: Sequence[_Hidden]
+    splits: Sequence[_Split]
+    hidden: HiddenEntries
     estimator: Any
     rule: str
     scoring: str
     n_jobs: int | None
-    magnitudes: dict[int, list[Matrix]] = field(default_factory=dict)
-    """Of each rank, the magnitudes of the residuals of each split."""
+    show: Callable[[RankSelection], None]
+    """Shows what is found so far."""
+    predicted: dict[int, Predicted] = field(default_factory=dict)
+    """What each rank predicts."""
 
-    def add(self, ranks: Sequence[int]) -> None:
-        """Fit models of some ranks to all splits."""
+    def add(self, ranks: Sequence[int]) -> RankSelection:
+        """Fit models of some ranks to all splits, and return what is found so far."""
         tasks = [(rank, split) for rank in ranks for split in self.splits]
         calls = (
-            delayed(_misses)(self.estimator, self.X, self.weights, self.noise, rank, split) for rank, split in tasks
+            delayed(_predict)(self.estimator, self.X, self.weights, self.noise, rank, split) for rank, split in tasks
         )
         found = run_all(calls, self.n_jobs, on_device=works_on_device(self.estimator))
-        for (rank, _), magnitudes in zip(tasks, found, strict=True):
-            self.magnitudes.setdefault(rank, []).append(magnitudes)
+        for i, rank in enumerate(ranks):
+            values, models = zip(*found[i * len(self.splits) : (i + 1) * len(self.splits)], strict=True)
+            self.predicted[rank] = Predicted(np.concatenate(values), models)
+        selection = self.selection()
+        self.show(selection)
+        return selection
 
     def selection(self) -> RankSelection:
         """Return the scores of all ranks so far, and the choice of the rule."""
-        ranks = sorted(self.magnitudes)
-        scale = 1.0 if self.scoring == "squared" else self._scale()
-        scores = np.array([[self._score(*pair, scale) for pair in self._splits_of(rank)] for rank in ranks])
+        ranks = sorted(self.predicted)
+        losses = self._losses([self.predicted[rank] for rank in ranks])
+        scores = -self.hidden.mean_by_split(losses.of_entries)
         mean = scores.mean(axis=1)
         if not np.isfinite(mean).all():
             raise ValueError(
@@ -169,92 +171,62 @@ class _CrossValidation:
                 "they are not. Divide X by its largest entry."
             )
         best = int(mean.argmax())
-        behind = scores[best] - scores
-        error = behind.std(axis=1, ddof=1) / sqrt(len(self.splits))
-        close = mean >= mean[best] - error if self.rule == "one-standard-error" else mean == mean[best]
-        chosen = int(np.flatnonzero(close)[0])
-        return RankSelection(np.array(ranks), scores, mean, error, ranks[best], ranks[chosen], self.rule, scale)
+        error = (scores[best] - scores).std(axis=1, ddof=1) / sqrt(len(self.splits))
+        if self.rule == "best":
+            chosen = best
+        else:
+            clean = float(self.hidden.mean_by_split(losses.of_entries[best] * losses.is_clean).mean())
+            chosen = int(np.argmax(mean >= mean[best] - np.maximum(error, NEGLIGIBLE * clean)))
+        return RankSelection(np.array(ranks), scores, mean, error, ranks[best], ranks[chosen], self.rule, losses.scale)
 
-    def _splits_of(self, rank: int) -> Iterator[tuple[Matrix, Matrix]]:
-        """Yield magnitudes and weights of each split."""
-        return ((found, split.weights) for found, split in zip(self.magnitudes[rank], self.splits, strict=True))
-
-    def _score(self, magnitudes: Matrix, weights: Matrix, scale: float) -> float:
-        """Return minus the mean loss."""
-        s = squared_ratio(magnitudes, scale, np)
-        losses = s if self.scoring == "squared" else Cauchy().rho(np.minimum(s, CAPPED_AT**2), np)
-        return -float(np.average(losses, weights=weights))
-
-    def _scale(self) -> float:
-        """Return the scale of the loss, from the smallest width of clean residuals that any rank reaches.
-
-        A model that is too poor takes its misfit for noise, and a scale of its own would hide that. Zeros that are
-        predicted as zeros say nothing of noise: entries near the typical one set the width, if there are enough.
-        """
-        values = np.concatenate([split.values / split.noise for split in self.splits])
-        weights = np.concatenate([split.weights for split in self.splits])
-        typical = median(values[values > 0], weights[values > 0])
-        informative = values > SUBSTANTIAL * typical
-        if np.count_nonzero(informative) < FEWEST_INFORMATIVE:
-            informative[:] = True
-        pooled = (np.concatenate(found) for found in self.magnitudes.values())
-        width = min(fit_mixture(magnitudes[informative], weights[informative]).width for magnitudes in pooled)
-        return MONITORED_AT * max(width, RESOLUTION * typical) or 1.0
+    def _losses(self, predicted: Sequence[Predicted]) -> Losses:
+        """Return the losses of ranks."""
+        return self.hidden.squared(predicted) if self.scoring == "squared" else self.hidden.capped(predicted)
 
 
 def _search(trial: _CrossValidation, limit: int) -> RankSelection:
-    """Climb the ladder of ranks up to a limit, then fill the gaps that matter."""
-    tried: list[int] = []
-    for rank in _ladder(limit):
-        trial.add([rank])
-        tried.append(rank)
-        if len(tried) > PATIENCE and trial.selection().best <= tried[-1 - PATIENCE]:
+    """Double the rank while that helps, up to a limit; then halve the gaps beside the chosen rank till none is left."""
+    for rank in _doublings(limit):
+        selection = trial.add([rank])
+        if rank >= ALWAYS_TRIED and selection.chosen < rank:
             break
-    selection = trial.selection()
-    while gaps := sorted({*_between(tried, selection.best), *_between(tried, selection.chosen)}):
-        trial.add(gaps)
-        tried = sorted([*tried, *gaps])
-        selection = trial.selection()
+    while (between := _next_rank(selection)) is not None:
+        selection = trial.add([between])
     return selection
 
 
-def _ladder(limit: int) -> Iterator[int]:
-    """Yield ranks that grow by one and later by a fifth; the limit is the last."""
+def _doublings(limit: int) -> Iterator[int]:
+    """Yield 1, 2, 4, ... and the limit."""
     rank = 1
     while rank < limit:
         yield rank
-        rank += max(1, rank // STEP)
+        rank *= 2
     yield limit
 
 
-def _between(tried: list[int], rank: int) -> Iterator[int]:
-    """Yield the ranks half-way between one that was tried and its neighbours, where there are any."""
-    here = tried.index(rank)
-    for low, high in zip(tried[max(here - 1, 0) : here + 1], tried[max(here, 1) : here + 2], strict=False):
-        if high - low > 1:
-            yield (low + high) // 2
+def _next_rank(selection: RankSelection) -> int | None:
+    """Return a rank half-way from the chosen one to the next below, or else above; None if both are known."""
+    ranks = selection.ranks.tolist()
+    here = ranks.index(selection.chosen)
+    gaps = list(pairwise(ranks))[max(here - 1, 0) : here + 1]
+    return next(((low + high) // 2 for low, high in gaps if high - low > 1), None)
 
 
 def _highest_rank(data: Observations) -> int:
-    """Return the highest rank at which there are as many observed entries as numbers to be found, at least 1."""
-    n_observed = data.X.size if data.M is None else np.count_nonzero(data.M)
-    return int(max(1, min(*data.X.shape, n_observed // sum(data.X.shape))))
+    """Return the highest rank at which fits see as many positive entries as there are unknowns, at least 1."""
+    observed = data.X > 0 if data.M is None else (data.X > 0) & (data.M > 0)
+    n_seen = int((1 - LARGEST_SHARE) * np.count_nonzero(observed))
+    return int(max(1, min(*data.X.shape, n_seen // sum(data.X.shape))))
 
 
-def _split(data: Observations, n_splits: int, rng: np.random.Generator, noise: Matrix | None = None) -> list[_Hidden]:
+def _split(data: Observations, n_splits: int, rng: np.random.Generator) -> list[_Split]:
     """Draw the entries that each split hides: a tenth of the observed ones, and no entry twice."""
     observed = np.ones(data.X.shape, dtype=bool) if data.M is None else data.M > 0
     order = rng.permutation(np.flatnonzero(observed))
     size = int(min(order.size * min(LARGEST_SHARE, 1 / n_splits), MOST))
     drawn = seeds(rng, n_splits)
-    splits = []
-    for i, seed in enumerate(drawn):
-        positions = _spared(order[i * size : (i + 1) * size], observed)
-        values, weights, unit = (
-            np.ones(positions.size) if array is None else array.flat[positions].astype(np.float64)
-            for array in (data.X, data.M, noise)
-        )
-        splits.append(_Hidden(positions, values, unit, weights, seed))
+    parts = (order[i * size : (i + 1) * size] for i in range(n_splits))
+    splits = [_Split(_spared(part, observed), seed) for part, seed in zip(parts, drawn, strict=True)]
     if min(split.positions.size for split in splits) == 0:
         n_samples, n_features = data.X.shape
         raise ValueError(
@@ -263,6 +235,28 @@ def _split(data: Observations, n_splits: int, rng: np.random.Generator, noise: M
             f"{order.size} observed entries, which is too few. Choose the rank yourself, or use fewer splits."
         )
     return splits
+
+
+def _hidden_entries(X: Matrix, M: Matrix | None, splits: Sequence[_Split], units: Matrix | None) -> HiddenEntries:
+    """Return the hidden entries of all splits; NaN is missing, units are like X or None."""
+    positions = np.concatenate([split.positions for split in splits])
+    values, weights, of_entries = (
+        np.ones(positions.size) if array is None else array.flat[positions].astype(np.float64)
+        for array in (X, M, units)
+    )
+    largest = np.fmax.reduce(X, axis=0, initial=0.0).astype(np.float64)
+    sizes = [split.positions.size for split in splits]
+    return HiddenEntries(values, positions % X.shape[1], weights, of_entries, largest, sizes)
+
+
+def _feature_units(data: Observations, estimator: Any) -> Matrix | None:
+    """Return the level of the feature of each entry, (n, m), if features are to count alike, else None."""
+    scaling = getattr(estimator, "feature_scaling", "auto")
+    if scaling is None:
+        return None
+    levels = feature_levels(data.X, data.M)
+    is_wanted = scaling == "robust" or not (are_of_one_kind(levels) or is_sparse(data.X, data.M))
+    return np.broadcast_to(levels, data.X.shape) if is_wanted else None
 
 
 def _spared(positions: NDArray[np.intp], observed: Matrix) -> NDArray[np.intp]:
@@ -274,10 +268,10 @@ def _spared(positions: NDArray[np.intp], observed: Matrix) -> NDArray[np.intp]:
     return np.asarray(positions[(per_sample[rows] > 0) & (per_feature[columns] > 0)])
 
 
-def _misses(
-    estimator: Any, X: Matrix, weights: Matrix | None, noise: Matrix | None, rank: int, split: _Hidden
-) -> Matrix:
-    """Return by how much a model that is fitted without some entries misses them, in units of their noise, (k,)."""
+def _predict(
+    estimator: Any, X: Matrix, weights: Matrix | None, noise: Matrix | None, rank: int, split: _Split
+) -> tuple[Matrix, NoiseModel | None]:
+    """Return what a model that is fitted without some entries predicts for them, (k,), and the noise that it found."""
     X = X.copy()
     X.flat[split.positions] = np.nan
     model = variant(estimator, rank, split.seed)
@@ -286,7 +280,12 @@ def _misses(
     rows, columns = np.divmod(split.positions, X.shape[1])
     with unwatched_arithmetic():  # scores are looked at
         predicted = np.einsum("ij,ji->i", codes[rows], model.components_[:, columns])
-        return np.asarray(np.abs(split.values - predicted) / split.noise)
+    return np.asarray(predicted), getattr(model, "noise_", None)
+
+
+def _silent(estimator: Any) -> Any:
+    """Return the estimator without a progress bar of its own: the search has one."""
+    return clone(estimator).set_params(verbose=0) if getattr(estimator, "verbose", 0) else estimator
 
 
 def _check_noise(uncertainties: Any, X: Any, weights: Any, estimator: Any) -> Matrix | None:

@@ -278,7 +278,7 @@ def rank(
     _check_free(plot, force, source.files)
     table, arrays = source.read()
     options: dict[str, Any] = {"n_splits": splits, "random_state": seed, "n_jobs": jobs}
-    options["estimator"] = RobustNMF(method=method)
+    options["estimator"] = RobustNMF(method=method, verbose=int(console.on_terminal()))
     chosen = _ranks(ranks, table.values.shape)
     search = auto_rank if chosen is None else partial(select_rank, ranks=chosen)
     found = search(table.values, **options, **arrays)

@@ -53,10 +53,11 @@ def select_rank(
         What is fitted: it has ``n_components`` and ``components_`` and takes NaN for missing. By default
         `TruncatedCauchyNMF`.
     rule : {"one-standard-error", "best"}
-        The smallest rank whose score is within one standard error of the best one, or the best.
+        The smallest rank whose score is within one standard error, or 2 % of the loss of clean entries, of the best
+        one; or the best.
     scoring : {"robust", "squared"}
-        The loss: Cauchy's, capped, at the smallest scale of clean residuals that any rank reaches; or squared errors,
-        which a few outliers dominate.
+        The loss: squared errors, each capped where the best rank takes an entry for wrong, and features alike if they
+        differ much in size; or plain squared errors, which a few outliers dominate.
     random_state : int, RandomState, Generator or None
         Seed of splits and starts. Every rank starts from the same seeds.
     n_jobs : int or None
@@ -101,13 +102,13 @@ def auto_rank(
 ) -> RankSelection:
     """Search the number of components: `select_rank` over ranks that need not be named.
 
-    Climbs a ladder, 1, 2, 3, ... and from ten on in steps of a fifth, until five of them in a row predict worse than
-    the best; then tries the ranks left out next to the best and the chosen one.
+    Doubles the rank, at least up to 8, until that no longer helps; then halves the gaps beside the chosen rank. An
+    estimator with ``verbose=1`` shows what is found so far.
 
     Parameters
     ----------
     max_rank : int or None
-        Highest rank to try. By default the highest at which there are as many entries as unknowns.
+        Highest rank to try. By default the highest at which a fit sees as many positive entries as unknowns.
     X, weights, uncertainties, n_splits, estimator, rule, scoring, random_state, n_jobs
         See `select_rank`.
 
