@@ -126,6 +126,13 @@ def test_every_method_gives_the_factors_of_numpy(device, method, gaps, weighted)
     assert ours.state.weighting.scale == pytest.approx(theirs.state.weighting.scale, rel=1e-8)
 
 
+def test_the_path_without_kernels_gives_the_factors_of_numpy(device):
+    X, M = observed(True, True, "float64")
+    engines = (TorchEngine(device, use_triton=False), NumPyEngine())
+    ours, theirs = (after(engine, "truncated-cauchy", X, M, n_iter=20) for engine in engines)
+    np.testing.assert_allclose(to_host(ours.state.W), theirs.state.W, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("solver", [name for name, part in SOLVERS.items() if not isinstance(part, LossSolver)])
 @pytest.mark.parametrize("method", ["truncated-cauchy", "l2"])
 def test_every_solver_gives_the_factors_of_numpy(device, method, solver):

@@ -23,7 +23,17 @@ from robustnmf.engines.protocol import InMemoryEngine
 from robustnmf.engines.slices import cuts_of
 from robustnmf.kernels.cuda.graphs import side_stream
 from robustnmf.kernels.interface import NO_KERNELS, Kernels
-from robustnmf.utils.arrays import Array, Blocks, Namespace, add, is_foreign, is_on_host, transposed, zip_blocks
+from robustnmf.utils.arrays import (
+    Array,
+    Blocks,
+    Namespace,
+    add,
+    is_foreign,
+    is_on_host,
+    to_host,
+    transposed,
+    zip_blocks,
+)
 from robustnmf.utils.cached import cached_property
 from robustnmf.utils.process_state import SharedSetting, unwatched_arithmetic
 
@@ -51,7 +61,7 @@ class TorchEngine(InMemoryEngine):
     memory : int or None
         Bytes of the device that data may take before it streams; None takes `DATA_SHARE` of what is free.
     use_triton : bool
-        Whether to use kernels in Triton where they can be.
+        Whether to use kernels: in Triton on CUDA, where they can be, and of NumPy on the CPU.
     """
 
     def __init__(
@@ -68,7 +78,7 @@ class TorchEngine(InMemoryEngine):
         self.memory = memory
         self.rows_at_a_time: int | None = None
         self.kernels = _kernels_for(self.device) if use_triton else NO_KERNELS
-        self.few_rows = 0.5 if self.kernels is NO_KERNELS else 0.25  # there, other rows need other graphs
+        self.few_rows = 0.25 if self.path == "triton" else 0.5  # there, other rows need other graphs
         self._pinned: list[int] = []
 
     @cached_property
@@ -79,7 +89,7 @@ class TorchEngine(InMemoryEngine):
     @property
     def path(self) -> str:
         """How steps that read the data are computed: "triton" or "torch"."""
-        return "torch" if self.kernels is NO_KERNELS else "triton"
+        return "torch" if self.kernels.iterate is None else "triton"
 
     @contextmanager
     def running(self) -> Iterator["TorchEngine"]:
@@ -334,6 +344,8 @@ def _available(device: Any) -> torch.device:
 
 def _kernels_for(device: torch.device) -> Kernels:
     """Return the kernels that run on the device."""
+    if device.type == "cpu":
+        return Kernels(propose=_propose_on_cpu)
     if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0):
         return NO_KERNELS
     try:
@@ -341,6 +353,16 @@ def _kernels_for(device: torch.device) -> Kernels:
     except ImportError:  # Triton is not installed
         return NO_KERNELS
     return CudaKernels(device).table
+
+
+def _propose_on_cpu(G: Array, descent: Array, curvature: Array, X0: Array, max_iter: int) -> Array:
+    """Return the move of `solvers.shared_gram.propose` by the kernel of NumPy's arrays, which share their memory.
+
+    It is a loop over coordinates: thousands of small steps in Torch.
+    """
+    from robustnmf.kernels.numba.sweep import propose  # imported late: Numba costs a third of a second
+
+    return torch.from_numpy(propose(*map(to_host, (G, descent, curvature, X0)), max_iter))
 
 
 def _bits(values: Array) -> Array:
