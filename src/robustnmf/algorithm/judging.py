@@ -26,8 +26,9 @@ from robustnmf.utils.arrays import to_host
 # Entries are judged by their noise at least and at most so many times, as long as this share of them turns out to be
 # right; and sweeps of least squares before each time.
 FEWEST_ROUNDS, MOST_ROUNDS, SETTLED, NOISE_SWEEPS = 2, 10, 0.002, 8
-# If the noise is below this part of the level of features, a threshold of this part is tried before all entries are.
-HARDLY_ANY_NOISE, WIDEST = 0.005, 0.25
+# If the noise is below this part of the level of features, a threshold of this part is tried before all entries are, so
+# many times, and followed by so many sweeps.
+HARDLY_ANY_NOISE, WIDEST, MOST_WIDENINGS, WIDENED_SWEEPS = 0.005, 0.25, 4, 100
 # Least squares that leaves so many times the total absolute residual after a few sweeps is not followed.
 HOPELESS = 1.1
 # If nothing is wrong, new entries are rejected beyond so many times the largest residual.
@@ -116,17 +117,25 @@ def is_dense_noise(fit: Fit, squares: LeastSquares, robust: Judged, judged: Judg
 def widen(fit: Fit, squares: LeastSquares, judged: Judged) -> Generator[Any, Any, Judged]:
     """Return the fit with entries accepted that are not far beyond the threshold, if least squares explains them.
 
-    Where there is hardly any noise, a fit that misses a part of the structure rejects it.
+    Where there is hardly any noise, a fit that misses a part of the structure rejects it; the more it accepts, the more
+    of it it finds.
     """
-    relative = float(np.median(to_host(judged.model.widths / judged.model.levels)))
-    if relative > HARDLY_ANY_NOISE:
+    if _relative_width(judged.model) > HARDLY_ANY_NOISE:
         return judged
-    factor = WIDEST / (relative * judged.model.threshold)
-    wider, comparison = yield from try_wider(fit, squares, judged, judged.point, factor)
-    if comparison.rejected == 0 or not comparison.favours_all(fit.n_samples, fit.rank):
-        return judged
-    model = replace(judged.model, threshold=factor * judged.model.threshold)
-    return Judged(wider, (yield from find_noise(fit, squares, wider, model, Judged(wider, model))))
+    for _ in range(MOST_WIDENINGS):
+        factor = WIDEST / (_relative_width(judged.model) * judged.model.threshold)
+        wider, comparison = yield from try_wider(fit, squares, judged, judged.point, factor)
+        if comparison.rejected == 0 or not comparison.favours_all(fit.n_samples, fit.rank):
+            break
+        model = replace(judged.model, threshold=factor * judged.model.threshold)
+        wider, _ = yield from improve(fit, squares, wider, Judged(judged.point, model), WIDENED_SWEEPS)
+        judged = Judged(wider, (yield from find_noise(fit, squares, wider, model, Judged(wider, model))))
+    return judged
+
+
+def _relative_width(model: NoiseModel) -> float:
+    """Return the width of the noise of a typical feature, relative to its level."""
+    return float(np.median(to_host(model.relative_widths)))
 
 
 def try_wider(

@@ -40,7 +40,7 @@ ENTRIES, ENTRIES_PER_FEATURE = 2**16, 64
 EXPLAINS, EXPLAINS_ALL = 0.5, 0.7
 # and raises those of the rest at most so many times; the more of the total it gains, the more it may damage. Spikes are
 # not explained; white blocks on faces are, with gains of 0.2 to 0.6 and damages above 2.7.
-GAIN_AND_DAMAGE = ((inf, 1.5), (0.35, 2.5))
+GAIN_AND_DAMAGE = ((inf, 1.6), (0.35, 2.5))
 # There is doubt if it gains so much of the total, or explains so much of what was rejected and that is not little.
 # There is none if it damages the rest so much.
 CLEAR_GAIN, IN_DOUBT, MANY_REJECTED, DAMAGES = 0.9, 0.6, 0.01, 2.5

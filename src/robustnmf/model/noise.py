@@ -39,6 +39,8 @@ SMALLEST_THRESHOLD, LARGEST_THRESHOLD = 4.3, 12.0
 
 # The smallest and the largest weight of an anchor.
 ANCHOR = (1e-6, 0.03)
+# No prediction counts as more than so many times the largest entry of its feature that was not rejected.
+BEYOND_THE_LARGEST = 1.5
 # At least this share of the entries of a feature is clean.
 FEWEST_CLEAN = 0.05
 
@@ -137,7 +139,8 @@ class NoiseModel:
 
     def ratios(self, Y: Array, predicted: Array, xp: Namespace) -> Array:
         """Return the magnitude of residuals in units of the threshold, (B, m): an entry above 1 is wrong."""
-        predicted = xp.where(predicted < self.largest, predicted, self.largest)
+        most = BEYOND_THE_LARGEST * self.largest
+        predicted = xp.where(predicted < most, predicted, most)
         return xp.abs(Y - predicted) / self.limits(predicted, xp)
 
     def limits(self, predicted: Array, xp: Namespace) -> Array:
