@@ -46,8 +46,10 @@ GAIN_AND_DAMAGE = ((inf, 1.6), (0.35, 2.5))
 CLEAR_GAIN, IN_DOUBT, MANY_REJECTED, DAMAGES = 0.9, 0.6, 0.01, 2.5
 # If more than this share is rejected, the user is told.
 NEARLY_HALF = 0.45
-# More than half of the data cannot be wrong, or nobody could tell: then any clear gain will do.
-MOST_WRONG = 0.5
+# More than half of the data cannot be wrong, or nobody could tell: then any clear gain will do, and any at all if nearly
+# all of it would be.
+MOST_WRONG, NEARLY_ALL = 0.5, 0.7
+TOO_MANY = ((NEARLY_ALL, 1.0), (MOST_WRONG, CLEAR_GAIN))
 # What is rejected must be spread over this share of the samples, and so many for each component: a few wrong samples
 # would get components of their own.
 SPREAD, SAMPLES_PER_COMPONENT = 0.05, 1
@@ -80,7 +82,7 @@ class Comparison(NamedTuple):
             return True
         if self.n_samples < max(SPREAD * n_samples, SAMPLES_PER_COMPONENT * rank):
             return False
-        if self.rejected > MOST_WRONG and gain <= CLEAR_GAIN:
+        if gain <= next((most for share, most in TOO_MANY if self.rejected > share), 0.0):
             return True
         bearable = any(gain <= most and self.damage <= damage for most, damage in GAIN_AND_DAMAGE)
         return bearable and self.unexplained <= EXPLAINS and self.as_judged <= EXPLAINS_ALL
