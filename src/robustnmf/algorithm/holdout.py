@@ -80,8 +80,7 @@ class HeldOut:
         n_entries = sum(len(block) for block in V) * n_features
         n_observed = n_entries if M is None else int(engine.sum(_n_observed, M))
         wanted = min(max(SHARE * n_observed, FEWEST), MOST, LARGEST_SHARE * n_observed)
-        flat = np.sort(np.random.default_rng(0).integers(n_entries, size=int(wanted * n_entries / max(n_observed, 1))))
-        flat = flat[np.diff(flat, prepend=-1) > 0]  # each once
+        flat = some_of(n_entries, int(wanted * n_entries / max(n_observed, 1)))
         varying = _varies(V, M, engine)
         if not engine.xp.any(varying):
             varying = ~varying
@@ -217,6 +216,12 @@ def _losses(magnitudes: Array, scale: Any, xp: Namespace) -> Array:
 def _mean(values: Array, weights: Array) -> Any:
     """Return a weighted mean."""
     return values @ weights / weights.sum()
+
+
+def some_of(n_entries: int, wanted: int) -> Vector:
+    """Return about so many positions in a flattened matrix, chosen at random, in rising order, each once."""
+    flat = np.sort(np.random.default_rng(0).integers(n_entries, size=wanted))
+    return np.asarray(flat[np.diff(flat, prepend=-1) > 0])
 
 
 def positions_in_blocks(flat: Vector, V: Blocks, engine: Engine) -> Blocks:

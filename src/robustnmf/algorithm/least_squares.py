@@ -19,7 +19,7 @@ import numpy as np
 
 from robustnmf.algorithm.encoding import inverse, leverages, without, without_own
 from robustnmf.algorithm.halfquadratic import Method, extrapolate, magnitudes_of, penalty_value, sweep
-from robustnmf.algorithm.holdout import Point, positions_in_blocks
+from robustnmf.algorithm.holdout import Point, positions_in_blocks, some_of
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.model.noise import Noise, NoiseModel, Sampled, estimate
 from robustnmf.model.outliers import NoRejection
@@ -46,8 +46,8 @@ GAIN_AND_DAMAGE = ((inf, 1.6), (0.35, 2.5))
 CLEAR_GAIN, IN_DOUBT, MANY_REJECTED, DAMAGES = 0.9, 0.6, 0.01, 2.5
 # If more than this share is rejected, the user is told.
 NEARLY_HALF = 0.45
-# More than half of the data cannot be wrong, or nobody could tell: then any clear gain will do, and any at all if nearly
-# all of it would be.
+# More than half of the data cannot be wrong, or nobody could tell: then any clear gain will do, and any at all if
+# nearly all of it would be.
 MOST_WRONG, NEARLY_ALL = 0.5, 0.7
 TOO_MANY = ((NEARLY_ALL, 1.0), (MOST_WRONG, CLEAR_GAIN))
 # What is rejected must be spread over this share of the samples, and so many for each component: a few wrong samples
@@ -282,10 +282,7 @@ class LeastSquares:
         engine, n_features = self.engine, self.V[0].shape[1]
         n_entries = sum(len(block) for block in self.V) * n_features
         wanted = max(ENTRIES, ENTRIES_PER_FEATURE * n_features)
-        flat = np.arange(n_entries)
-        if wanted < n_entries:
-            flat = np.sort(np.random.default_rng(0).integers(n_entries, size=wanted))
-            flat = flat[np.diff(flat, prepend=-1) > 0]  # each once
+        flat = some_of(n_entries, wanted) if wanted < n_entries else np.arange(n_entries)
         positions = positions_in_blocks(flat, self.V, engine)
         gram = engine.sum(_gram, Ht)
         shared = {"W": W, "model": model, "inverted": inverse(gram, engine.xp), "largest": largest}
