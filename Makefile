@@ -17,7 +17,7 @@ KERNEL_TESTS := tests/test_solvers.py tests/test_one_pass.py tests/test_engines.
 # Bytecode is written whatever the environment says: many tests start processes, and each would compile the package anew.
 PYTEST := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) -q --doctest-modules --doctest-ignore-import-errors
 
-.PHONY: demo compare reproduce fireworks ranks tables breakdown real bench docs test test-all fuzz soak release coverage mutants lock audit lint clean distclean
+.PHONY: demo compare reproduce fireworks ranks tables breakdown real hard bench docs test test-all fuzz soak release coverage mutants lock audit lint clean distclean
 
 demo: $(STAMP)
 	$(BIN)/python -m robustnmf.paper.demo
@@ -50,6 +50,10 @@ breakdown: $(STAMP)
 # is not done again; `benchmarks/real_data.py --help` for less).
 real: $(BENCH_STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/real_data.py --jobs $(WORKERS)
+
+# Data on which robust factorisation is easily wrong in silence (minutes).
+hard: $(BENCH_STAMP)
+	$(ONE_THREAD) $(BIN)/python benchmarks/hard_cases.py
 
 # How fast it is, against other packages on the same machine (many minutes; `benchmarks/speed.py --help` for fewer).
 bench: $(BENCH_STAMP)

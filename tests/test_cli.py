@@ -497,8 +497,10 @@ def weighted(tmp_path_factory, truth):
 
 @pytest.mark.parametrize(
     ("names", "missing"),
-    [(("weights",), ()), (("weights", "uncertainties"), ("--missing-value", -999))],
-    ids=["weights", "weights and uncertainties"],
+    [
+        pytest.param(("weights",), (), id="weights", marks=pytest.mark.slow),
+        pytest.param(("weights", "uncertainties"), ("--missing-value", -999), id="weights and uncertainties"),
+    ],
 )
 def test_commands_take_weights_as_the_library_does(weighted, names, missing, request):
     place, X, arrays = weighted

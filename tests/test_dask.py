@@ -214,7 +214,7 @@ def test_fits_on_a_cluster_agree_with_those_of_one_machine(method, client, tmp_p
     assert_agree(fit_there(engine, parts, tmp_path, **options), fit_here(parts, **options))
 
 
-@pytest.mark.parametrize("block_bytes", [200, 5000, pytest.param(10**6, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("block_bytes", [5000, *(pytest.param(size, marks=pytest.mark.slow) for size in (200, 10**6))])
 @pytest.mark.parametrize("keep", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_how_the_data_is_cut_and_kept_does_not_matter(keep, block_bytes, client, tmp_path):
     parts = parts_of(schedule="plain", scale="mad", outliers="three-sigma-feature")
@@ -753,7 +753,7 @@ class TestEmptyChunks:
         assert_same(found, everything_of(model.fit(plain, weights=WEIGHTS), plain, weights=WEIGHTS))
 
     @pytest.mark.parametrize("kind", ["alike", "not known", "in memory"])
-    @pytest.mark.parametrize("what", ["weights", "uncertainties"])
+    @pytest.mark.parametrize("what", ["weights", pytest.param("uncertainties", marks=pytest.mark.slow)])
     def test_what_entries_have_may_be_chunked_in_any_way(self, what, kind):
         values = WEIGHTS if what == "weights" else np.random.default_rng(3).uniform(0.01, 0.05, X.shape)
         array, plain = filtered(GAPS, EMPTY["several"]), da.from_array(GAPS, chunks=(FILLED["several"], -1))

@@ -29,7 +29,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("plot_*.py"))
 # Take more than three seconds on one core.
 SLOW = {"plot_faces", "plot_hyperspectral", "plot_rank", "plot_streaming", "plot_video_background"}
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "guide").glob("*.md"))]
-SLOW_PAGES = {"dask", "rank"}
+SLOW_PAGES = {"dask", "index", "rank"}
 REFERENCE = (DOCS / "api.rst").read_text(encoding="utf-8")
 # What modules of the reference share with others of the package, and nobody else needs.
 INTERNAL = {

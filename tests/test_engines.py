@@ -75,6 +75,7 @@ def blas_threads():
     return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
 
 
+@pytest.mark.slow
 def test_overlapping_fits_leave_the_threads_of_blas_as_they_were():
     with threadpool_limits(limits=2, user_api="blas"):
         before = blas_threads()

@@ -215,7 +215,7 @@ def test_kill_while_a_checkpoint_is_written_leaves_the_old_or_the_new(tmp_path, 
 STRANGERS = {"data.npy": b"mine", "point-000003.npz": b"mine", "steps-000002.npz": b"mine", "notes.txt": b"mine"}
 
 
-@pytest.mark.parametrize("schedule", ["staged", "plain"])
+@pytest.mark.parametrize("schedule", ["staged", pytest.param("plain", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("n_kills", [pytest.param(5, id="few"), pytest.param(250, id="many", marks=pytest.mark.slow)])
 def test_fit_that_is_killed_goes_on_to_the_same_result_beside_files_of_others(tmp_path, monkeypatch, schedule, n_kills):
     monkeypatch.setattr(checkpoint_module, "SHARE", np.inf)
@@ -597,7 +597,9 @@ def same(one, other):
 
 
 @each_effort
-@pytest.mark.parametrize("fitted_before", [False, True], ids=["unfitted", "fitted"])
+@pytest.mark.parametrize(
+    "fitted_before", [pytest.param(False, id="unfitted", marks=pytest.mark.slow), pytest.param(True, id="fitted")]
+)
 @pytest.mark.parametrize("step", ["fit", "partial_fit"])
 def test_interrupted_fit_leaves_the_estimator_as_it_was(step, fitted_before, n_faults):
     """Or as it is after the fit; nothing in between. And the next fit gives what it always gives."""

@@ -272,7 +272,9 @@ def fitted(x, weights=None, **options):
     return RobustNMF(**{"n_components": 3, "random_state": 0, "max_iter": 60} | options).fit(x, weights=weights)
 
 
-@pytest.mark.parametrize("make", [memory_map, hdf5, zarr_array, parquet_folder])
+@pytest.mark.parametrize(
+    "make", [memory_map, zarr_array, *(pytest.param(make, marks=pytest.mark.slow) for make in (hdf5, parquet_folder))]
+)
 def test_streamed_fits_and_results_are_those_in_memory(make, tmp_path):
     stored, x = make(tmp_path)
     model, expected = fitted(stored, **STREAM), fitted(x)
@@ -300,7 +302,13 @@ UNCERTAINTIES = np.random.default_rng(3).uniform(0.01, 0.05, X.shape) * np.linsp
 
 
 @pytest.mark.filterwarnings("ignore:.*1 feature:UserWarning")
-@pytest.mark.parametrize("weights", [None, WEIGHTS * (np.arange(X.shape[1]) != 7)], ids=["", "weighted"])
+@pytest.mark.parametrize(
+    "weights",
+    [
+        pytest.param(None, id="", marks=pytest.mark.slow),
+        pytest.param(WEIGHTS * (np.arange(X.shape[1]) != 7), id="weighted"),
+    ],
+)
 def test_uncertainties_count_in_streamed_fits_as_in_memory(weights, tmp_path):
     stored = mapped(tmp_path, GAPS)
     expected = RobustNMF(3, random_state=0, max_iter=60).fit(GAPS, weights=weights, uncertainties=UNCERTAINTIES)

@@ -264,7 +264,8 @@ print("as before")
 """
 
 
-@pytest.mark.parametrize("n_rounds", [1, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n_rounds", [1, 20])
 def test_32_fits_at_a_time_leave_the_process_as_it_was(n_rounds):
     pytest.importorskip("torch")
     assert python(OVERLAP, n_rounds).strip() == "as before"

@@ -317,7 +317,7 @@ def test_a_monitor_of_residuals_on_a_device_is_that_of_the_host():
     assert host.kept is device.kept is points[1]
 
 
-@pytest.mark.parametrize("block_entries", [None, 400])
+@pytest.mark.parametrize("block_entries", [None, pytest.param(400, marks=pytest.mark.slow)])
 def test_hidden_entries_are_predicted_with_the_sweep(block_entries):
     engine = triton_engine(block_entries)
     X, W, H = (a.astype(np.float32) for a in factors())

@@ -121,6 +121,7 @@ workers._work(os.getppid(), work)
 
 
 @on_linux
+@pytest.mark.slow
 def test_workers_look_for_their_parent_where_the_system_does_not_tell(tmp_path):
     process = subprocess.Popen([sys.executable, "-c", EMPLOYER, WORKER], cwd=tmp_path, start_new_session=True)
     try:
