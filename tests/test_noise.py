@@ -12,6 +12,7 @@ from sklearn.decomposition import NMF
 from robustnmf import RobustNMF, load
 from robustnmf.algorithm.encoding import leverages, without, without_own
 from robustnmf.algorithm.feature_scaling import feature_levels
+from robustnmf.algorithm.least_squares import Comparison
 from robustnmf.errors import IncompatibleError
 from robustnmf.model.mixture import quantile
 from robustnmf.model.noise import NOISES, OFFSET, Noise, NoiseModel, Sampled, estimate
@@ -189,6 +190,17 @@ def test_the_comparison_with_least_squares_says_which_fit_was_taken_and_why(tmp_
     assert with_all.comparison_.reason.startswith("All entries are fitted by least squares")
     assert RobustNMF(3, method="l2").fit(X).comparison_ is None
     assert RobustNMF(3, noise=None).fit(X).comparison_ is None
+
+
+def test_much_that_is_rejected_is_told_unless_all_is_accepted_after_all():
+    robust = Comparison(1.5, 3.0, 0.9, 0.9, rejected=0.4, n_samples=100, residual=0.1)
+    assert robust.doubt is None
+    assert "40% of the entries are taken for wrong" in robust.much_is_wrong
+    assert robust._replace(rejected=0.2).much_is_wrong is None
+    assert robust._replace(takes_all=True).much_is_wrong is None
+    in_doubt = robust._replace(gain=0.5, damage=1.2, unexplained=0.3)
+    assert "leaves only 30% of their residuals" in in_doubt.doubt
+    assert in_doubt._replace(takes_all=True).doubt is None
 
 
 def test_errors_are_found_in_every_column_of_a_table_with_units():

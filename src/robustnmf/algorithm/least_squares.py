@@ -45,7 +45,7 @@ GAIN_AND_DAMAGE = ((inf, 1.6), (0.35, 2.5))
 # There is none if it damages the rest so much.
 CLEAR_GAIN, IN_DOUBT, MANY_REJECTED, DAMAGES = 0.9, 0.6, 0.01, 2.5
 # If more than this share is rejected, the user is told.
-NEARLY_HALF = 0.45
+MANY_WRONG = 0.35
 # More than half of the data cannot be wrong, or nobody could tell: then any clear gain will do, and any at all if
 # nearly all of it would be.
 MOST_WRONG, NEARLY_ALL = 0.5, 0.7
@@ -116,7 +116,7 @@ class Comparison(NamedTuple):
     @property
     def much_is_wrong(self) -> str | None:
         """What the user should know if so much is rejected that the rest may not tell."""
-        if self.takes_all or self.rejected < NEARLY_HALF:
+        if self.takes_all or self.rejected < MANY_WRONG:
             return None
         return (
             f"{self.rejected:.0%} of the entries are taken for wrong. With so many errors, samples and features of "

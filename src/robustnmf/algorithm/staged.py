@@ -268,7 +268,8 @@ def stages(fit: StagedFit, W: Array, Ht: Blocks) -> Generator[Any, Any, End]:
         comparison = judgement.comparison
         is_judged = judgement.judged is not None
         # Least squares on nearly all entries is plain NMF: it is no worse if one component does as well.
-        warning = None if is_judged and comparison.rejected < MUCH_REJECTED else warning
+        is_plain = is_judged and (comparison.takes_all or comparison.rejected < MUCH_REJECTED)
+        warning = None if is_plain else warning
         warning = warning or comparison.doubt or comparison.much_is_wrong
         if is_judged:
             return (yield from finish(fit, state, weighting, judgement, converged, warning))
