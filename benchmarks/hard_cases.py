@@ -176,7 +176,8 @@ def simulated(n_seeds: int) -> Iterator[str]:
         scores = Score(*map(np.array, zip(*(score(make(seed), seed) for seed in range(n_seeds)), strict=True)))
         alarms = (f"{scores.false_alarms.mean():.2%}", f"{scores.false_alarms.max():.2%}")
         kinds = ((scores.recall, np.nanmean), (scores.worst_recall, np.nanmin), (scores.precision, np.nanmin))
-        found = tuple("" if np.isnan(scores.recall).all() else f"{of(part):.1%}" for part, of in kinds)
+        known = not np.isnan(scores.recall).all()
+        found = tuple(f"{of(part):.1%}" if known and not np.isnan(part).all() else "" for part, of in kinds)
         error = (f"{np.median(scores.error):.3g}", f"{scores.error.max():.3g} |")
         yield " | ".join((f"| {name}", *alarms, *found, *error))
 
