@@ -174,6 +174,7 @@ def test_info_and_methods(tmp_path):
     assert set(json.loads(run_here("methods", "--json", folder=tmp_path).stdout)) == set(robustnmf.METHODS)
 
 
+@pytest.mark.slow
 def test_help_names_every_command(tmp_path):
     text = run("--help", folder=tmp_path).stdout
     for command in ("fit", "transform", "clean", "outliers", "rank", "compare", "report", "demo", "reproduce", "info"):
@@ -183,6 +184,7 @@ def test_help_names_every_command(tmp_path):
         assert "Usage" in told.stdout
 
 
+@pytest.mark.slow
 def test_weights_and_uncertainties_are_read_from_files(tmp_path, values):
     X = np.nan_to_num(values, nan=1.0)
     np.save(tmp_path / "x.npy", X)

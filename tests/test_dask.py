@@ -256,6 +256,7 @@ def kind_of(x, *, by, xp):
     return np.array([type(x).__name__, type(by).__name__])
 
 
+@pytest.mark.slow
 def test_blocks_and_what_they_share_are_tensors_inside_of_workers(client, tmp_path):
     pytest.importorskip("torch")
     for inside, kind in (("numpy", "ndarray"), ("torch", "Tensor")):

@@ -164,6 +164,7 @@ def test_fits_in_forked_processes_are_those_of_this_one():
             np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.slow
 def test_fits_in_workers_of_joblib_are_those_of_this_process():
     found = Parallel(n_jobs=2)(delayed(components_of)(seed) for seed in range(4))
     for seed, components in enumerate(found):

@@ -49,5 +49,6 @@ def test_other_names_have_not_moved(name):
     assert new_name(name) is None
 
 
+@pytest.mark.slow
 def test_the_package_does_not_import_old_names():
     subprocess.run([sys.executable, "-W", "error", "-c", "import robustnmf.cli, robustnmf.paper.reproduce"], check=True)

@@ -407,6 +407,7 @@ thread.join()
 """
 
 
+@pytest.mark.slow
 @on_posix
 @pytest.mark.parametrize("n_forks", [5, pytest.param(500, marks=pytest.mark.slow)])
 def test_processes_forked_during_fits_do_not_hang_and_have_settings_restored(n_forks):

@@ -478,6 +478,7 @@ def test_intervals_hold_the_components_and_are_narrow(fitted, peaked):
     assert result.stability.min() > 0.99
 
 
+@pytest.mark.slow
 def test_intervals_are_wider_at_a_higher_level_and_with_more_noise(fitted, peaked):
     options = {"n_boot": 8, "random_state": 0}
     narrow, wide = (bootstrap_components(peaked, fitted, level=level, **options) for level in (0.5, 0.95))
@@ -488,6 +489,7 @@ def test_intervals_are_wider_at_a_higher_level_and_with_more_noise(fitted, peake
     assert np.mean(noise.high - noise.low) > np.mean(narrow.high - narrow.low)
 
 
+@pytest.mark.slow
 def test_bootstrap_is_the_same_for_a_seed_and_takes_gaps_and_weights(fitted, peaked):
     X = peaked.copy()
     X[::7, ::5] = np.nan

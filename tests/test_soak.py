@@ -240,6 +240,7 @@ def test_soak_goes_on_after_a_failure_and_names_the_seed(monkeypatch, capsys):
     assert one == two and str(configuration(7)) in one and "FAILURE seed 7 | finite: codes" in one
 
 
+@pytest.mark.slow
 def test_command_exits_with_what_it_found():
     command = [sys.executable, str(FOLDER / "run.py"), "--configurations", "2", "--start", "2", "--seconds", "100"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
