@@ -178,6 +178,19 @@ def test_estimators_give_the_results_of_numpy(device, method, dtype):
         assert np.mean(np.abs(mine - other)) < agree * np.mean(np.abs(other))
 
 
+@pytest.mark.parametrize("shape", [(60, 40), (200, 150)], ids=["nothing held out", "held out"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_errors_are_found_in_sparse_counts(device, dtype, shape):
+    rng = np.random.default_rng(0)
+    H, W = (rng.gamma(1, 1, size) * (rng.random(size) < 0.3) for size in ((shape[0], 3), (3, shape[1])))
+    X = rng.poisson(2 * H @ W).astype(dtype)
+    wrong = rng.random(shape) < 0.2
+    X[wrong] = rng.uniform(1, 10, wrong.sum()) * X.max()
+    found = RobustNMF(3, random_state=0, engine="torch", device=device).fit(X).outliers_
+    assert found[wrong].mean() > 0.98
+    assert found[~wrong].mean() < 0.02
+
+
 def test_tensors_of_a_device_come_back_as_such(device):
     X, weights = (torch.asarray(a, device=device) for a in data(gaps=True, weighted=True))
     model = RobustNMF(4, random_state=0, engine="torch")

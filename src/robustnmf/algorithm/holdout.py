@@ -90,10 +90,13 @@ class HeldOut:
             positions = engine.map(
                 _usable, positions_in_blocks(np.arange(n_entries), V, engine), M, varies=varying | ~varying
             )
+        values, weights = map(engine.join, engine.map(_take, V, M, positions))
         stays = engine.kernels.statistics is not None and V[0].dtype == engine.xp.float32
+        # The kernels do not know that errors may be the majority of what is positive in sparse data.
+        stays = stays and (hidden or not _is_sparse(values, weights))
         values, weights = (
             engine.xp.astype(part, engine.xp.float64) if stays else to_host(part).astype(np.float64, copy=False)
-            for part in map(engine.join, engine.map(_take, V, M, positions))
+            for part in (values, weights)
         )
         return cls(V, M, positions, values, weights, hidden, n_observed, engine)
 
@@ -174,7 +177,7 @@ class HeldOut:
         width, share, _ = fit_mixture(magnitudes[informative], self.weights[informative])
         if not self.hidden:  # a fit to few entries meets some of them exactly: the Laplace component is not the noise
             # Of sparse data, errors may be the majority of the informative entries.
-            middle = share / 2 if self.mean(self.values > 0) < SPARSE else 0.5
+            middle = share / 2 if _is_sparse(self.values, self.weights) else 0.5
             width = max(width, 0.5 * quantile(magnitudes[informative], self.weights[informative], middle))
         return mixture_of_width(width, magnitudes, self.weights)
 
@@ -216,6 +219,11 @@ def _losses(magnitudes: Array, scale: Any, xp: Namespace) -> Array:
 def _mean(values: Array, weights: Array) -> Any:
     """Return a weighted mean."""
     return values @ weights / weights.sum()
+
+
+def _is_sparse(values: Array, weights: Array) -> bool:
+    """Return whether most entries are zero."""
+    return float(weights[values > 0].sum()) < SPARSE * float(weights.sum())
 
 
 def some_of(n_entries: int, wanted: int) -> Vector:

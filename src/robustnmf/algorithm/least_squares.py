@@ -156,10 +156,10 @@ class LeastSquares:
     tol: float
     units: Array | None = None
     """What features are multiplied by, (m,): they may have been scaled, and squares are to count as before."""
-    robust: Judged | None = None
-    """Where the robust fit ended."""
     least: Array | None = None
     """What an entry may differ from its prediction without being wrong, (m,)."""
+    robust: Judged | None = None
+    """Where the robust fit ended."""
     few: Array | None = None
     """Features of which it accepts too few entries to tell them, (m,): there it stays."""
 

@@ -178,20 +178,10 @@ class Staged:
         return Result(state, driver.history, end.converged, stopped, *about)
 
     def opening(
-        self,
-        V: Blocks,
-        M: Blocks | None,
-        W: Array,
-        Ht: Blocks,
-        method: Method,
-        engine: Engine,
-        *,
-        max_iter: int,
-        scale_floor: float,
+        self, V: Blocks, M: Blocks | None, W: Array, Ht: Blocks, *how: Any, **limits: Any
     ) -> tuple[Array, Blocks]:
-        """Return the factors after the better of the initial stages."""
-        limits = {"max_iter": max_iter, "tol": 0.0, "scale_floor": scale_floor}
-        fit = StagedFit.of(self, V, M, W.shape[1], method, engine, **limits)
+        """Return the factors after the better of the initial stages; the arguments are those of a whole fit."""
+        fit = StagedFit.of(self, V, M, W.shape[1], *how, **limits, tol=0.0)
         _, state, _ = Driver(None, None).run(opening(fit, W, Ht))
         return state.point.W, state.point.Ht
 
@@ -309,10 +299,8 @@ def best_of_sparse(fit: StagedFit, paths: list[Path]) -> Path:
     """
     width = min(path.state.mixture.width for path in paths)
     scale = max(MONITORED_AT * width, fit.held.typical)
-    losses = []
-    for path in paths:
-        limit = BOUNDED_AT * scale
-        losses.append(fit.held.mean(np.log1p((to_host(limited(fit, path.state.point, limit)) / scale) ** 2)))
+    ratios = [limited(fit, path.state.point, BOUNDED_AT * scale) / scale for path in paths]
+    losses = [fit.held.mean(fit.held.xp.log1p(ratio * ratio)) for ratio in ratios]
     return paths[-1] if losses[-1] <= CLEARLY_WORSE * min(losses) else paths[int(np.argmin(losses))]
 
 

@@ -86,7 +86,7 @@ class NoiseModel:
     levels: Array
     """Typical size of an entry of each feature, (m,)."""
     largest: Array
-    """Largest entry of each feature that was not rejected, (m,): no prediction counts as more."""
+    """Largest entry of each feature that was not rejected, (m,): predictions count as hardly more."""
     centers: Array
     """Mean of the entries of each feature that were not rejected, (m,)."""
     anchors: Array
@@ -233,7 +233,7 @@ def estimate(
     exponent = noise.exponent
     if exponent is None:
         exponent = _exponent(sizes[informative], ratios[informative], middle)
-        if np.average(entries.values > 0, weights=entries.weights) < SPARSE:
+        if entries.weights[entries.values > 0].sum() < SPARSE * entries.weights.sum():
             exponent = min(exponent, LARGEST_OF_SPARSE)
     ratios = (ratios / ((sizes + OFFSET) / (1 + OFFSET)) ** exponent)[informative]
     weights = entries.weights[informative]
