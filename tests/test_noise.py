@@ -193,7 +193,7 @@ def test_the_comparison_with_least_squares_says_which_fit_was_taken_and_why(tmp_
 
 
 def test_much_that_is_rejected_is_told_unless_all_is_accepted_after_all():
-    robust = Comparison(1.5, 3.0, 0.9, 0.9, rejected=0.4, n_samples=100, residual=0.1)
+    robust = Comparison(1.5, 3.0, 0.9, 0.9, rejected=0.4, n_samples=100, residual=0.1, damage_as_judged=3.0)
     assert robust.doubt is None
     assert "40% of the entries are taken for wrong" in robust.much_is_wrong
     assert robust._replace(rejected=0.2).much_is_wrong is None

@@ -41,6 +41,8 @@ SPATIAL_ROUNDS = 5
 # Annealing in units of the noise takes so many steps and ends at this scale. Then entries are judged so many times, and
 # codes improved so often before each judgement.
 NOISE_STEPS, LAST_SCALE, JUDGEMENTS, SETTLING_STEPS = 24, 3.0, 3, 20
+# Annealing finds a start, for which some of the features are enough: at least so many, and so many for each component.
+START_FEATURES, START_FEATURES_PER_COMPONENT = 256, 8
 # The part that an entry has in its own prediction is limited: beyond this, the prediction without it would be a guess.
 MOST_LEVERAGE = 0.9
 # Least squares converges to this part of the tolerance: what is left would count as noise.
@@ -235,15 +237,13 @@ def _encode_without_wrong(
     Y: Array, M: Array | None, typical: Array, with_all: Array, judge: "Judge", max_iter: int, tol: float
 ) -> Array:
     """Return codes of samples with wrong entries, from a sceptical start and from the codes with all entries."""
-    xp, codes = judge.xp, []
-    for X in (judge.annealed(Y, M, typical), with_all):
-        wrong = None
-        for _ in range(JUDGEMENTS):
-            wrong = judge.wrong(Y, X, wrong)
-            X = judge.fitted(Y, M, X, wrong, SETTLING_STEPS, tol)
-        codes.append(X)
+    xp = judge.xp
+    codes = [judge.judged_once(Y, M, X, None, tol)[0] for X in (judge.start(Y, M, typical), with_all)]
     sceptical, following = (judge.losses(Y, M, X) for X in codes)
     X = xp.where((following < sceptical)[:, None], codes[1], codes[0])
+    wrong = judge.noise.ratios(Y, X @ judge.W.T, xp) > 1
+    for _ in range(JUDGEMENTS - 1):
+        X, wrong = judge.judged_once(Y, M, X, wrong, tol)
     wrong = judge.wrong(Y, X, judge.noise.ratios(Y, X @ judge.W.T, xp) > 1)
     return judge.fitted(Y, M, X, wrong, max_iter, tol)
 
@@ -262,7 +262,8 @@ class Judge:
 
     def __init__(self, basis: Basis, engine: Engine) -> None:
         assert basis.noise is not None
-        self.W, self.noise, self.units, self.engine, self.xp = basis.W, basis.noise, basis.units, engine, engine.xp
+        self.basis, self.W, self.noise, self.units = basis, basis.W, basis.noise, basis.units
+        self.engine, self.xp = engine, engine.xp
         W = basis.W if basis.units is None else basis.W * basis.units[:, None]
         self.plain = replace(basis, W=W, weighting=SQUARES)
         """The basis in the units of least squares."""
@@ -292,6 +293,39 @@ class Judge:
     def wrong(self, Y: Array, X: Array, wrong: Array | None) -> Array:
         """Return which entries are wrong, (B, m), where it is known which were until now."""
         return self.noise.ratios(Y, self.predictions(Y, X, wrong), self.xp) > 1
+
+    def judged_once(self, Y: Array, M: Array | None, X: Array, wrong: Array | None, tol: float) -> tuple[Array, Array]:
+        """Return codes by least squares on what is right, and what is wrong, where it is known what was until now."""
+        wrong = self.wrong(Y, X, wrong)
+        return self.fitted(Y, M, X, wrong, SETTLING_STEPS, tol), wrong
+
+    def of_features(self, chosen: Array) -> "Judge":
+        """Return the judge of samples that have some of the features, (k,)."""
+        noise, units = self.noise.placed(lambda array: array[chosen]), self.units
+        units = None if units is None else units[chosen]
+        return Judge(replace(self.basis, W=self.W[chosen], noise=noise, units=units), self.engine)
+
+    def features_of_start(self) -> Array | None:
+        """Return features that are enough to find a start, (k,), or None for all.
+
+        Half of them are those that tell most of the codes, the others are evenly chosen. Of sparse samples, few
+        features say anything at all.
+        """
+        n_features, rank = self.W.shape
+        wanted = max(START_FEATURES, START_FEATURES_PER_COMPONENT * rank)
+        if n_features < 2 * wanted or self.xp.any(self.noise.least > 0):
+            return None
+        order = np.argsort(-to_host(self.leverage), kind="stable")
+        some = np.linspace(0, n_features - wanted // 2 - 1, wanted - wanted // 2).astype(np.int64)
+        chosen = np.concatenate([order[: wanted // 2], np.sort(order[wanted // 2 :])[some]])
+        return self.engine.place(np.sort(chosen))
+
+    def start(self, Y: Array, M: Array | None, X: Array) -> Array:
+        """Return codes from which wrong entries can be told, by steps with weights that become stricter."""
+        chosen = self.features_of_start()
+        if chosen is None:
+            return self.annealed(Y, M, X)
+        return self.of_features(chosen).annealed(Y[:, chosen], None if M is None else M[:, chosen], X)
 
     def annealed(self, Y: Array, M: Array | None, X: Array) -> Array:
         """Return codes after steps with Cauchy's weights in units of the noise, whose scale falls."""

@@ -58,8 +58,8 @@ def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> 
     """Decide what is wrong, and whether anything is.
 
     Where features were scaled, entries are judged by a fit that is scaled: an error in the largest feature may have a
-    component of its own in the other. The robust fit stays as it is if it begins to follow dense noise: least squares
-    would do so all the more, unless it shows that nothing is wrong.
+    component of its own in the other. The robust fit stays as it is if too little is positive to tell the noise, or if
+    it begins to follow dense noise, which least squares would do all the more; unless that shows that nothing is wrong.
     """
     squares = LeastSquares(fit.V, fit.M, fit.method, fit.engine, fit.tol)
     threshold = final_weighting(fit, weighting, state.mixture).threshold
@@ -67,14 +67,14 @@ def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> 
     # Of sparse data, most that is right is a count of which hardly anything was expected.
     squares = replace(squares, least=threshold if fit.is_sparse else None)
     rejected = yield Measure(partial(squares.rejected_share, robust), is_finite, robust.point, "share")
-    squares, judged = yield from judge_by_noise(fit, squares, robust, rejected)
-    overfit = 1.0
-    if follows_noise and (yield from is_dense_noise(fit, squares, robust, judged)):
-        overfit = squares.overfit(fit.rank, fit.held.n_observed)
-        judged = robust
-    else:
-        follows_noise = False
-        judged = yield from widen(fit, squares, judged)
+    judged, overfit, stays = robust, 1.0, not fit.tells_noise
+    if not stays:
+        squares, judged = yield from judge_by_noise(fit, squares, robust, rejected)
+        stays = follows_noise and (yield from is_dense_noise(fit, squares, robust, judged))
+        if stays:
+            judged, overfit = robust, squares.overfit(fit.rank, fit.held.n_observed)
+        else:
+            judged = yield from widen(fit, squares, judged)
     squares, some = replace(squares, units=fit.units), judged.point
     if fit.units is not None:
         some, _ = yield from improve(fit, squares, some, judged, 2 * NOISE_SWEEPS)
@@ -83,7 +83,7 @@ def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> 
     if comparison.favours_all(fit.n_samples, fit.rank, overfit):
         everything = Judged(every, replace(judged.model, threshold=inf))
         return Judgement(replace(squares, few=None), every, everything, comparison._replace(takes_all=True))
-    return Judgement(squares, some, None if follows_noise else judged, comparison)
+    return Judgement(squares, some, None if stays else judged, comparison)
 
 
 def judge_by_noise(

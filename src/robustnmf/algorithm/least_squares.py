@@ -35,9 +35,10 @@ MOMENTUM = 0.7
 FEW_RIGHT, EXPLAINED = 0.3, 0.5
 # Entries from which the noise is estimated: at least so many, and so many for each feature.
 ENTRIES, ENTRIES_PER_FEATURE = 2**16, 64
-# Least squares on all entries is right if it leaves at most this part of the residuals of what was rejected, and at
-# most this part where all features count alike,
-EXPLAINS, EXPLAINS_ALL = 0.5, 0.7
+# Least squares on all entries is right if it leaves at most this part of the residuals of what was rejected,
+EXPLAINS = 0.6
+# and where all features count alike at most this part of them, and raises those of the rest at most so many times,
+EXPLAINS_ALL = ((0.75, inf), (0.82, 1.6))
 # and raises those of the rest at most so many times; the more of the total it gains, the more it may damage. Spikes are
 # not explained; white blocks on faces are, with gains of 0.2 to 0.6 and damages above 2.7.
 GAIN_AND_DAMAGE = ((inf, 1.6), (0.35, 2.5))
@@ -72,6 +73,8 @@ class Comparison(NamedTuple):
     """Number of samples that they are spread over."""
     residual: float
     """Total absolute residual of the accepted entries after least squares, relative to the entries."""
+    damage_as_judged: float
+    """`damage` in those units."""
     takes_all: bool = False
     """Whether least squares on all entries was taken."""
 
@@ -85,7 +88,8 @@ class Comparison(NamedTuple):
         if gain <= next((most for share, most in TOO_MANY if self.rejected > share), 0.0):
             return True
         bearable = any(gain <= most and self.damage <= damage for most, damage in GAIN_AND_DAMAGE)
-        return bearable and self.unexplained <= EXPLAINS and self.as_judged <= EXPLAINS_ALL
+        explained = any(self.as_judged <= left and self.damage_as_judged <= most for left, most in EXPLAINS_ALL)
+        return bearable and explained and self.unexplained <= EXPLAINS
 
     @property
     def reason(self) -> str:
@@ -216,9 +220,10 @@ class LeastSquares:
 
     def accepted_entries(self, W: Array, Ht: Blocks, model: NoiseModel) -> tuple[Array, Array, Array]:
         """Return largest and mean accepted entry of each feature, and the unexplained share of its variance, (m,)."""
-        shared = {"W": W, "model": model}
-        largest = self.engine.xp.max(self.engine.join(self.engine.map(_largest, self.V, self.M, Ht, **shared)), axis=0)
-        total, squares, errors, weight = self.engine.sum(_totals, self.V, self.M, Ht, **shared)
+        found = self.engine.map(_of_accepted, self.V, self.M, Ht, W=W, model=model)
+        largest, *sums = (self.engine.join(part) for part in found)
+        largest = self.engine.xp.max(largest, axis=0)
+        total, squares, errors, weight = (self.engine.xp.sum(part, axis=0) for part in sums)
         xp, weight = self.engine.xp, self.engine.xp.where(weight > 0, weight, 1)
         mean = total / weight
         variance = squares / weight - mean**2
@@ -314,7 +319,7 @@ class LeastSquares:
         blocks = (some.Ht, every.Ht, judged.point.Ht)
         sums = self.engine.sum(_absolute_sums, self.V, self.M, *blocks, **shared)
         before, after, accepted_before, accepted_after, accepted, rejected, total = sums[:7]
-        by_sample, by_sample_squared, wrong_before, wrong_after = sums[7:]
+        by_sample, by_sample_squared, wrong_before, wrong_after, right_before, right_after = sums[7:]
         return {
             "gain": after / before if before > 0 else 1.0,
             "damage": accepted_after / accepted_before if accepted_before > 0 else inf,
@@ -323,6 +328,7 @@ class LeastSquares:
             "rejected": rejected / total if total > 0 else 0.0,
             "n_samples": by_sample**2 / by_sample_squared if by_sample_squared > 0 else 0.0,
             "residual": accepted_after / accepted if accepted > 0 else 0.0,
+            "damage_as_judged": right_after / right_before if right_before > 0 else inf,
         }
 
     def overfit(self, rank: int, n_observed: int) -> float:
@@ -407,18 +413,18 @@ def _kept(Y: Array, M: Array | None, X: Array, W: Array, model: NoiseModel, xp: 
     return xp.where(model.ratios(Y, X @ W.T, xp) > 1, 0, _observed(Y, M, xp))
 
 
-def _largest(Y: Array, M: Array | None, X: Array, *, W: Array, model: NoiseModel, xp: Namespace) -> Array:
-    """Return the largest accepted entry of each feature of a block, (1, m)."""
-    return xp.max(xp.where(_kept(Y, M, X, W, model, xp) > 0, Y, 0), axis=0, keepdims=True)
+@block_function(parts=5)
+def _of_accepted(
+    Y: Array, M: Array | None, X: Array, *, W: Array, model: NoiseModel, xp: Namespace
+) -> tuple[Array, ...]:
+    """Return the largest accepted entry of each feature of a block, and sums over the accepted ones, each (1, m).
 
-
-def _totals(Y: Array, M: Array | None, X: Array, *, W: Array, model: NoiseModel, xp: Namespace) -> tuple[Array, ...]:
-    """Return sums over the accepted entries of each feature of a block, (m,).
-
-    Of the entries, their squares, the squares of their residuals, and their weights.
+    Sums of the entries, of their squares, of the squares of their residuals, and of their weights.
     """
     kept, R = _kept(Y, M, X, W, model, xp), Y - X @ W.T
-    return tuple(xp.sum(part, axis=0) for part in (kept * Y, kept * (Y * Y), kept * (R * R), kept))
+    largest = xp.max(xp.where(kept > 0, Y, 0), axis=0, keepdims=True)
+    parts = (kept * Y, kept * (Y * Y), kept * (R * R), kept)
+    return largest, *(xp.sum(part, axis=0, keepdims=True) for part in parts)
 
 
 def _sampled(
@@ -445,13 +451,13 @@ def _sampled(
     values = Y[rows, columns]
     predicted = xp.sum(X[rows] * W[columns], axis=1)
     alone = without_own(predicted, values, leverage[columns] + xp.sum((X @ inverted) * X, axis=1)[rows], xp)
+    model, first = (noise.placed(lambda array: array[columns]) for noise in (model, first))
     # What was rejected had no part in its prediction.
-    kept = _kept(Y, M, X, W, model, xp)[rows, columns]
-    alone = xp.where(kept > 0, alone, predicted)
+    alone = xp.where(model.ratios(values, predicted, xp) > 1, predicted, alone)
     most = largest[columns]
     weights = xp.ones_like(values) if M is None else M[rows, columns]
-    clean = xp.astype(first.ratios(Y, X_robust @ W_robust.T, xp) <= 1, Y.dtype)[rows, columns]
-    return values, xp.where(alone < most, alone, most), xp.astype(columns, Y.dtype), weights, clean
+    clean = first.ratios(values, xp.sum(X_robust[rows] * W_robust[columns], axis=1), xp) <= 1
+    return values, xp.where(alone < most, alone, most), xp.astype(columns, Y.dtype), weights, xp.astype(clean, Y.dtype)
 
 
 def _absolute_sums(
@@ -472,8 +478,9 @@ def _absolute_sums(
     """Return sums over a block: |R| of both fits, of all entries and of the accepted ones, and of weights.
 
     Of an entry that is wrong by far no more counts than the largest right one. The fifth is the sum of the accepted
-    entries; the last four are the weight of the
-    rejected entries and that of all, and sums over samples of the number of rejected entries and of its square.
+    entries. Then come the weight of the rejected entries and that of all, sums over samples of the number of rejected
+    entries and of its square, and |R| of both fits where features count alike, of the rejected and of the accepted
+    entries.
     """
     counts, predicted = _observed(Y, M, xp), X @ W.T
     ratios = model.ratios(Y, X_judged @ W_judged.T, xp)
@@ -483,10 +490,11 @@ def _absolute_sums(
     before = xp.abs(Y - xp.where((kept == 0) & (predicted > most), most * xp.ones_like(Y), predicted))
     before, after = (xp.where(A < most, A, most) for A in (before, xp.abs(Y - X_all @ W_all.T)))
     wrong_before, wrong_after = (xp.where(kept == 0, counts * A, 0) for A in (before, after))
+    right_before, right_after = kept * before, kept * after
     if units is not None:
         before, after = before * units, after * units
     rejected = xp.sum(xp.astype((kept == 0) & (counts > 0), xp.float64), axis=1)
     size = Y if units is None else Y * units
     parts = (counts * before, counts * after, kept * before, kept * after, kept * size, counts - kept, counts)
-    numbers = (*parts, rejected, rejected * rejected, wrong_before, wrong_after)
+    numbers = (*parts, rejected, rejected * rejected, wrong_before, wrong_after, right_before, right_after)
     return tuple(float(xp.sum(part, dtype=xp.float64)) for part in numbers)

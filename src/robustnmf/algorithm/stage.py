@@ -27,6 +27,8 @@ ENOUGH_ENTRIES, ENOUGH_SAMPLES = 2**22, 50
 RESOLUTION = 1e-3
 # Those of sparse data are below this part: what is positive is mostly counts, and one may be met exactly by chance.
 SPARSE_RESOLUTION = 0.5
+# With fewer positive entries for each entry of the factors, least squares on all entries says nothing.
+FEWEST_POSITIVE = 0.5
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,17 @@ class Fit:
         """Whether entries are judged by their noise: by the rules of the default, and with enough that is positive."""
         if self.noise is None or not self.has_mixture_rules or hasattr(self.method.outliers, "mask"):
             return False
-        n_parameters = self.rank * (self.n_samples + self.n_features)
-        return self.n_positive > n_parameters
+        return self.n_positive_for_each_parameter > FEWEST_POSITIVE
+
+    @property
+    def tells_noise(self) -> bool:
+        """Whether enough is positive to tell noise from what a fit follows."""
+        return self.n_positive_for_each_parameter > 1
+
+    @property
+    def n_positive_for_each_parameter(self) -> float:
+        """Number of positive entries for each entry of the factors."""
+        return self.n_positive / (self.rank * (self.n_samples + self.n_features))
 
     @property
     def n_samples(self) -> int:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from robustnmf.kernels.mixture_constants import ROUNDING
 from robustnmf.model.mixture import SPARSE, fit_mixture, quantile
-from robustnmf.utils.arrays import Array, Namespace
+from robustnmf.utils.arrays import Array, Namespace, to_host
 
 Vector = NDArray[Any]
 
@@ -77,7 +77,7 @@ ARRAYS = ("widths", "levels", "largest", "centers", "anchors", "least")
 """Fields of a `NoiseModel` that have an entry for each feature."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class NoiseModel:
     """The noise that a fit has found."""
 
@@ -102,6 +102,13 @@ class NoiseModel:
     """Whether nothing was wrong: then an entry is only if least squares with it does not explain it."""
     weights_entries: bool = False
     """Whether right entries are weighted by one over their squared width."""
+
+    def __repr__(self) -> str:
+        typical = float(np.median(to_host(self.relative_widths)))
+        return (
+            f"NoiseModel(exponent={self.exponent:.2g}, threshold={self.threshold:.3g}, widths of {len(self.widths)} "
+            f"features, typically {typical:.2g} of an entry)"
+        )
 
     def placed(self, place: Callable[[Any], Array]) -> "NoiseModel":
         """Return the model with its arrays elsewhere."""
