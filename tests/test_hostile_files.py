@@ -517,6 +517,7 @@ def costs(tmp_path_factory):
     return measured
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell the largest memory of a process")
 @pytest.mark.parametrize("name", COSTLY)
 def test_file_within_the_limit_that_costs_more_than_it_is_worth_is_refused(costs, name):

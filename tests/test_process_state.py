@@ -320,7 +320,7 @@ print(n_struck)
 @pytest.mark.parametrize(
     ("n_interrupts", "options"),
     [
-        (15, {}),
+        (6, {}),
         pytest.param(1200, {}, marks=pytest.mark.slow),
         pytest.param(200, {"engine": "torch", "device": "cpu"}, marks=pytest.mark.slow),
     ],
