@@ -12,7 +12,9 @@ from sklearn.decomposition import NMF
 from robustnmf import RobustNMF, load
 from robustnmf.algorithm.encoding import leverages, without, without_own
 from robustnmf.algorithm.feature_scaling import feature_levels
-from robustnmf.algorithm.least_squares import Comparison
+from robustnmf.algorithm.holdout import Point
+from robustnmf.algorithm.least_squares import Comparison, Explained, LeastSquares
+from robustnmf.engines import NumPyEngine
 from robustnmf.errors import IncompatibleError
 from robustnmf.model.mixture import quantile
 from robustnmf.model.noise import NOISES, OFFSET, Noise, NoiseModel, Sampled, estimate
@@ -201,6 +203,40 @@ def test_much_that_is_rejected_is_told_unless_all_is_accepted_after_all():
     in_doubt = robust._replace(gain=0.5, damage=1.2, unexplained=0.3)
     assert "leaves only 30% of their residuals" in in_doubt.doubt
     assert in_doubt._replace(takes_all=True).doubt is None
+
+
+def test_components_that_predict_nothing_are_told():
+    rng, P = low_rank(shape=(150, 80))
+    clean = rng.poisson(0.2 * P).astype(float)
+    wrong, _ = spiked(rng, clean, 0.4)
+    for X, is_told in ((clean, False), (wrong, True)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            RobustNMF(5, random_state=0).fit(X)
+        assert any("predict entries that they were not fitted to" in str(w.message) for w in caught) == is_told
+
+
+def test_the_explained_share_is_that_of_the_accepted_entries():
+    rng, P = low_rank(shape=(60, 40), rank=3)
+    X, _ = spiked(rng, noisy("constant", rng, P), 0.05)
+    with NumPyEngine(n_threads=1).running() as engine:
+        V, ones = engine.split(X), np.ones(X.shape[1])
+        squares = LeastSquares(V, None, None, engine, 1e-4)
+        factors = NMF(3, init="nndsvda", max_iter=500).fit(P)
+        W, Ht = factors.components_.T, factors.transform(P)
+        judged = squares.judged(Point(W, [Ht], None), 2.0 * ones)
+        found = squares.explained(judged)
+    R = X - Ht @ W.T
+    right = np.abs(R) <= 2
+    means = np.array([x[r].mean() for x, r in zip(X.T, right.T, strict=True)])
+    assert_allclose(found["fitted"], 1 - (R[right] ** 2).sum() / ((X - means)[right] ** 2).sum())
+    assert_allclose(found["residual"], np.sqrt((R[right] ** 2).sum() / (X[right] ** 2).sum()))
+    assert 0.5 < found["unseen"] < found["fitted"] < 1
+    doubtful = Explained(0.1, -0.1, 0.8)
+    assert "10% of the variance" in doubtful.doubt
+    assert all(
+        doubtful._replace(**other).doubt is None for other in ({"fitted": 0.5}, {"unseen": 0.1}, {"residual": 0.1})
+    )
 
 
 def test_errors_are_found_in_every_column_of_a_table_with_units():

@@ -16,7 +16,15 @@ import numpy as np
 from robustnmf.algorithm.checkpoint import factor, is_finite
 from robustnmf.algorithm.encoding import Basis, typical_code
 from robustnmf.algorithm.holdout import Point
-from robustnmf.algorithm.least_squares import CLEAR_GAIN, MEASURED, MOST_WRONG, Comparison, Judged, LeastSquares
+from robustnmf.algorithm.least_squares import (
+    CLEAR_GAIN,
+    MEASURED,
+    MOST_WRONG,
+    Comparison,
+    Explained,
+    Judged,
+    LeastSquares,
+)
 from robustnmf.algorithm.stage import RESOLUTION, End, Fit, State, Steps, encode_all_samples, final_weighting
 from robustnmf.algorithm.steps import Compute, Measure
 from robustnmf.model.noise import ARRAYS, NoiseModel
@@ -216,6 +224,8 @@ def finish(
     is_same = judged.point is judgement.point
     if is_same:
         judged = yield from judge_at_end(fit, squares, judged, point)
+    explained = yield Measure(partial(squares.explained, judged), is_explained, judged.point)
+    warning = warning or Explained._make(float(explained[name]) for name in Explained._fields).doubt
     state, weighting = state._replace(point=point), final_weighting(fit, weighting, state.mixture)
     judge = None if is_same else Basis(judged.point.W, typical_code(*judged.point[:2], None, fit.engine), weighting)
     judge = None if judge is None else replace(judge, penalties=fit.method.penalties, noise=judged.model)
@@ -256,3 +266,8 @@ def finish_all_samples(fit: Fit, state: State, squares: LeastSquares, judge: Bas
 def is_comparison(found: dict[str, Any]) -> bool:
     """Return whether a checkpoint holds what least squares was compared by."""
     return all(not found[name] < 0 for name in MEASURED)
+
+
+def is_explained(found: dict[str, Any]) -> bool:
+    """Return whether a checkpoint holds how much a fit explains."""
+    return all(found[name] <= 1 for name in Explained._fields[:2]) and found["residual"] >= 0

@@ -45,6 +45,9 @@ GAIN_AND_DAMAGE = ((inf, 1.6), (0.35, 2.5))
 # There is doubt if it gains so much of the total, or explains so much of what was rejected and that is not little.
 # There is none if it damages the rest so much.
 CLEAR_GAIN, IN_DOUBT, MANY_REJECTED, DAMAGES = 0.9, 0.6, 0.01, 2.5
+# Components explain little of the variance, and predict nothing, up to these shares; residuals below this part of the
+# entries are small all the same.
+EXPLAINS_LITTLE, PREDICTS_NOTHING, SMALL_RESIDUAL = 0.25, 0.03, 0.3
 # If more than this share is rejected, the user is told.
 MANY_WRONG = 0.35
 # More than half of the data cannot be wrong, or nobody could tell: then any clear gain will do, and any at all if
@@ -128,6 +131,28 @@ class Comparison(NamedTuple):
         )
 
 
+class Explained(NamedTuple):
+    """How much of the accepted entries the fit explains."""
+
+    fitted: float
+    """Share of the variance around the means of features."""
+    unseen: float
+    """The same by predictions that each entry had no part in; below 0 if the means predict better."""
+    residual: float
+    """Root mean square of the residuals, relative to that of the entries."""
+
+    @property
+    def doubt(self) -> str | None:
+        """What the user should know if the components explain nothing but what they were fitted to."""
+        if self.fitted > EXPLAINS_LITTLE or self.unseen > PREDICTS_NOTHING or self.residual < SMALL_RESIDUAL:
+            return None
+        return (
+            f"the components explain {max(self.fitted, 0):.0%} of the variance, and predict entries that they were not "
+            "fitted to no better than the mean of each feature. Either most of the signal is wrong or noise, or the "
+            "data is not of this form: the components mean little."
+        )
+
+
 MEASURED = tuple(name for name in Comparison._fields if name != "takes_all")
 """Fields of a `Comparison` that are measured."""
 
@@ -137,6 +162,24 @@ class Judged(NamedTuple):
 
     point: Point
     model: NoiseModel
+
+
+class OfAccepted(NamedTuple):
+    """The accepted entries of each feature, each (m,)."""
+
+    largest: Array
+    mean: Array
+    squares: Array
+    """Mean of their squares."""
+    errors: Array
+    """Mean of the squares of their residuals."""
+    weight: Array
+    """Total weight, 1 if there is none."""
+
+    def unexplained(self, xp: Namespace) -> Array:
+        """Return the unexplained share of the variance."""
+        variance = self.squares - self.mean**2
+        return self.errors / xp.where(variance > 0, variance, 1)
 
 
 class Accepted(NamedTuple):
@@ -218,16 +261,34 @@ class LeastSquares:
         penalties = self.method.penalties
         return squares + penalty_value(penalties, W, Ht, 1.0, self.engine) if penalties else squares
 
-    def accepted_entries(self, W: Array, Ht: Blocks, model: NoiseModel) -> tuple[Array, Array, Array]:
-        """Return largest and mean accepted entry of each feature, and the unexplained share of its variance, (m,)."""
+    def accepted_entries(self, W: Array, Ht: Blocks, model: NoiseModel) -> "OfAccepted":
+        """Return what is known of the accepted entries of each feature."""
         found = self.engine.map(_of_accepted, self.V, self.M, Ht, W=W, model=model)
+        xp = self.engine.xp
         largest, *sums = (self.engine.join(part) for part in found)
-        largest = self.engine.xp.max(largest, axis=0)
-        total, squares, errors, weight = (self.engine.xp.sum(part, axis=0) for part in sums)
-        xp, weight = self.engine.xp, self.engine.xp.where(weight > 0, weight, 1)
+        total, squares, errors, weight = (xp.sum(part, axis=0) for part in sums)
+        weight = xp.where(weight > 0, weight, 1)
         mean = total / weight
-        variance = squares / weight - mean**2
-        return largest, mean, errors / weight / xp.where(variance > 0, variance, 1)
+        return OfAccepted(xp.max(largest, axis=0), mean, squares / weight, errors / weight, weight)
+
+    def explained(self, judged: Judged) -> dict[str, float]:
+        """Return the fields of `Explained` of a point at which it is known which entries are wrong."""
+        (W, Ht, *_), model = judged
+        found = self.accepted_entries(W, Ht, model)
+        entries, units = self.sampled(judged.point, model, judged, found.largest), self.units
+        mean, squares, errors, weight = (to_host(part).astype(np.float64) for part in found[1:])
+        weight = weight if units is None else weight * to_host(units).astype(np.float64) ** 2
+        variance = float(np.sum(weight * np.maximum(squares - mean**2, 0)))
+        size, error = float(np.sum(weight * squares)), float(np.sum(weight * errors))
+        counts, features = entries.weights * entries.is_clean, entries.features
+        counts = counts if units is None else counts * (to_host(units).astype(np.float64) ** 2)[features]
+        spread = float(np.sum(counts * (entries.values - mean[features]) ** 2))
+        unseen = float(np.sum(counts * (entries.values - entries.predictions) ** 2))
+        return {
+            "fitted": 1 - error / variance if variance > 0 else 1.0,
+            "unseen": 1 - unseen / spread if spread > 0 else 1.0,
+            "residual": sqrt(error / size) if size > 0 else 0.0,
+        }
 
     def with_robust(self, judged: Judged, point: Point) -> "LeastSquares":
         """Return the problem in which the robust fit, of which it is known what it accepts, tells some features.
@@ -270,14 +331,15 @@ class LeastSquares:
         """Return a point at which all is wrong that is beyond the threshold of its feature, (m,)."""
         ones = self.engine.xp.ones_like(threshold)
         model = NoiseModel(threshold * ones, ones, inf * ones, ones, 0 * ones, 0 * ones, 0.0, 1.0)
-        largest, centers, _ = self.accepted_entries(point.W, point.Ht, model)
-        return Judged(point, replace(model, largest=largest, centers=centers))
+        found = self.accepted_entries(point.W, point.Ht, model)
+        return Judged(point, replace(model, largest=found.largest, centers=found.mean))
 
     def noise(self, point: Point, model: NoiseModel, robust: Judged, noise: Noise, floor: float) -> NoiseModel:
         """Return the noise at a point, at which the last model says what was accepted; and what the robust fit did."""
         found = self.accepted_entries(point.W, point.Ht, model)
-        entries = self.sampled(point, model, robust, found[0])
-        largest, centers, unexplained = (to_host(part).astype(np.float64) for part in found)
+        entries = self.sampled(point, model, robust, found.largest)
+        parts = (found.largest, found.mean, found.unexplained(self.engine.xp))
+        largest, centers, unexplained = (to_host(part).astype(np.float64) for part in parts)
         least = np.zeros_like(largest) if self.least is None else to_host(self.least).astype(np.float64)
         return estimate(entries, noise, largest, centers, unexplained, least, floor)
 
