@@ -205,6 +205,16 @@ def test_much_that_is_rejected_is_told_unless_all_is_accepted_after_all():
     assert in_doubt._replace(takes_all=True).doubt is None
 
 
+def test_samples_that_are_mostly_wrong_do_not_count_for_the_components():
+    rng, P = low_rank(shape=(200, 100))
+    X = noisy("constant", rng, P)
+    right = RobustNMF(5, random_state=0).fit(X[20:])
+    X[:20] = rng.uniform(0, 2 * P.max(), (20, 100))
+    model = RobustNMF(5, random_state=0).fit(X)
+    assert model.outliers_[:20].mean() > 0.85 and model.outliers_[20:].mean() < 0.001
+    assert error(model, X[20:], P[20:]) < 1.1 * error(right, X[20:], P[20:])
+
+
 def test_components_that_predict_nothing_are_told():
     rng, P = low_rank(shape=(150, 80))
     clean = rng.poisson(0.2 * P).astype(float)

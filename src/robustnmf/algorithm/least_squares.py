@@ -33,6 +33,8 @@ MOMENTUM = 0.7
 # Of a feature of which the robust fit accepts less than this share it stays, unless least squares leaves typical
 # residuals below this part of the distance of an entry from the median.
 FEW_RIGHT, EXPLAINED = 0.3, 0.5
+# The weight of a sample of which less than this share is accepted.
+WRONG_SAMPLE = 1e-3
 # Entries from which the noise is estimated: at least so many, and so many for each feature.
 ENTRIES, ENTRIES_PER_FEATURE = 2**16, 64
 # Least squares on all entries is right if it leaves at most this part of the residuals of what was rejected,
@@ -432,12 +434,26 @@ def _accepted(
     Of features of which `few` entries are right, they are what the robust fit predicts, and count like others.
     """
     predicted, observed = X @ W.T, _observed(Y, M, xp)
-    filled, weights = without(model.ratios(Y, predicted, xp) > 1, Y, observed, predicted, model, xp)
+    wrong = model.ratios(Y, predicted, xp) > 1
+    filled, weights = without(wrong, Y, observed, predicted, model, xp)
+    weights = _without_samples(wrong, observed, weights, xp)
     if X_robust is not None and W_robust is not None and first is not None:
         predicted = X_robust @ W_robust.T
         told = (first.ratios(Y, predicted, xp) > 1) & few
         filled, weights = xp.where(told, predicted, filled), xp.where(told, observed, weights)
     return filled if units is None else filled * units, weights
+
+
+def _without_samples(wrong: Array, observed: Array, weights: Array, xp: Namespace) -> Array:
+    """Return weights that are small for samples of which few entries are right: those may be so by chance.
+
+    The code of a sample stays the same, but it hardly counts for the components.
+    """
+    is_observed = observed > 0
+    n_right, n_observed = (
+        xp.sum(xp.astype(A, weights.dtype), axis=1, keepdims=True) for A in (is_observed & ~wrong, is_observed)
+    )
+    return xp.where(n_right < FEW_RIGHT * n_observed, WRONG_SAMPLE * weights, weights)
 
 
 def _largest_ratio(Y: Array, M: Array | None, X: Array, *, W: Array, model: NoiseModel, xp: Namespace) -> Array:
