@@ -10,7 +10,9 @@ from sklearn.base import BaseEstimator, OutlierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from robustnmf.algorithm.encoding import Description
-from robustnmf.data.blocks import Observations, check_observations
+from robustnmf.data.blocks import Data, Observations, check_observations
+from robustnmf.data.sparse import dense_chunks, is_sparse
+from robustnmf.data.validation import weights_of_stored
 from robustnmf.engines import NumPyEngine
 from robustnmf.errors import DataQualityWarning
 from robustnmf.estimators import NonNegativeInput, RobustNMF
@@ -111,15 +113,15 @@ class RobustNMFOutlierDetector(NonNegativeInput, OutlierMixin, BaseEstimator):
             Standard deviation of the noise of every entry, positive, as for `RobustNMF.fit`.
         """
         contamination = _check_contamination(self.contamination)
-        data = check_observations(self, X, weights, reset=True)
+        if not is_sparse(X):
+            check_observations(self, X, weights, reset=True)
         with ignored_warnings((DataQualityWarning, r".*over half of the entries of \d+ sample")):  # they are looked for
             model = self._estimator().fit(X, weights=weights, uncertainties=uncertainties)
-        shares, misfit = self._shares_and_misfit(model, data, X, weights, uncertainties)
-        n_features = data.X.shape[1]
+        shares, misfit, counts = self._looked_at(model, X, weights, uncertainties, reset=True)
+        n_features = self.n_features_in_
         if contamination is None:
-            n_observed = n_features if data.M is None else int(np.median(np.count_nonzero(data.M, axis=1)))
             # Half an entry more: the misfit of a sample at the threshold must not make it an outlier.
-            offset = -_threshold(shares, max(n_observed, 1)) - 0.5 / n_features
+            offset = -_threshold(shares, max(int(np.median(counts)), 1)) - 0.5 / n_features
         else:
             offset = float(np.percentile(_scores(shares, misfit, n_features), 100.0 * contamination))
         self.model_, self.offset_, self.n_components_ = model, offset, model.n_components_
@@ -134,8 +136,8 @@ class RobustNMFOutlierDetector(NonNegativeInput, OutlierMixin, BaseEstimator):
         are the typical ones of its features.
         """
         check_is_fitted(self, "model_")
-        data = check_observations(self, X, weights, reset=False)
-        return _scores(*self._shares_and_misfit(self.model_, data, X, weights, uncertainties), data.X.shape[1])
+        shares, misfit, _ = self._looked_at(self.model_, X, weights, uncertainties, reset=False)
+        return _scores(shares, misfit, self.n_features_in_)
 
     def decision_function(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Vector:
         """Return ``score_samples(X) - offset_``: negative for outliers, (n_samples,)."""
@@ -149,6 +151,20 @@ class RobustNMFOutlierDetector(NonNegativeInput, OutlierMixin, BaseEstimator):
         """Fit to X and return 1 for its normal samples and -1 for outliers, (n_samples,)."""
         arguments = {"weights": weights, "uncertainties": uncertainties}
         return self.fit(X, **arguments).predict(X, **arguments)
+
+    def _looked_at(
+        self, model: RobustNMF, X: Any, weights: Any, uncertainties: Any, *, reset: bool
+    ) -> tuple[Vector, Vector, Vector]:
+        """Return for each sample the share of its wrong entries, the misfit and the number of its entries, (n,)."""
+        weights = weights_of_stored(X, weights) if model.zeros == "missing" else weights
+        found: list[tuple[Vector, ...]] = []
+        for some in dense_chunks(X, weights, uncertainties):
+            data = check_observations(self, *some[:2], reset=reset and not found)
+            n_samples, n_features = data.X.shape
+            counts = np.full(n_samples, n_features) if data.M is None else np.count_nonzero(data.M, axis=1)
+            found.append((*self._shares_and_misfit(model, data, *some), counts))
+        shares, misfit, counts = (np.concatenate(part) for part in zip(*found, strict=True))
+        return shares, misfit, counts
 
     def _shares_and_misfit(
         self, model: RobustNMF, data: Observations, X: Any, weights: Any, uncertainties: Any
@@ -181,10 +197,10 @@ class RobustNMFOutlierDetector(NonNegativeInput, OutlierMixin, BaseEstimator):
 def _described(model: RobustNMF, data: Observations) -> tuple[NDArray[Any], Description]:
     """Return codes of samples, and what the model says of their entries, on the host."""
     with NumPyEngine().running() as engine:
-        return model._encode_and_describe(data, engine)
+        return model._encode_and_describe(Data.of(data, engine), engine)
 
 
-def _shares(wrong: NDArray[Any], weights: NDArray[Any], M: NDArray[Any] | None) -> tuple[Vector, Vector]:
+def _shares(wrong: NDArray[Any], weights: Any, M: NDArray[Any] | None) -> tuple[Vector, Vector]:
     """Return the share of the entries of each sample that are wrong, and the misfit of the others in [0, 1], (n,)."""
     M = np.ones_like(weights) if M is None else M
     return _share(wrong, M), _share(1 - weights, np.where(wrong, 0, M))

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_array
@@ -33,10 +34,11 @@ from robustnmf.algorithm.fit import (
 from robustnmf.algorithm.halfquadratic import Callback, Result, take_start
 from robustnmf.algorithm.streaming import Stream, clean_samples
 from robustnmf.data import quality
-from robustnmf.data.blocks import Data, Observations, check_observations, data_elsewhere, data_in_memory
+from robustnmf.data.blocks import Data, Observations, data_elsewhere, data_in_memory
 from robustnmf.data.lazy_results import result as lazy_result
 from robustnmf.data.out_of_core import as_data, engine_of, is_out_of_core
-from robustnmf.engines import Engine, NumPyEngine, engine_for
+from robustnmf.data.sparse import SparseRows, sparse_of
+from robustnmf.engines import Engine, NumPyEngine, StreamingEngine, engine_for
 from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeError
 from robustnmf.methods import Parts, resolve
 from robustnmf.model.noise import NOISES, Noise
@@ -113,6 +115,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         What features are divided by. "robust" is the median positive entry of each: features then count alike, and
         components and codes are in units of X all the same. "auto" does that only to find what is wrong, where sizes of
         features differ and it leaves smaller residuals; least squares is that of X.
+    zeros : {"data", "missing"}
+        What entries of a sparse X are that are not stored: zeros, or missing, as ratings are that nobody gave.
     image_shape : (rows, columns) or None
         Shape of the image that each sample is, for the rules "mrf" and "median-filter".
     max_iter : int
@@ -136,12 +140,13 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         any, are learnt.
     forget_factor : float
         What is left of the influence of earlier batches after each `partial_fit`, between 0 and 1.
-    engine : {"auto", "numpy", "torch", "stream", "dask"} or object
-        What does the work: NumPy and Numba on the processor, Torch on a GPU, or for data that is larger than memory
-        "stream", which reads it block by block, and "dask", the cluster of the active Dask client, or a local one.
-        "auto" is Torch for data on a GPU or a `device` that is one, Dask for Dask arrays, and "stream" for data on disk
-        (`numpy.memmap`, HDF5, Zarr) that is larger than a quarter of the memory. Or a `DaskEngine` or `StreamingEngine`
-        of `robustnmf.engines`.
+    engine : {"auto", "numpy", "sparse", "torch", "stream", "dask"} or object
+        What does the work: NumPy and Numba on the processor, the same for sparse matrices that stay sparse, Torch on a
+        GPU, or for data that is larger than memory "stream", which reads it block by block, and "dask", the cluster of
+        the active Dask client, or a local one. "auto" is Torch for data on a GPU or a `device` that is one, "sparse"
+        for sparse matrices of more than 2**24 entries of which at most 30 % are stored (others are made dense), Dask
+        for Dask arrays, and "stream" for data on disk (`numpy.memmap`, HDF5, Zarr) that is larger than a quarter of the
+        memory. Or a `DaskEngine`, `SparseEngine` or `StreamingEngine` of `robustnmf.engines`.
     device : str or None
         Where the work is done: "cpu", "cuda", "cuda:1", "mps". None is where X is. With Dask, "cuda" is the GPU of
         each worker.
@@ -237,6 +242,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         noise: Any = "auto",
         weight_by_noise: bool = False,
         feature_scaling: str | None = "auto",
+        zeros: str = "data",
         image_shape: tuple[int, int] | None = None,
         max_iter: int = 200,
         tol: float = 1e-4,
@@ -264,6 +270,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self.noise = noise
         self.weight_by_noise = weight_by_noise
         self.feature_scaling = feature_scaling
+        self.zeros = zeros
         self.image_shape = image_shape
         self.max_iter = max_iter
         self.tol = tol
@@ -285,7 +292,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         Parameters
         ----------
         X : array-like (n_samples, n_features)
-            Non-negative data; NaN means missing. Sparse matrices are worked on densely.
+            Non-negative data; NaN means missing. Large sparse matrices stay sparse, see `engine`; their `outliers_` are
+            sparse too, and `weights_` are computed when rows of them are asked for.
         y : None
             Ignored.
         weights : array-like (n_samples, n_features) or None
@@ -318,7 +326,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             about = fitted.about.on_host() if is_on_host(X) else fitted.about
             codes = check_codes(fitted.codes * fitted.unit, engine.xp)
             self._take(fitted)
-            self.weights_, self.outliers_ = about.weights, about.outliers
+            self.weights_, self.outliers_ = self._weights(about, X, weights, uncertainties), about.outliers
             if parts.method.solver.models_sparse_errors:
                 self.sparse_errors_ = self._sparse_errors(data.whole, to_host(codes))
             findings = self._findings(X, data, fitted, engine)
@@ -377,6 +385,13 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self._stream: Stream | None = None
         self.__dict__.pop("sparse_errors_", None)  # of an earlier fit with another method
 
+    def _weights(self, about: Description, X: Any, weights: Any, uncertainties: Any) -> Any:
+        """Return the weights of all entries; of sparse data, where hardly any is 0, when they are asked for."""
+        if about.weights is not None:
+            return about.weights
+        X, weights, uncertainties = map(as_data, (X, weights, uncertainties))
+        return lazy_result(self, "weights", X, weights, uncertainties, StreamingEngine())
+
     def _lazily(self, what: str, X: Any, weights: Any, uncertainties: Any) -> Any:
         """Return a result for data that is not in memory."""
         check_is_fitted(self)
@@ -429,14 +444,14 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             )
         return self
 
-    def _learn(self, data: Observations, parts: Parts) -> Matrix:
+    def _learn(self, data: Data, parts: Parts) -> Matrix:
         """Improve the components by a batch, and return which samples were left out, (n_samples,)."""
         with NumPyEngine().running() as engine:
             codes, about = self._encode_and_describe(data, engine)
-        clean = clean_samples(about.outliers, None if data.M is None else data.M > 0)
+        clean = clean_samples(about.outliers, None if data.whole.M is None else data.whole.M > 0)
         first = self._stream is None
         if clean.any():
-            batch = self._in_unit(data, self.components_.dtype, engine).whole
+            batch = data.in_unit(self._unit, self._noise, self.components_.dtype, engine).whole
             M = np.ones_like(batch.X) if batch.M is None else batch.M
             fixed = 0 if self.fixed_components is None else len(self.fixed_components)
             method = replace(parts.method, penalties=self._basis.penalties, fixed=fixed, solver=SharedGram())
@@ -469,7 +484,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         with self._engine_for(X) as engine:
             data = self._check_new(X, weights, uncertainties, engine)
             basis = self._basis.placed(engine.place)
-            scaled = self._in_unit(data, self._basis.W.dtype, engine)
+            scaled = data.in_unit(self._unit, self._noise, self._basis.W.dtype, engine)
             Ht = basis.encode(scaled.X, scaled.M, engine, **encoding_limits(self))
             return same_kind(X, check_codes(engine.join(Ht) * self._unit, engine.xp))
 
@@ -491,11 +506,15 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         with self._engine_for(X) as engine:
             data = self._check_new(X, weights, uncertainties, engine)
             codes, about = self._encode_and_describe(data, engine)
-            replaced = about.outliers if data.M is None else about.outliers | (data.M == 0)
-            cleaned = engine.xp.empty_like(data.X, dtype=engine.xp.result_type(codes.dtype, data.X.dtype))
-            V = engine.split(data.X)
-            target, *others = (engine.split(array, like=V) for array in (cleaned, replaced, codes))
-            engine.fill((target,), _cleaned, *others, V, components=engine.place(self.components_, codes.dtype))
+            shared = {"components": engine.place(self.components_, codes.dtype)}
+            arguments = (engine.split(codes, like=data.X), data.X, data.M)
+            if data.arrays is None:
+                outliers = engine.split(SparseRows(about.outliers), like=data.X)
+                shared["keeps_zeros"] = self.zeros == "missing"
+                return sparse_of(engine.map(_cleaned_sparsely, outliers, *arguments, **shared), codes.dtype)
+            cleaned = engine.xp.empty_like(data.whole.X, dtype=engine.xp.result_type(codes.dtype, data.whole.X.dtype))
+            target, outliers = (engine.split(array, like=data.X) for array in (cleaned, about.outliers))
+            engine.fill((target,), _cleaned, outliers, *arguments, **shared)
             return like(X, cleaned)
 
     def outlier_mask(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
@@ -568,6 +587,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             _check_number("alpha_H", self.alpha_H, inf, or_else=" or 'same'")
         if self.feature_scaling not in ("auto", "robust", None):
             raise ValueError(f"feature_scaling must be 'auto', 'robust' or None; got {self.feature_scaling!r}.")
+        if self.zeros not in ("data", "missing"):
+            raise ValueError(f"zeros must be 'data' or 'missing'; got {self.zeros!r}.")
         if not isinstance(self.weight_by_noise, bool | np.bool_):
             raise ValueError(f"weight_by_noise must be True or False; got {self.weight_by_noise!r}.")
         parts = ("loss", "init", "scale", "outliers", "solver", "schedule", "image_shape")
@@ -598,25 +619,20 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         with engine_for(X, self.engine, self.device).running() as engine:
             yield engine
 
-    def _check_new(self, X: Any, weights: Any, uncertainties: Any, engine: Engine) -> Observations:
+    def _check_new(self, X: Any, weights: Any, uncertainties: Any, engine: Engine) -> Data:
         check_is_fitted(self)
         self._check_has_noise(uncertainties)
-        options: dict[str, Any] = {"uncertainties": uncertainties, "noise": self._noise}
-        return check_observations(self, X, weights, engine, **options, reset=False)
+        return data_in_memory(self, X, weights, uncertainties, engine=engine, noise=self._noise, reset=False)
 
     def _check_has_noise(self, uncertainties: Any) -> None:
         if uncertainties is not None and not self._with_uncertainties:
             raise ValueError("This model was fitted without uncertainties: fit it with them, or leave them out.")
 
-    def _in_unit(self, data: Observations, dtype: Any, engine: Engine) -> Data:
-        """Return data in blocks, in the unit of the fit."""
-        return Data.of(data, engine).in_unit(self._unit, self._noise, dtype, engine)
-
-    def _encode_and_describe(self, data: Observations, engine: Engine) -> tuple[Array, Description]:
+    def _encode_and_describe(self, data: Data, engine: Engine) -> tuple[Array, Description]:
         """Return the codes of new samples, and what the fit says of their entries."""
         basis = self._basis.placed(engine.place)
-        scaled = self._in_unit(data, self._basis.W.dtype, engine)
-        is_copy = scaled.whole.X is not data.X
+        scaled = data.in_unit(self._unit, self._noise, self._basis.W.dtype, engine)
+        is_copy = scaled is not data
         Ht, about = describe(scaled, basis, encoding_limits(self), engine, may_overwrite=is_copy)
         return check_codes(Ht * self._unit, engine.xp), about
 
@@ -696,9 +712,20 @@ def _check_number(name: str, value: Any, most: float, or_else: str = "") -> None
         raise ValueError(f"{name} must be a number, {limit}{or_else}; got {value!r}.")
 
 
-def _cleaned(replaced: Array, codes: Array, X: Array, *, components: Array, xp: Namespace) -> tuple[Array]:
-    """Return a block of data with some entries replaced by their reconstruction."""
+def _cleaned(
+    outliers: Array, codes: Array, X: Array, M: Array | None, *, components: Array, xp: Namespace
+) -> tuple[Array]:
+    """Return a block of data with outliers and missing entries replaced by their reconstruction."""
+    replaced = outliers if M is None else outliers | (M == 0)
     return (xp.where(replaced, _product(codes, components, xp), X),)
+
+
+def _cleaned_sparsely(
+    outliers: Array, codes: Array, X: Array, M: Array | None, *, keeps_zeros: bool, components: Array, xp: Namespace
+) -> Any:
+    """Return a block of sparse data with outliers replaced, as a sparse matrix; missing entries may stay zero."""
+    M = None if keeps_zeros else M
+    return sparse.csr_array(_cleaned(outliers, codes, X, M, components=components, xp=xp)[0])
 
 
 def _product(codes: Array, components: Array, xp: Namespace) -> Array:

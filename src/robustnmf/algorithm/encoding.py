@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import sparse
 
 from robustnmf.algorithm.initializers import bright_features
 from robustnmf.data.units import in_range
@@ -57,10 +58,11 @@ THOROUGH = SharedGram(max_iter=50)
 class Description(NamedTuple):
     """What a fitted basis says of samples."""
 
-    weights: Array
-    """Weight of each entry relative to that of a perfect fit, 0 for outliers and missing entries, (n, m)."""
-    outliers: Array
-    """True where an observed entry has weight zero, (n, m)."""
+    weights: Array | None
+    """Weight of each entry relative to that of a perfect fit, 0 for outliers and missing entries, (n, m); None for
+    sparse data."""
+    outliers: Any
+    """True where an observed entry has weight zero, (n, m); sparse for sparse data."""
     losses: Array
     """Sum over a sample's entries of M * rho, or rho of the whole sample, (n,)."""
     totals: Array
@@ -153,6 +155,10 @@ class Basis:
         shared: dict[str, Any] = {"basis": self, "engine": engine, **limits}
         sums: tuple[Blocks, Blocks, Blocks] = engine.fill((weights, outliers), _describe, V, M, Ht, **shared)
         return sums
+
+    def describe_sparsely(self, V: Blocks, M: Blocks | None, Ht: Blocks, engine: Engine, **limits: Any) -> Any:
+        """Return the sums of `Description` over each sample, and outliers as sparse blocks."""
+        return engine.map(_describe_sparsely, V, M, Ht, basis=self, engine=engine, **limits)
 
 
 def basis_of(components: Array, noise: Array | None) -> Array:
@@ -448,6 +454,12 @@ def settle(Y: Array, M: Array | None, X: Array, basis: Basis, engine: Engine, ma
 def totals(Y: Array, M: Array | None, X: Array, *, xp: Namespace, **how: Any) -> tuple[float, ...]:
     """Return the losses, totals and inlier squares of `Description`, summed over a block of samples with codes X."""
     return tuple(float(xp.sum(part)) for part in _describe(Y, M, X, **how, xp=xp)[2:])
+
+
+def _describe_sparsely(Y: Array, M: Array | None, X: Array, *, xp: Namespace, **how: Any) -> tuple[Any, ...]:
+    """Return the sums of `Description` for one block, and its outliers, few of its entries, as a sparse matrix."""
+    _, outliers, *sums = _describe(Y, M, X, **how, xp=xp)
+    return *sums, sparse.csr_array(outliers)
 
 
 def _describe(

@@ -32,10 +32,11 @@ from robustnmf.algorithm.progress import progress_bar
 from robustnmf.algorithm.rank_search import find_rank
 from robustnmf.algorithm.staged import Staged
 from robustnmf.data.blocks import Data
-from robustnmf.data.out_of_core import even_rows
+from robustnmf.data.out_of_core import as_data, even_rows
+from robustnmf.data.sparse import sparse_of
 from robustnmf.data.units import unit_of
 from robustnmf.data.validation import check_components, check_rank
-from robustnmf.engines import Engine, NumPyEngine
+from robustnmf.engines import Engine, NumPyEngine, SparseEngine
 from robustnmf.errors import IncompatibleError, OutOfRangeError
 from robustnmf.model.noise import NoiseModel
 from robustnmf.model.penalties import ElasticNet, Penalties
@@ -143,7 +144,7 @@ def fit(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) ->
     components, basis = _basis(estimator, result, totals_of_samples, known, noise, parts, engine)
     basis = replace(basis, units=units)
     fitted = Fitted(parts, components, basis, unit, noise, given.shape[0], result, given.noise is not None)
-    if data.arrays is None:
+    if data.arrays is None and not isinstance(engine, SparseEngine):
         return _evaluated(fitted, data, encoding_limits(estimator), engine)
     return _described(fitted, data, encoding_limits(estimator), engine, may_overwrite=data is not given)
 
@@ -233,11 +234,15 @@ def describe(
 ) -> tuple[Array, Description]:
     """Return codes of data in memory, in its unit, (n, r), and what the basis says of the entries.
 
-    If the data `may_overwrite` itself, the weights take its place: it can be as large as memory allows.
+    Of sparse data, outliers are sparse and weights None. If the data `may_overwrite` itself, the weights take its
+    place: it can be as large as memory allows.
     """
     xp = engine.xp
-    X = data.whole.X
     Ht = basis.encode(data.X, data.M, engine, **limits)
+    if data.arrays is None:
+        *sums, outliers = basis.describe_sparsely(data.X, data.M, Ht, engine, **limits)
+        return engine.join(Ht), Description(None, sparse_of(outliers, bool), *map(engine.join, sums))
+    X = data.whole.X
     weights = X if may_overwrite else xp.empty_like(X)
     outliers = xp.empty_like(X, dtype=xp.bool)
     into = [engine.split(array, like=data.X) for array in (weights, outliers)]
@@ -265,7 +270,7 @@ def choose_rank(estimator: Any, data: Data, X: Any, weights: Any, uncertainties:
         return check_rank(estimator.n_components, data, type(estimator).__name__)
     if data.arrays is None:
         n_rows = ceil(RANK_ENTRIES / data.shape[1])
-        X, weights, uncertainties = even_rows((X, weights, uncertainties), n_rows, engine)
+        X, weights, uncertainties = even_rows(list(map(as_data, (X, weights, uncertainties))), n_rows, engine)
     else:
         X, M = map(to_host, data.whole)
         X = X if M is None else np.where(M > 0, X, np.nan)
@@ -274,7 +279,7 @@ def choose_rank(estimator: Any, data: Data, X: Any, weights: Any, uncertainties:
     seed = estimator.random_state if isinstance(estimator.random_state, Integral) else 0
     alone = where_data_is(clone(estimator), data.X[0])
     alone.set_params(n_components=1, callback=None, checkpoint=None)
-    if not isinstance(estimator.engine, str) or estimator.engine in ("dask", "stream"):
+    if not isinstance(estimator.engine, str) or estimator.engine in ("dask", "sparse", "stream"):
         alone.set_params(engine="auto", device=None)
     options: dict[str, Any] = {"weights": weights, "uncertainties": uncertainties}
     return int(find_rank(X, alone, search=True, random_state=seed, **options).chosen)

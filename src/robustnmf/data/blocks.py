@@ -13,9 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.data.out_of_core import blocks_of
+from robustnmf.data.sparse import SparseRows
 from robustnmf.data.uncertainties import combined_weights, is_observed, typical_uncertainties
 from robustnmf.data.units import divided, in_range, largest_entry
-from robustnmf.data.validation import check_like, check_matrix, check_shape, survey, warn_of_empty
+from robustnmf.data.validation import (
+    check_like,
+    check_matrix,
+    check_shape,
+    survey,
+    warn_of_empty,
+    weights_of_stored,
+)
 from robustnmf.engines import Engine, NumPyEngine
 from robustnmf.engines.protocol import block_function, traits_of
 from robustnmf.utils.arrays import Array, Blocks, Namespace, dtype_of
@@ -117,11 +125,14 @@ def data_in_memory(
     reset : bool
         Whether the data is to be learnt from.
     """
+    if getattr(estimator, "zeros", "data") == "missing":
+        weights = weights_of_stored(X, weights)
     X = check_matrix(estimator, X, engine, reset=reset)
     like_X = (check_like(*values, X, engine) for values in ((weights, "weights"), (uncertainties, "uncertainties")))
     blocks = engine.split(X)
     given = _Given(blocks, *(None if values is None else engine.split(values, like=blocks) for values in like_X))
-    return _observed(given, X, noise, engine, type(estimator).__name__, training=reset)
+    whole = None if isinstance(X, SparseRows) else X
+    return _observed(given, whole, noise, engine, type(estimator).__name__, training=reset)
 
 
 def data_elsewhere(X: Any, weights: Any, uncertainties: Any, engine: Engine, name: str) -> Data:

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 
-from robustnmf.engines import DaskEngine, Engine, StreamingEngine
+from robustnmf.data.sparse import SparseRows, canonical, is_sparse
+from robustnmf.engines import DaskEngine, Engine, SparseEngine, StreamingEngine
 from robustnmf.engines.lazy import read_blocks
 from robustnmf.engines.protocol import block_function
 from robustnmf.errors import IncompatibleError
@@ -25,6 +26,8 @@ LARGE = 0.25
 
 def is_out_of_core(X: Any, engine: Any) -> bool:
     """Return whether data is worked on block by block where it is, instead of in the memory of this process."""
+    if isinstance(engine, SparseEngine):
+        return False
     if isinstance(engine, DaskEngine | StreamingEngine) or engine in ("dask", "stream") or is_dask(X):
         return True
     rows = rows_of(X) if engine == "auto" else None
@@ -71,6 +74,8 @@ def as_data(X: Any) -> Any:
         return None
     if is_dask(X):
         return as_dask(X)
+    if is_sparse(X):
+        return SparseRows(canonical(X.astype(_floating(X.dtype), copy=False)))
     rows = rows_of(X)
     if rows is not None:
         return X if number_type(rows.dtype) == rows.dtype else FloatRows(rows)

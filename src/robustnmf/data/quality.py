@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.data.blocks import Data
+from robustnmf.data.sparse import SparseRows, is_sparse
 from robustnmf.engines.protocol import Engine
 from robustnmf.utils.arrays import Array, Blocks, Namespace, subsample, to_host
 from robustnmf.utils.cached import cached_property
@@ -485,9 +486,12 @@ def rejected(
     sample_names : sequence or None
         Names of the samples.
     """
+    some = outliers[:: sample.every]
+    if is_sparse(outliers):  # what is far from its prediction is not looked up in sparse data
+        outliers, some, factors = SparseRows(outliers), some.toarray(), None
     samples, features = _mostly_rejected(data, outliers, engine, factors)
     features = np.setdiff1d(features, sample.without(found).known)
-    share = 0.0 if fit_warns or found else _rejected_signal(sample, to_host(outliers[:: sample.every]))
+    share = 0.0 if fit_warns or found else _rejected_signal(sample, to_host(some))
     signal = f"{share:.0%} of the signal (sum of squares, gross errors aside)" if share > MOST else ""
     told = []
     if features.size:

@@ -11,8 +11,9 @@ from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
+from robustnmf.data.sparse import SparseRows, canonical, is_sparse
 from robustnmf.data.uncertainties import is_observed
-from robustnmf.engines import Engine
+from robustnmf.engines import Engine, SparseEngine
 from robustnmf.engines.protocol import block_function
 from robustnmf.errors import SMALLEST_UNCERTAINTY, uncertainty_error
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
@@ -47,7 +48,9 @@ def check_matrix(estimator: Any, X: Any, engine: Engine, *, reset: bool) -> Arra
         ensure_all_finite=False,
         ensure_min_features=1,
     )
-    return engine.to_device(_dense(X) if sparse.issparse(X) else X)
+    if is_sparse(X):
+        return SparseRows(canonical(X)) if isinstance(engine, SparseEngine) else engine.to_device(_dense(X))
+    return engine.to_device(X)
 
 
 def check_like(values: Any, name: str, X: Array, engine: Engine) -> Array | None:
@@ -62,8 +65,14 @@ def check_like(values: Any, name: str, X: Array, engine: Engine) -> Array | None
             values = values.filled(0)
         any_shape: dict[str, Any] = {"ensure_2d": False, "allow_nd": True, "ensure_min_samples": 0}
         is_finite = name == "weights"  # the uncertainty of a missing entry is unknown
-        values = check_array(values, dtype=np.float64, ensure_all_finite=is_finite, input_name=name, **any_shape)
-        given = engine.to_device(values)
+        options = any_shape | {"accept_sparse": "csr", "ensure_all_finite": is_finite, "input_name": name}
+        values = check_array(values, dtype=np.float64, **options)
+        if not is_sparse(values):
+            given = engine.to_device(values)
+        elif isinstance(engine, SparseEngine):
+            given = SparseRows(canonical(values))
+        else:
+            given = engine.to_device(_dense(values))
     check_shape(given, name, X)
     return given
 
@@ -72,6 +81,24 @@ def check_shape(values: Any, name: str, X: Any) -> None:
     """Refuse weights or uncertainties that do not have the shape of X."""
     if tuple(values.shape) != tuple(X.shape):
         raise ValueError(f"{name} must have the shape of X, {tuple(X.shape)}; got {tuple(values.shape)}.")
+
+
+def weights_of_stored(X: Any, weights: Any) -> Any:
+    """Return weights of the stored entries of a sparse matrix, 1 or what is given, as a sparse matrix.
+
+    Explicit zeros are stored entries like others.
+    """
+    if not is_sparse(X):
+        raise TypeError(
+            f"zeros='missing' is for sparse matrices, of which entries that are not stored are missing; got "
+            f"{type(X).__name__}. Set missing entries to NaN, or convert X by scipy.sparse.csr_array."
+        )
+    X = canonical(X)
+    stored = sparse.csr_array((np.ones(X.nnz), X.indices, X.indptr), shape=X.shape)
+    if weights is None:
+        return stored
+    check_shape(weights if hasattr(weights, "shape") else np.asarray(weights), "weights", X)
+    return stored.multiply(weights).tocsr()
 
 
 def check_rank(n_components: Any, X: Any, name: str) -> int:

@@ -1,0 +1,47 @@
+"""The engine for sparse matrices in memory: blocks of rows are made dense where they are worked on.
+
+Zeros are data: they have predictions, residuals and weights like other entries. But they need not be stored. Each
+thread has the dense block that it works on, and nothing else is as large as the data is with its zeros. Results agree
+with those of dense data: blocks, kernels and the order of sums are the same.
+"""
+
+from typing import Any
+
+from robustnmf.engines.lazy import read_blocks
+from robustnmf.engines.numpy_engine import BLOCK_ENTRIES
+from robustnmf.engines.slices import cuts_of
+from robustnmf.engines.streaming_engine import StreamingEngine
+from robustnmf.formats.rows import RowBlock, Rows, row_blocks
+from robustnmf.utils.arrays import Array, Blocks
+
+
+class SparseEngine(StreamingEngine):
+    """Arrays in memory beside data that is sparse.
+
+    Parameters
+    ----------
+    n_threads : int or None
+        Threads that work on the blocks, and so dense blocks at a time.
+    block_entries : int
+        Entries of a block, zeros included.
+    """
+
+    def __init__(self, n_threads: int | None = None, block_entries: int = BLOCK_ENTRIES) -> None:
+        super().__init__(n_threads)
+        self.block_entries = block_entries
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "SparseEngine":
+        """Return an engine with the same parameters: estimators that have one can be cloned."""
+        return SparseEngine(self.n_threads, self.block_entries)
+
+    def read(self, rows: Rows, like: Blocks | None = None) -> Blocks:
+        if like is None:
+            cuts = cuts_of(*rows.shape, self.block_entries)
+            found = [RowBlock(rows, cut.start, cut.stop) for cut in cuts]
+        else:
+            found = row_blocks(rows, 0, like)
+        blocks: Blocks = read_blocks(found, [len(block) for block in found], rows.shape[1], rows.dtype, None)
+        return blocks
+
+    def split(self, X: Array, like: Blocks | None = None) -> Blocks:
+        return self.read(X, like) if isinstance(X, Rows) else super().split(X, like)
