@@ -49,6 +49,10 @@ MOST_LEVERAGE = 0.9
 # Least squares converges to this part of the tolerance: what is left would count as noise.
 EXACT = 0.01
 
+# Sweeps of coordinate descent in which least squares has converged, if it ever does, and the part of the tolerance by
+# which coordinates still move then: slow progress goes on for long.
+MOST_SWEEPS, AT_REST = 1000, 1e-3
+
 # Which solver learnt the basis does not matter for the best code of a sample; this one is fast and starts anywhere.
 SOLVER = SharedGram(max_iter=4)
 # While the weights stay, sweeps over the coordinates are cheap beside reading the data.
@@ -204,12 +208,13 @@ def encode(
     Then iterate at the scale of the fit until each sample is done; a rule for whole images is asked a few times.
     """
     weighting = basis.weighting
-    typical = _start(Y, M, basis=basis, engine=engine, xp=xp)
     if basis.judge is not None:
         wrong = _wrong(Y, M, basis=basis.judge, engine=engine, max_iter=max_iter, tol=tol, xp=xp)
-        return Judge(basis, engine).fitted(Y, M, typical, wrong if xp.any(wrong) else None, max_iter, tol)
+        judge = Judge(basis, engine)
+        return judge.fitted(Y, M, judge.begin(Y, M), wrong if xp.any(wrong) else None, max_iter, tol)
     if basis.noise is not None:
-        return _encode_by_noise(Y, M, typical, basis, engine, max_iter, tol)
+        return _encode_by_noise(Y, M, basis, engine, max_iter, tol)
+    typical = _start(Y, M, basis=basis, engine=engine, xp=xp)
     sceptical = _anneal(Y, M, typical, basis, engine)
     following = _anneal(Y, M, _follow(Y, M, typical, basis, engine), basis, engine)
     is_better = losses(Y, M, following, basis, xp) < losses(Y, M, sceptical, basis, xp)
@@ -223,16 +228,14 @@ def encode(
     return X
 
 
-def _encode_by_noise(
-    Y: Array, M: Array | None, typical: Array, basis: Basis, engine: Engine, max_iter: int, tol: float
-) -> Array:
+def _encode_by_noise(Y: Array, M: Array | None, basis: Basis, engine: Engine, max_iter: int, tol: float) -> Array:
     """Return codes by least squares on what is right; samples that all of which is right are soon done."""
     xp, judge = engine.xp, Judge(basis, engine)
-    X = judge.fitted(Y, M, typical, None, max_iter, tol)
+    X = judge.fitted(Y, M, judge.begin(Y, M), None, max_iter, tol)
     doubtful = xp.nonzero(xp.any(judge.wrong(Y, X, None), axis=1))[0]
     if doubtful.shape[0] == 0:
         return X
-    some = (Y[doubtful], None if M is None else M[doubtful], typical[doubtful], X[doubtful])
+    some = (Y[doubtful], None if M is None else M[doubtful], X[doubtful])
     found = _encode_without_wrong(*some, judge, max_iter, tol)
     # A sample of which all that is positive is rejected would have no code; then it is that of all its entries.
     X[doubtful] = xp.where(xp.any(found > 0, axis=1)[:, None], found, X[doubtful])
@@ -240,11 +243,11 @@ def _encode_by_noise(
 
 
 def _encode_without_wrong(
-    Y: Array, M: Array | None, typical: Array, with_all: Array, judge: "Judge", max_iter: int, tol: float
+    Y: Array, M: Array | None, with_all: Array, judge: "Judge", max_iter: int, tol: float
 ) -> Array:
     """Return codes of samples with wrong entries, from a sceptical start and from the codes with all entries."""
     xp = judge.xp
-    codes = [judge.judged_once(Y, M, X, None, tol)[0] for X in (judge.start(Y, M, typical), with_all)]
+    codes = [judge.judged_once(Y, M, X, None, tol)[0] for X in (judge.start(Y, M, with_all, tol), with_all)]
     sceptical, following = (judge.losses(Y, M, X) for X in codes)
     X = xp.where((following < sceptical)[:, None], codes[1], codes[0])
     wrong = judge.noise.ratios(Y, X @ judge.W.T, xp) > 1
@@ -314,24 +317,44 @@ class Judge:
     def features_of_start(self) -> Array | None:
         """Return features that are enough to find a start, (k,), or None for all.
 
-        Half of them are those that tell most of the codes, the others are evenly chosen. Of sparse samples, few
-        features say anything at all.
+        Half of them are those that tell most of the codes, the others are evenly chosen.
         """
         n_features, rank = self.W.shape
         wanted = max(START_FEATURES, START_FEATURES_PER_COMPONENT * rank)
-        if n_features < 2 * wanted or self.xp.any(self.noise.least > 0):
+        if n_features < 2 * wanted:
             return None
         order = np.argsort(-to_host(self.leverage), kind="stable")
         some = np.linspace(0, n_features - wanted // 2 - 1, wanted - wanted // 2).astype(np.int64)
         chosen = np.concatenate([order[: wanted // 2], np.sort(order[wanted // 2 :])[some]])
         return self.engine.place(np.sort(chosen))
 
-    def start(self, Y: Array, M: Array | None, X: Array) -> Array:
-        """Return codes from which wrong entries can be told, by steps with weights that become stricter."""
-        chosen = self.features_of_start()
+    def begin(self, Y: Array, M: Array | None) -> Array:
+        """Return codes from which least squares begins; where it is solved at once, any will do."""
+        if self.engine.kernels.least_squares is not None:
+            return self.xp.zeros((Y.shape[0], self.W.shape[1]), dtype=Y.dtype, device=device(Y))
+        return self.typical(Y, M)
+
+    def typical(self, Y: Array, M: Array | None) -> Array:
+        """Return the typical code, at the size of each sample."""
+        return _start(Y, M, basis=self.basis, engine=self.engine, xp=self.xp)
+
+    def start(self, Y: Array, M: Array | None, with_all: Array, tol: float) -> Array:
+        """Return codes from which wrong entries can be told.
+
+        Of sparse samples it is least squares without entries that are larger than any that the fit accepted; errors
+        among few positive entries are seldom smaller. Of others it is found by steps with weights that become stricter.
+        """
+        if self.is_sparse:
+            return self.fitted(Y, M, with_all, Y > self.noise.largest, SETTLING_STEPS, tol)
+        chosen, typical = self.features_of_start(), self.typical(Y, M)
         if chosen is None:
-            return self.annealed(Y, M, X)
-        return self.of_features(chosen).annealed(Y[:, chosen], None if M is None else M[:, chosen], X)
+            return self.annealed(Y, M, typical)
+        return self.of_features(chosen).annealed(Y[:, chosen], None if M is None else M[:, chosen], typical)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether most entries of the training data were zero."""
+        return bool(self.xp.any(self.noise.least > 0))
 
     def annealed(self, Y: Array, M: Array | None, X: Array) -> Array:
         """Return codes after steps with Cauchy's weights in units of the noise, whose scale falls."""
@@ -427,6 +450,11 @@ def settle(Y: Array, M: Array | None, X: Array, basis: Basis, engine: Engine, ma
     """Reweight and improve X until each sample is done."""
     xp, kernel, few = engine.xp, engine.kernels.converge, engine.few_rows
     terms = Terms(basis.weighting, basis.penalty(xp))
+    solve = engine.kernels.least_squares
+    if basis.weighting is SQUARES and solve is not None:
+        linear, ridge = terms.penalty or (0.0, 0.0)
+        smallest = 4 * float(xp.finfo(Y.dtype).eps)
+        return solve(Y, M, X, basis.W, linear, ridge, MOST_SWEEPS, max(AT_REST * tol, smallest))
     solver = THOROUGH if basis.weighting is SQUARES else SOLVER
     if kernel is not None and form_of(basis.weighting.loss) is not None:  # of other losses nobody knows what they do
 

@@ -171,15 +171,18 @@ def compare(
 
 
 def improve(
-    fit: Fit, squares: LeastSquares, point: Point, judged: Judged, sweeps: int
+    fit: Fit, squares: LeastSquares, point: Point, judged: Judged, sweeps: int, *, solve: bool = False
 ) -> Generator[Any, Any, tuple[Point, bool]]:
-    """Return a point after some sweeps of least squares on what is right, and whether they have converged."""
+    """Return a point after some sweeps of least squares on what is right, and whether they have converged.
+
+    In the end codes may be solved for, as those of new samples are.
+    """
     steady = [False]
 
     def make() -> Point:
         data = squares.everything() if squares.is_plain(judged) else squares.accepted(judged)
         W, Ht, steady[0] = squares.improved(data, point.W, point.Ht, sweeps)
-        return fit.held.point(W, Ht)
+        return fit.held.point(W, squares.solved(data, W, Ht) if solve else Ht)
 
     better = yield Compute(make, (point,))
     return better, bool((yield Measure(lambda: float(steady[0]), is_finite, better, "steady")))
@@ -220,7 +223,7 @@ def finish(
     squares, judged = replace(judgement.squares, units=fit.units), judgement.judged
     assert judged is not None
     sweeps = min(MOST_SWEEPS, 3 * fit.max_iter)
-    point, steady = yield from improve(fit, squares, judgement.point, judged, sweeps)
+    point, steady = yield from improve(fit, squares, judgement.point, judged, sweeps, solve=True)
     is_same = judged.point is judgement.point
     if is_same:
         judged = yield from judge_at_end(fit, squares, judged, point)

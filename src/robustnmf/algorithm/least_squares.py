@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from robustnmf.algorithm.encoding import inverse, leverages, without, without_own
+from robustnmf.algorithm.encoding import Basis, inverse, leverages, settle, without, without_own
 from robustnmf.algorithm.halfquadratic import Method, extrapolate, magnitudes_of, penalty_value, sweep
 from robustnmf.algorithm.holdout import Point, positions_in_blocks, some_of
 from robustnmf.engines.protocol import Engine, block_function
@@ -257,6 +257,15 @@ class LeastSquares:
         W, Ht = best
         return W if self.units is None else W / self.units[:, None], Ht, is_steady
 
+    def solved(self, data: Accepted, W: Array, Ht: Blocks) -> Blocks:
+        """Return the codes that fit best, as `transform` would find them; the same if the engine cannot solve."""
+        if self.engine.kernels.least_squares is None:
+            return Ht
+        W = W if self.units is None else W * self.units[:, None]
+        shared = {"basis": Basis(W, W[0], SQUARES, self.method.penalties), "engine": self.engine}
+        codes: Blocks = self.engine.map(_solved, data.V, data.M, Ht, **shared)
+        return codes
+
     def objective(self, data: Accepted, W: Array, Ht: Blocks) -> float:
         """Return half the sum of squared residuals, and the penalties."""
         squares = float(self.engine.sum(_squares, data.V, data.M, Ht, W=W)) / 2
@@ -474,6 +483,11 @@ def _count_right(
 def _distances(Y: Array, *, middles: Array, xp: Namespace) -> Array:
     """Return the distance of each entry from the median of its feature."""
     return xp.abs(Y - middles)
+
+
+def _solved(Y: Array, M: Array | None, X: Array, *, basis: Basis, engine: Engine, xp: Namespace) -> Array:
+    """Return the codes of a block by least squares."""
+    return settle(Y, M, X, basis, engine, max_iter=0, tol=0.0)
 
 
 def _squares(Y: Array, M: Array | None, X: Array, *, W: Array, xp: Namespace) -> float:

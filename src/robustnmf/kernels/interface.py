@@ -83,6 +83,8 @@ class Kernels:
     """(A, ranks): the entry of a given rank of each row."""
     predict: Callable[[Array, Array, Array], Array] | None = None
     """(X, positions, W): entries of X W' at positions (k, 2)."""
+    least_squares: Callable[[Array, Any, Array, Array, Any, float, int, float], Array] | None = None
+    """(Y, Q, X, A, linear, ridge, max_iter, tol): codes by weighted least squares, `algorithm.encoding.settle`."""
     extrapolate: Callable[[Array, Array, float], Array] | None = None
     """(new, last, momentum): a factor moved on by a share of its last move."""
     converge: Callable[..., Array] | None = None

@@ -132,6 +132,141 @@ def _projected_square(gradient: Any, x: Any) -> Any:
     return total
 
 
+def least_squares(Y: Any, Q: Any, X: Any, A: Any, linear: Any, ridge: float, max_iter: int, tol: float) -> Any:
+    """Return the codes of weighted non-negative least squares, by coordinate descent; for `algorithm.encoding.settle`.
+
+    The data is read once. Each row has a Gram matrix of its own, A' diag(q) A, which is A' A but for entries that do
+    not have weight 1.
+
+    Parameters
+    ----------
+    Y, Q : (B, p), Q None for ones; X : (B, r), where to begin; A : (p, r); linear : (r,) and ridge, the penalty.
+    max_iter, tol : most sweeps, and the largest change relative to the largest coordinate that ends them.
+    """
+    A = np.ascontiguousarray(A)
+    rhs = (Y if Q is None else Q * Y) @ A - linear
+    gram = A.T @ A
+    weights = np.empty((0, 0), dtype=Y.dtype) if Q is None else np.ascontiguousarray(Q)
+    new = np.array(X, dtype=Y.dtype, order="C")
+    _least_squares(gram, rhs.astype(Y.dtype, copy=False), weights, A, Y.dtype.type(ridge), new, max_iter, tol)
+    return new
+
+
+@njit(**FAST)
+def _least_squares(G: Any, rhs: Any, Q: Any, A: Any, ridge: Any, X: Any, max_iter: int, tol: float) -> None:
+    """Overwrite X (B, r) by the solutions."""
+    (n_rows, r), p = X.shape, len(A)
+    zero, one = X.dtype.type(0), X.dtype.type(1)
+    gram, gradient = np.empty_like(G), np.empty_like(G[0])
+    L, z = np.empty_like(G), np.empty_like(G[0])
+    dead = X.dtype.type(1e-30 if X.itemsize == 4 else 1e-290)
+    for b in range(n_rows):
+        x = X[b]
+        n_other = 0
+        if len(Q):
+            for j in range(p):
+                n_other += Q[b, j] != one
+        from_nothing = 2 * n_other > p  # differences of sums that are nearly the same would not be exact
+        for k in range(r):
+            for i in range(r):
+                gram[k, i] = zero if from_nothing else G[k, i]
+        if n_other:
+            for j in range(p):
+                weight = Q[b, j] if from_nothing else Q[b, j] - one
+                if weight != zero:
+                    for k in range(r):
+                        part = weight * A[j, k]
+                        for i in range(k + 1):
+                            gram[k, i] += part * A[j, i]
+            for k in range(r):
+                for i in range(k):
+                    gram[i, k] = gram[k, i]
+        for k in range(r):
+            gram[k, k] += ridge
+            gradient[k] = rhs[b, k]
+        for k in range(r):
+            if x[k] != zero:
+                for i in range(r):
+                    gradient[i] -= x[k] * gram[k, i]
+        for sweep in range(max_iter):
+            largest = change = zero
+            for k in range(r):
+                if gram[k, k] > dead:
+                    new = max(x[k] + gradient[k] / gram[k, k], zero)
+                    step = new - x[k]
+                    if step != zero:
+                        for i in range(r):
+                            gradient[i] -= step * gram[k, i]
+                        x[k] = new
+                        change = max(change, abs(step))
+                largest = max(largest, x[k])
+            if change <= tol * largest:
+                break
+            # Where coordinates are nearly alike, descent is slow. By now it may know which of them are positive.
+            if sweep % 10 == 9 and _solve_positive(gram, rhs[b], x, gradient, L, z):
+                break
+
+
+@njit(**FAST)
+def _solve_positive(G: Any, rhs: Any, x: Any, gradient: Any, L: Any, z: Any) -> bool:
+    """Solve for the coordinates that are positive; return whether that is the solution of the whole problem.
+
+    x is moved there, or on the way to where the first of them vanishes, and its gradient is set to rhs - G x. L (r, r)
+    and z (r,) are space to work in.
+    """
+    r = len(x)
+    zero = x.dtype.type(0)
+    eps = x.dtype.type(1e-6 if x.itemsize == 4 else 1e-13)
+    for k in range(r):  # the decomposition of Cholesky; other coordinates are passed over
+        if x[k] == zero:
+            continue
+        total = rhs[k]
+        for i in range(k):
+            if x[i] == zero:
+                continue
+            part = G[k, i]
+            for j in range(i):
+                if x[j] != zero:
+                    part -= L[k, j] * L[i, j]
+            L[k, i] = part / L[i, i]
+            total -= L[k, i] * z[i]
+        pivot = G[k, k]
+        for j in range(k):
+            if x[j] != zero:
+                pivot -= L[k, j] * L[k, j]
+        if not pivot > eps * G[k, k]:
+            return False
+        L[k, k] = np.sqrt(pivot)
+        z[k] = total / L[k, k]
+    share = x.dtype.type(1)
+    for k in range(r - 1, -1, -1):
+        if x[k] == zero:
+            continue
+        total = z[k]
+        for i in range(k + 1, r):
+            if x[i] != zero:
+                total -= L[i, k] * z[i]
+        z[k] = total / L[k, k]
+        if z[k] <= zero:
+            share = min(share, x[k] / (x[k] - z[k]))
+    largest = zero
+    for k in range(r):
+        if x[k] != zero:
+            reached = share * z[k] + (1 - share) * x[k]
+            x[k] = reached if z[k] > zero or reached > eps * x[k] else zero
+        largest = max(largest, abs(rhs[k]))
+        gradient[k] = rhs[k]
+    for k in range(r):
+        if x[k] != zero:
+            for i in range(r):
+                gradient[i] -= x[k] * G[k, i]
+    steepest = zero
+    for k in range(r):
+        if x[k] == zero:
+            steepest = max(steepest, gradient[k])
+    return bool(share == 1 and steepest <= eps * largest)
+
+
 @contiguous
 @njit(**FAST)
 def predict(X: Any, positions: Any, W: Any) -> Any:

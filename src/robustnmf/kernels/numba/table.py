@@ -14,4 +14,5 @@ KERNELS = Kernels(
     cauchy_sum=functions.cauchy_sum,
     row_medians=functions.row_medians,
     predict=functions.predict,
+    least_squares=functions.least_squares,
 )
