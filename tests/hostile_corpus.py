@@ -440,7 +440,6 @@ WEIGHTS = of_weights(
         "text": (np.full((N, M), "heavy"), "could not convert string"),
         "the word balanced": ("balanced", "could not convert string to float: 'balanced'"),
         "complex": (ONES * 1j, "Complex data not supported"),
-        "sparse": (sparse.csr_array(ONES), "Sparse data was passed for weights"),
         "dict": ({0: 1.0}, "a string or a real number, not"),
         "dates": (np.full((N, M), np.datetime64("2020-01-01")), "weights must hold numbers"),
     }

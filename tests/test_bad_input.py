@@ -236,15 +236,10 @@ def test_infinite_truncation_is_the_untruncated_loss(X):
         (np.zeros((30, 20)), ValueError, "weights must not all be zero: no entry of X would count"),
         (np.ones((30, 20)) * 1j, ValueError, "Complex data not supported"),
         (np.full((30, 20), "heavy"), ValueError, "could not convert string to float"),
-        (
-            sparse.csr_array(np.ones((30, 20))),
-            TypeError,
-            "Sparse data was passed for weights, but dense data is required",
-        ),
     ],
     ids=[
         *("rows", "transposed", "1-D", "samples", "3-D", "empty", "scalar"),
-        *("negative", "nan", "inf", "zero", "complex", "strings", "sparse"),
+        *("negative", "nan", "inf", "zero", "complex", "strings"),
     ],
 )
 def test_wrong_weights_are_refused(weights, error, message, X):

@@ -745,3 +745,36 @@ def test_updates_with_a_sparse_error_by_hand(weighted):
 
 def test_logarithm_of_the_cauchy_loss_is_natural():
     assert float(Cauchy().rho(np.array([np.e - 1]), xp)[0]) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("kind", ["no weights", "some small", "most small", "any"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_codes_by_least_squares_are_those_of_scipy(kind, dtype):
+    """Also where components are nearly alike, and of very different sizes."""
+    from scipy.optimize import nnls
+
+    from robustnmf.kernels.numba.functions import least_squares
+
+    rng = np.random.default_rng(0)
+    A = rng.gamma(0.5, 1, (40, 6))
+    A[:, 1] = A[:, 0] * (1 + 1e-2 * rng.random(40))
+    A *= np.array([1, 1, 100, 1, 0.01, 1])
+    Y = np.maximum(rng.gamma(1, 1, (50, 6)) @ A.T * (1 + 0.3 * rng.normal(size=(50, 40))), 0)
+    share = {"some small": 0.2, "most small": 0.8}.get(kind, 0)
+    Q = rng.random(Y.shape) if kind == "any" else np.where(rng.random(Y.shape) < share, 0.03, 1.0)
+    given = None if kind == "no weights" else Q.astype(dtype)
+    X = least_squares(Y.astype(dtype), given, np.zeros((50, 6), dtype), A.astype(dtype), 0.0, 0.0, 1000, 1e-12)
+    expected = np.array([nnls(np.sqrt(q)[:, None] * A, np.sqrt(q) * y)[0] for q, y in zip(Q, Y, strict=True)])
+    found, best = ((Q * (Y - codes @ A.T) ** 2).sum(axis=1) for codes in (X.astype(float), expected))
+    assert X.dtype == dtype and (X >= 0).all()
+    np.testing.assert_allclose(found, best, rtol=1e-12 if dtype == np.float64 else 1e-4)
+
+
+def test_penalties_count_in_codes_by_least_squares():
+    from robustnmf.kernels.numba.functions import least_squares
+
+    rng = np.random.default_rng(0)
+    A, Y = rng.random((20, 3)), rng.random((10, 20))
+    X = least_squares(Y, None, np.zeros((10, 3)), A, np.array([0.1, 0.2, 0.3]), 0.5, 1000, 1e-14)
+    gradient = X @ (A.T @ A + 0.5 * np.eye(3)) - Y @ A + np.array([0.1, 0.2, 0.3])
+    assert (gradient > -1e-10).all() and np.abs(gradient * X).max() < 1e-10

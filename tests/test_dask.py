@@ -599,7 +599,7 @@ class TestEstimator:
         for name, (found, wanted) in results.items():
             assert isinstance(found, da.Array), name
             assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype), name
-            np.testing.assert_allclose(found.compute(), wanted, atol=1e-6, err_msg=name)
+            np.testing.assert_allclose(found.compute(), wanted, rtol=1e-5, atol=1e-5, err_msg=name)
 
     @pytest.mark.slow
     def test_weights_count_whatever_their_chunks(self, client):

@@ -194,6 +194,12 @@ def test_the_comparison_with_least_squares_says_which_fit_was_taken_and_why(tmp_
     assert RobustNMF(3, noise=None).fit(X).comparison_ is None
 
 
+def test_a_gain_that_accepted_entries_have_too_is_no_doubt():
+    converging = Comparison(0.8, 0.8, 1.0, 1.0, rejected=0.01, n_samples=100, residual=0.1, damage_as_judged=0.8)
+    assert converging.doubt is None
+    assert "80% of all residuals" in converging._replace(damage=1.0).doubt
+
+
 def test_much_that_is_rejected_is_told_unless_all_is_accepted_after_all():
     robust = Comparison(1.5, 3.0, 0.9, 0.9, rejected=0.4, n_samples=100, residual=0.1, damage_as_judged=3.0)
     assert robust.doubt is None

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from robustnmf import RobustNMF, RobustNMFOutlierDetector, TruncatedCauchyNMF
+from robustnmf import RobustNMF, RobustNMFOutlierDetector, TruncatedCauchyNMF, load
 from robustnmf.data.sparse import SparseRows
 from robustnmf.engines import NumPyEngine, SparseEngine, engine_for
 
@@ -223,3 +223,37 @@ def test_a_checkpoint_goes_on(tmp_path):
         RobustNMF(3, callback=stop, **options).fit(sparse.csr_array(X))
     model = RobustNMF(3, **options).fit(sparse.csr_array(X))
     assert_array_equal(model.components_, whole.components_)
+
+
+@pytest.mark.parametrize("method", ["truncated-cauchy", "l2"])
+def test_a_file_keeps_sparse_outliers(method, tmp_path):
+    X, _ = counts(0.2)
+    model = RobustNMF(3, method=method, engine="sparse", random_state=0).fit(sparse.csr_array(X))
+    model.save(tmp_path / "model")
+    same = load(tmp_path / "model")
+    assert same.outliers_.shape == X.shape and same.outliers_.dtype == bool
+    assert_array_equal(same.outliers_.toarray(), model.outliers_.toarray())
+    assert_array_equal(same.transform(sparse.csr_array(X)), model.transform(sparse.csr_array(X)))
+
+
+def test_summaries_plots_and_reports_take_sparse_data(tmp_path):
+    pytest.importorskip("matplotlib")
+    from robustnmf import plots
+
+    X, _ = counts(0.6)
+    dense, found = pair(X)
+    S = sparse.csr_array(X)
+    assert found._html_repr().count("of the observed entries") == 1
+    found.report(S, tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+    ax = plots.outlier_map(found)
+    assert ax.get_title() == plots.outlier_map(dense).get_title()
+    plots.noise_width(found, S)
+
+
+def test_a_report_of_what_does_not_fit_in_memory_is_refused():
+    from robustnmf.errors import IncompatibleError
+    from robustnmf.report.facts import _check_size
+
+    with pytest.raises(IncompatibleError, match="zeros included"):
+        _check_size(sparse.csr_array((100_000, 20_000)))

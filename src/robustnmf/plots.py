@@ -16,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 
 from robustnmf.algorithm.judged_entries import JudgedEntries, judged_entries
 from robustnmf.data.blocks import check_observations
+from robustnmf.data.sparse import is_sparse
 from robustnmf.errors import MissingExtraError
 from robustnmf.model.losses import Loss
 from robustnmf.model.noise import INFORMATIVE, NoiseModel
@@ -186,7 +187,7 @@ def outlier_map(model: Any, *, ax: Any = None) -> Any:
         Where to draw.
     """
     mask = _matrix(model, "outliers_", "mask", dtype=bool)
-    missing = (to_host(model.weights_) == 0) & ~mask if hasattr(model, "weights_") else np.zeros_like(mask)
+    missing = (np.asarray(to_host(model.weights_)) == 0) & ~mask if hasattr(model, "weights_") else np.zeros_like(mask)
     ax = _axes(ax)
     ax.imshow(_coloured(mask, missing), aspect="auto", interpolation="nearest")
     observed = mask.size - missing.sum()
@@ -416,7 +417,8 @@ def _matrix(model: Any, attribute: str, what: str, dtype: Any = None) -> Matrix:
     """Return the array of a fitted estimator, or the array given in its place."""
     if hasattr(model, "fit"):
         check_fitted(model)
-        return np.asarray(to_host(getattr(model, attribute)))
+        array = getattr(model, attribute)
+        return array.toarray() if is_sparse(array) else np.asarray(to_host(array))
     array = np.asarray(to_host(model))
     if array.ndim != 2 or not array.size or (dtype is bool and array.dtype != bool):
         kind = "boolean " if dtype is bool else ""

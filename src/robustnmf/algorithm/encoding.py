@@ -330,7 +330,7 @@ class Judge:
 
     def begin(self, Y: Array, M: Array | None) -> Array:
         """Return codes from which least squares begins; where it is solved at once, any will do."""
-        if self.engine.kernels.least_squares is not None:
+        if can_solve(self.plain.W, self.engine):
             return self.xp.zeros((Y.shape[0], self.W.shape[1]), dtype=Y.dtype, device=device(Y))
         return self.typical(Y, M)
 
@@ -451,7 +451,7 @@ def settle(Y: Array, M: Array | None, X: Array, basis: Basis, engine: Engine, ma
     xp, kernel, few = engine.xp, engine.kernels.converge, engine.few_rows
     terms = Terms(basis.weighting, basis.penalty(xp))
     solve = engine.kernels.least_squares
-    if basis.weighting is SQUARES and solve is not None:
+    if basis.weighting is SQUARES and solve is not None and can_solve(basis.W, engine):
         linear, ridge = terms.penalty or (0.0, 0.0)
         smallest = 4 * float(xp.finfo(Y.dtype).eps)
         return solve(Y, M, X, basis.W, linear, ridge, MOST_SWEEPS, max(AT_REST * tol, smallest))
@@ -477,6 +477,14 @@ def settle(Y: Array, M: Array | None, X: Array, basis: Basis, engine: Engine, ma
             rows, moving = rows[moving], moving[moving]
             some, observed = Y[rows], None if M is None else M[rows]
     return X
+
+
+def can_solve(W: Array, engine: Engine) -> bool:
+    """Return whether codes in a basis can be solved for: there is a kernel, and its squares do not vanish."""
+    xp = engine.xp
+    squares, largest = xp.sum(W * W, axis=0), xp.max(W, axis=0)
+    normal = (squares > float(xp.finfo(W.dtype).smallest_normal)) | (largest == 0)
+    return engine.kernels.least_squares is not None and bool(xp.all(normal))
 
 
 def totals(Y: Array, M: Array | None, X: Array, *, xp: Namespace, **how: Any) -> tuple[float, ...]:

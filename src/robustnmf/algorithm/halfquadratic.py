@@ -10,7 +10,7 @@ from math import inf, log
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from robustnmf.algorithm.checkpoint import Checkpoint, factor, number, positive
+from robustnmf.algorithm.checkpoint import Checkpoint, factor, is_finite, number, positive
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.errors import OutOfRangeError
 from robustnmf.model.losses import Loss
@@ -151,6 +151,8 @@ def _resume(
     with checkpoint.reading():
         arrays = checkpoint.arrays(saved["name"])
         history = [Iteration(int(numbers[0]), *map(number, numbers[1:])) for numbers in saved["history"]]
+        if not all(is_finite(iteration.objective) and is_finite(iteration.scale) for iteration in history):
+            raise ValueError("objective and scale of iterations must be finite")
         n_thresholds = 1 if method.loss.group == "sample" else start.shape[0]
         threshold = engine.place(factor(arrays["cut"], (n_thresholds,), bounded=False)) if "cut" in arrays else None
         weighting = Weighting(method.loss, positive(saved["scale"]), threshold, method.outliers)

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.algorithm.fit import encoding_limits
-from robustnmf.data.blocks import Observations
+from robustnmf.data.blocks import Data, Observations
+from robustnmf.data.sparse import as_rows, is_sparse
 from robustnmf.engines import NumPyEngine
 from robustnmf.model.noise import INFORMATIVE
 
@@ -44,12 +45,16 @@ def judged_entries(model: Any, X: Any, weights: Any = None, uncertainties: Any =
         As in `fit`.
     """
     with NumPyEngine(n_threads=1).running() as engine:
-        X, M = model._check_new(X, weights, uncertainties, engine)
+        given: tuple[Any, ...] = (X, weights, uncertainties)
+        if is_sparse(X):  # it need not be made dense as a whole
+            step = max(1, X.shape[0] * X.shape[1] // ENOUGH_ENTRIES)
+            given = tuple(None if rows is None else as_rows(rows)[::step] for rows in given)
+        X, M = model._check_new(*given, engine).whole
         step = max(1, X.size // ENOUGH_ENTRIES)
         some = Observations(X[::step], None if M is None else M[::step])
         basis = model._basis.placed(engine.place)
         judge = basis if basis.judge is None else basis.judge
-        data = model._in_unit(some, basis.W.dtype, engine)
+        data = Data.of(some, engine).in_unit(model._unit, model._noise, basis.W.dtype, engine)
         codes = engine.join(judge.encode(data.X, data.M, engine, **encoding_limits(model)))
     Y, noise, predicted = data.whole.X, judge.noise, codes @ judge.W.T
     is_wrong = noise.ratios(Y, predicted, np) > 1

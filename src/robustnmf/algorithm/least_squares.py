@@ -113,7 +113,9 @@ class Comparison(NamedTuple):
     def doubt(self) -> str | None:
         """What the user should know if entries stay rejected although least squares explains them."""
         is_explained = self.unexplained <= IN_DOUBT and self.rejected >= MANY_REJECTED
-        if self.takes_all or self.damage > DAMAGES or (self.gain > CLEAR_GAIN and not is_explained):
+        # A gain that the accepted entries have too says that the fit had not converged, and nothing of the others.
+        gains = self.gain <= CLEAR_GAIN * min(self.damage, 1.0)
+        if self.takes_all or self.damage > DAMAGES or not (gains or is_explained):
             return None
         left = f"{self.unexplained:.0%} of their residuals" if is_explained else f"{self.gain:.0%} of all residuals"
         return (

@@ -59,6 +59,11 @@ def is_sparse(X: Any) -> bool:
     return bool(sparse.issparse(X))
 
 
+def as_rows(X: Any) -> Any:
+    """Return a sparse matrix by rows, so that some of them can be taken; anything else as an array."""
+    return X.tocsr() if is_sparse(X) else np.asarray(X)
+
+
 def dense_chunks(X: Any, *like_X: Any) -> Iterator[tuple[Any, ...]]:
     """Yield a sparse matrix in a few dense parts, with the same rows of others that have its shape; else X as it is."""
     if not is_sparse(X):

@@ -1,5 +1,6 @@
 """WHERE arrays live: one file per engine, the protocol they share, and which is used for what."""
 
+from math import prod
 from typing import Any
 
 from scipy import sparse
@@ -56,5 +57,5 @@ def engine_for(X: Any, engine: str = "auto", device: Any = None) -> Any:
 
 def _is_worth_it(X: Any) -> bool:
     """Return whether a sparse matrix is better not made dense."""
-    n_entries = X.shape[0] * X.shape[1]
+    n_entries = prod(X.shape)
     return bool(n_entries > LARGE and X.nnz <= SPARSE * n_entries)

@@ -46,11 +46,13 @@ AXES: Mapping[str, tuple[str, ...]] = {
     **{f"noise_{name}": ("n_features_in_",) for name in noise.ARRAYS},
     "weights_": ("n_samples", "n_features_in_"),
     "outliers_": ("n_samples", "n_features_in_"),
+    "outlier_places": ("n_places", "n_coordinates"),
     "sparse_errors_": ("n_samples", "n_features_in_"),
 }
 """Arrays and their axes. "typical_code" and "cut" belong to the basis, names with HISTORY to a column of history_;
 "fixed_components" is a parameter, "noise" what the features are divided by, and "units" what they are multiplied by in
-least squares. Names with "noise_" belong to the noise model, with "judge_" to the basis in which entries are judged."""
+least squares. "outlier_places" are the shape of sparse outliers, and row and column of each. Names with "noise_" belong
+to the noise model, with "judge_" to the basis in which entries are judged."""
 HISTORY = "history_."
 NEEDED = ("components_", "thresholds_", "typical_code")
 OF_TRAINING = ("weights_", "outliers_", "sparse_errors_")

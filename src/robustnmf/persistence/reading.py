@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from robustnmf import methods
 from robustnmf.algorithm.encoding import Basis, basis_of, noise_in_units
@@ -183,6 +184,8 @@ def restored(document: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> Any:
     attributes["noise_"] = noise_in_units(attributes["_basis"], attributes["_unit"], arrays.get("noise"))
     attributes["comparison_"] = _comparison(document)
     attributes |= {name: array for name, array in arrays.items() if name.endswith("_")}
+    if "outlier_places" in arrays:
+        attributes["outliers_"] = _sparse_outliers(arrays["outlier_places"], attributes["n_features_in_"])
     columns = [name for name in arrays if name.startswith(contents.HISTORY)]
     attributes["history_"] = {name.removeprefix(contents.HISTORY): arrays[name] for name in columns}
     names = _entry(document, "feature_names_in_", list | None)
@@ -193,6 +196,16 @@ def restored(document: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> Any:
     for name, value in attributes.items():
         setattr(model, name, value)
     return model
+
+
+def _sparse_outliers(places: Matrix, n_features: int) -> Any:
+    """Return outliers as a sparse matrix, of their shape, and of row and column of each."""
+    shape, *_ = places.astype(np.int64)
+    is_whole = places.shape[1] == 2 and np.array_equal(places, np.floor(places)) and shape[0] > 0
+    if not is_whole or shape[1] != n_features or not ((places >= 0).all() and (places[1:] < shape).all()):
+        raise ModelFileError("outlier_places must be rows and columns of the data.")
+    rows, columns = places[1:].astype(np.int64).T
+    return sparse.csr_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=tuple(shape.tolist()))
 
 
 def _comparison(document: Mapping[str, Any]) -> Comparison | None:

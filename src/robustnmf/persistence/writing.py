@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from robustnmf.algorithm.encoding import Basis, basis_of
 from robustnmf.data.lazy_results import is_lazy_result
+from robustnmf.data.sparse import is_sparse
 from robustnmf.model.noise import ARRAYS, NoiseModel
 from robustnmf.persistence import contents
 from robustnmf.persistence.contents import ModelFileError, bytes_of, checksum, field_in_file, field_names, type_name
@@ -191,6 +192,9 @@ def _arrays_of(model: Any) -> dict[str, Matrix]:
     of_training = {name: getattr(model, name) for name in contents.OF_TRAINING if hasattr(model, name)}
     # Results that are computed when asked for belong to data that the file does not hold.
     arrays |= {name: value for name, value in of_training.items() if not is_lazy_result(value)}
+    if is_sparse(arrays.get("outliers_")):
+        outliers = arrays.pop("outliers_").tocoo()
+        arrays["outlier_places"] = np.array([outliers.shape, *zip(*outliers.coords, strict=True)], dtype=np.float64)
     if model._noise is not None:
         arrays["noise"] = model._noise
     noise = _noise_of(basis)

@@ -1,6 +1,7 @@
 """What the page says of a fit, in numbers. Data may be large: it is read in blocks of samples, and some will do."""
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from math import ceil, sqrt
 from typing import Any
@@ -10,7 +11,9 @@ from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from robustnmf.data.blocks import Observations
+from robustnmf.data.sparse import is_sparse
 from robustnmf.engines import NumPyEngine
+from robustnmf.errors import IncompatibleError
 from robustnmf.plots import check_fitted
 from robustnmf.utils.cached import cached_property
 from robustnmf.utils.process_state import ignored_warnings
@@ -19,6 +22,8 @@ Matrix = NDArray[Any]
 
 # Entries that are worked on at once, and from which medians of features are taken.
 BLOCK = 2**22
+# Entries of sparse data, zeros included, up to which it is made dense for a report: 1 GiB.
+MOST_ENTRIES = 2**27
 # The square of how much stronger than noise of the same size the strongest direction of noise may be.
 STRONGEST = 1.3
 # Entries of the part of the residual whose singular values are compared with those of noise.
@@ -75,7 +80,11 @@ class Facts:
     def of(cls, model: Any, X: Any, weights: Any, uncertainties: Any = None) -> "Facts":
         """Return the facts of a model and the data that it was fitted to, or say that it was not."""
         check_fitted(model)
-        data = model._check_new(X, weights, uncertainties, NumPyEngine(n_threads=1))
+        _check_size(X)
+        data = model._check_new(X, weights, uncertainties, NumPyEngine(n_threads=1)).whole
+        if is_sparse(model.outliers_):
+            model = copy(model)
+            model.outliers_ = model.outliers_.toarray()
         if model._noise is not None:
             data = data._replace(X=data.X / model._noise)
         given, fitted = data.X.shape, model.outliers_.shape
@@ -251,3 +260,12 @@ def _singular_values(A: Matrix, B: Matrix) -> Matrix:
     _, left = np.linalg.qr(A.astype(np.float64))
     _, right = np.linalg.qr(B.T.astype(np.float64))
     return np.asarray(np.linalg.svd(left @ right.T, compute_uv=False))
+
+
+def _check_size(X: Any) -> None:
+    """Refuse sparse data that would not fit in memory with its zeros, which a report looks at."""
+    if is_sparse(X) and X.shape[0] * X.shape[1] > MOST_ENTRIES:
+        raise IncompatibleError(
+            f"A report looks at all entries of X, zeros included, and a sparse X of shape {tuple(X.shape)} has more "
+            f"than {MOST_ENTRIES}. Fit and report some of the samples, or select features."
+        )

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from robustnmf.data.sparse import is_sparse
+
 # Longer values of parameters are cut off: arrays as a start, objects of the user's own.
 LONGEST = 80
 
@@ -42,8 +44,12 @@ def outcome(model: Any) -> Mapping[str, str]:
     n_samples, share = model.n_samples_seen_, "not kept"
     if complete:
         # Observed entries are those with a weight, and the outliers themselves.
-        cut, kept = (int(np.count_nonzero(array)) for array in (model.outliers_, model.weights_))
-        n_samples, share = len(model.outliers_), f"{percent(cut / max(cut + kept, 1))} of the observed entries"
+        n_samples = model.outliers_.shape[0]
+        if is_sparse(model.outliers_):  # of sparse data hardly anything is missing, and weights are not looked up
+            cut, kept = model.outliers_.nnz, n_samples * model.n_features_in_ - model.outliers_.nnz
+        else:
+            cut, kept = (int(np.count_nonzero(array)) for array in (model.outliers_, model.weights_))
+        share = f"{percent(cut / max(cut + kept, 1))} of the observed entries"
     return {
         "data": f"{n_samples} samples × {model.n_features_in_} features",
         "method": f"{model.method}, preset {model.preset}",

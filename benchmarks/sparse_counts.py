@@ -1,10 +1,10 @@
 """Sparse counts from planted components, with gross errors: time, memory and what is found, beside scikit-learn.
 
-``python benchmarks/sparse.py`` (``make sparse``) fits counts of 100 000 samples and 20 000 features, of which 2 % are
-stored, and writes ``benchmarks/results/sparse.md``. Each fit runs in a process of its own, so that its peak of memory
-is its own; ``--small`` takes data of a hundredth of the entries. Data: components of which a fifth of the features are
-positive, codes of which a third are, Poisson noise; 1 % of the stored entries are then 20 to 200 times as large as a
-large count is.
+``python benchmarks/sparse_counts.py`` (``make sparse``) fits counts of 100 000 samples and 20 000 features, of which
+2 % are stored, and writes ``benchmarks/results/sparse_counts.md``. Each fit runs in a process of its own, so that its
+peak of memory is its own; ``--small`` takes data of a hundredth of the entries. Data: components of which a fifth of
+the features are positive, codes of which a third are, Poisson noise; 1 % of the stored entries are then 20 to 200 times
+as large as a large count is.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
-RESULTS = Path(__file__).parent / "results" / "sparse.md"
+RESULTS = Path(__file__).parent / "results" / "sparse_counts.md"
 METHODS = ("robustnmf", "scikit-learn", "scikit-learn, without errors")
 SHAPES = {"large": (100_000, 20_000, 20, 0.02), "small": (10_000, 2_000, 10, 0.02)}
 
@@ -131,7 +131,7 @@ def page(results: list[dict[str, Any]], size: str) -> str:
     lines = [
         "# Sparse counts from planted components",
         "",
-        f"`python benchmarks/sparse.py`: {n} samples, {m} features, {results[0]['stored']:.1%} stored "
+        f"`python benchmarks/sparse_counts.py`: {n} samples, {m} features, {results[0]['stored']:.1%} stored "
         f"({results[0]['gigabytes']:.2f} GiB as CSR, single precision), {rank} components, 1 % of the stored entries "
         "wrong. scikit-learn's NMF makes 200 iterations from a random start. Memory is the peak, data included, "
         "relative to the data; cosines are those of planted components with the ones found.",
