@@ -8,8 +8,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from robustnmf import RobustNMF, RobustNMFOutlierDetector, TruncatedCauchyNMF, load
-from robustnmf.data.sparse import SparseRows
+from robustnmf.algorithm import stage
 from robustnmf.engines import NumPyEngine, SparseEngine, engine_for
+from robustnmf.engines.lazy import LazyBlock
+from robustnmf.formats.sparse_rows import SparseRows
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -181,6 +183,22 @@ def test_errors_among_counts_are_found():
     X, wrong = counts(0.05, shape=(600, 200))
     found = TruncatedCauchyNMF(3, engine="sparse", random_state=0).fit(sparse.csr_array(X)).outliers_.toarray()
     assert found[wrong].mean() > 0.95 and found[~wrong].mean() < 0.001
+
+
+def test_some_of_many_samples_are_chosen_and_stay_sparse(monkeypatch):
+    monkeypatch.setattr(stage, "ENOUGH_ENTRIES", 1000)
+    monkeypatch.setattr(stage, "ENOUGH_SAMPLES", 5)
+    X, _ = counts(0.3, shape=(900, 40))
+    assert_same(*pair(X, rank=3), X)
+    engine = SparseEngine(n_threads=1)
+    V = engine.split(SparseRows(sparse.csr_array(X)))
+    whole = stage.AllSamples.of(V, None, 3, engine)
+    chosen = whole.part(V)
+    assert_array_equal(engine.join(chosen), X[:: len(X) // sum(map(len, chosen))])
+    assert all(isinstance(block, LazyBlock) for block in chosen)
+    # Of sparse data more samples are needed: each feature has few positive entries.
+    rare = engine.split(SparseRows(sparse.csr_array(counts(0.05, shape=(900, 40))[0])))
+    assert stage.AllSamples.of(rare, None, 3, engine) is None
 
 
 def test_large_sparse_matrices_stay_sparse_and_small_ones_do_not():

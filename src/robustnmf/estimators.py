@@ -37,9 +37,10 @@ from robustnmf.data import quality
 from robustnmf.data.blocks import Data, Observations, data_elsewhere, data_in_memory
 from robustnmf.data.lazy_results import result as lazy_result
 from robustnmf.data.out_of_core import as_data, engine_of, is_out_of_core
-from robustnmf.data.sparse import SparseRows, sparse_of
+from robustnmf.data.sparse import sparse_of
 from robustnmf.engines import Engine, NumPyEngine, StreamingEngine, engine_for
 from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeError
+from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.methods import Parts, resolve
 from robustnmf.model.noise import NOISES, Noise
 from robustnmf.model.scales import reads

@@ -23,6 +23,8 @@ from robustnmf.utils.cached import cached_property
 
 # With more than twice as many entries, and samples per component, some samples are enough to find the components.
 ENOUGH_ENTRIES, ENOUGH_SAMPLES = 2**22, 50
+# So many positive entries of each feature, for each component, are enough.
+ENOUGH_POSITIVE = 10
 # Residuals below this part of the typical entry are a fit that still converges, not noise.
 RESOLUTION = 1e-3
 # Those of sparse data are below this part: what is positive is mostly counts, and one may be met exactly by chance.
@@ -45,7 +47,11 @@ class AllSamples:
     def of(cls, V: Blocks, M: Blocks | None, rank: int, engine: Engine) -> "AllSamples | None":
         """Return the data with a choice of samples, or None if all are needed."""
         n_samples, n_features = sum(len(block) for block in V), V[0].shape[1]
-        every = int(n_samples / max(ENOUGH_ENTRIES / n_features, ENOUGH_SAMPLES * rank))
+        enough = max(ENOUGH_ENTRIES / n_features, ENOUGH_SAMPLES * rank)
+        if n_samples >= 2 * enough:  # each feature needs positive entries, of which sparse data has few
+            share = float(engine.sum(_n_positive, V, M)) / (n_samples * n_features)
+            enough = max(enough, ENOUGH_POSITIVE * rank / max(share, 1e-6))
+        every = int(n_samples / enough)
         if every < 2:
             return None
         return cls(V, M, subsample([len(block) for block in V], every), engine)
@@ -227,7 +233,7 @@ def final_weighting(fit: Fit, weighting: Weighting, mixture: Mixture) -> Weighti
 # --- On a block -------------------------------------------------------------------------------------------------------
 
 
-@block_function(light=True)
+@block_function(light=True, selects_rows=True)
 def _choose(rows: Array, chosen: slice, *, xp: Namespace) -> Array:
     """Return a copy of some of the rows."""
     return xp.asarray(rows[chosen], copy=True)

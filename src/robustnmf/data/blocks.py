@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.data.out_of_core import blocks_of
-from robustnmf.data.sparse import SparseRows
 from robustnmf.data.uncertainties import combined_weights, is_observed, typical_uncertainties
 from robustnmf.data.units import divided, in_range, largest_entry
 from robustnmf.data.validation import (
@@ -26,6 +25,7 @@ from robustnmf.data.validation import (
 )
 from robustnmf.engines import Engine, NumPyEngine
 from robustnmf.engines.protocol import block_function, traits_of
+from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.utils.arrays import Array, Blocks, Namespace, dtype_of
 
 Matrix = NDArray[Any]

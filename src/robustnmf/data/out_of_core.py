@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 
-from robustnmf.data.sparse import SparseRows, canonical, is_sparse
+from robustnmf.data.sparse import canonical, is_sparse
 from robustnmf.engines import DaskEngine, Engine, SparseEngine, StreamingEngine
 from robustnmf.engines.lazy import read_blocks
 from robustnmf.engines.protocol import block_function
 from robustnmf.errors import IncompatibleError
 from robustnmf.formats.registry import rows_of
 from robustnmf.formats.rows import BLOCK_BYTES, FloatRows, is_dask, number_type, row_blocks
+from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.utils.arrays import Array, Blocks, Namespace, subsample
 from robustnmf.utils.extras import optional
 

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.data.blocks import Data
-from robustnmf.data.sparse import SparseRows, is_sparse
+from robustnmf.data.sparse import is_sparse
 from robustnmf.engines.protocol import Engine
+from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.utils.arrays import Array, Blocks, Namespace, subsample, to_host
 from robustnmf.utils.cached import cached_property
 from robustnmf.utils.process_state import ignored_warnings

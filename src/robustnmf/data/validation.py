@@ -11,11 +11,12 @@ from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
-from robustnmf.data.sparse import SparseRows, canonical, is_sparse
+from robustnmf.data.sparse import canonical, is_sparse
 from robustnmf.data.uncertainties import is_observed
 from robustnmf.engines import Engine, SparseEngine
 from robustnmf.engines.protocol import block_function
 from robustnmf.errors import SMALLEST_UNCERTAINTY, uncertainty_error
+from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
 
 Matrix = NDArray[Any]

@@ -30,6 +30,8 @@ class Traits:
     argument, or one column of it, and its dtype, unless a keyword `dtype` says otherwise."""
     on_host: bool = False
     """It is written for arrays of NumPy."""
+    selects_rows: bool = False
+    """It returns some of the rows: those of sparse data are kept sparse."""
 
 
 ORDINARY = Traits()

@@ -5,13 +5,19 @@ thread has the dense block that it works on, and nothing else is as large as the
 with those of dense data: blocks, kernels and the order of sums are the same.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from robustnmf.engines.lazy import read_blocks
+from scipy import sparse
+
+from robustnmf.engines.lazy import is_lazy, read_blocks
 from robustnmf.engines.numpy_engine import BLOCK_ENTRIES
+from robustnmf.engines.protocol import traits_of
 from robustnmf.engines.slices import cuts_of
 from robustnmf.engines.streaming_engine import StreamingEngine
 from robustnmf.formats.rows import RowBlock, Rows, row_blocks
+from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.utils.arrays import Array, Blocks
 
 
@@ -45,3 +51,20 @@ class SparseEngine(StreamingEngine):
 
     def split(self, X: Array, like: Blocks | None = None) -> Blocks:
         return self.read(X, like) if isinstance(X, Rows) else super().split(X, like)
+
+    def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
+        if traits_of(function).selects_rows and is_lazy(blocks[0]):
+            return super().map(partial(_sparse_result, function), *blocks, **shared)
+        return super().map(function, *blocks, **shared)
+
+    def regroup(self, blocks: Blocks, n_rows: int) -> Blocks:
+        if not sparse.issparse(blocks[0]):
+            return super().regroup(blocks, n_rows)
+        rows = SparseRows(sparse.vstack(list(blocks), format="csr"))
+        starts = range(0, rows.shape[0], n_rows)
+        return self.read(rows, [range(start, min(start + n_rows, rows.shape[0])) for start in starts])
+
+
+def _sparse_result(function: Callable[..., Any], *block: Any, **shared: Any) -> Any:
+    """Return some rows of a block that was made dense as a sparse matrix."""
+    return sparse.csr_array(function(*block, **shared))
