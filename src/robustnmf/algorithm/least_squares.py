@@ -40,7 +40,7 @@ ENTRIES, ENTRIES_PER_FEATURE = 2**16, 64
 # Least squares on all entries is right if it leaves at most this part of the residuals of what was rejected,
 EXPLAINS = 0.6
 # and where all features count alike at most this part of them, and raises those of the rest at most so many times,
-EXPLAINS_ALL = ((0.75, inf), (0.82, 1.6))
+EXPLAINS_ALL = ((0.7, inf), (0.75, 2.5), (0.82, 1.6))
 # and raises those of the rest at most so many times; the more of the total it gains, the more it may damage. Spikes are
 # not explained; white blocks on faces are, with gains of 0.2 to 0.6 and damages above 2.7.
 GAIN_AND_DAMAGE = ((inf, 1.6), (0.35, 2.5))
