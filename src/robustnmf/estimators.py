@@ -38,6 +38,7 @@ from robustnmf.data.blocks import Data, Observations, data_elsewhere, data_in_me
 from robustnmf.data.lazy_results import result as lazy_result
 from robustnmf.data.out_of_core import as_data, engine_of, is_out_of_core
 from robustnmf.data.sparse import sparse_of
+from robustnmf.data.validation import weights_of_stored
 from robustnmf.engines import Engine, NumPyEngine, StreamingEngine, engine_for
 from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeError
 from robustnmf.formats.sparse_rows import SparseRows
@@ -336,7 +337,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _fit_elsewhere(self, X: Any, weights: Any, uncertainties: Any, parts: Parts) -> tuple[Result, list[str]]:
         """Learn the components of data that is not in memory; return what the run came to, and warnings."""
         check_can_be_blocks(self, parts)
-        X, weights, uncertainties = map(as_data, (X, weights, uncertainties))
+        X, weights, uncertainties = self._as_data(X, weights, uncertainties)
         runner = engine_of(X, self.engine, self.device, self.checkpoint)
         with _unchanged_on_failure(self), runner.running() as engine:
             data = data_elsewhere(X, weights, uncertainties, engine, type(self).__name__)
@@ -390,14 +391,19 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """Return the weights of all entries; of sparse data, where hardly any is 0, when they are asked for."""
         if about.weights is not None:
             return about.weights
-        X, weights, uncertainties = map(as_data, (X, weights, uncertainties))
-        return lazy_result(self, "weights", X, weights, uncertainties, StreamingEngine())
+        return lazy_result(self, "weights", *self._as_data(X, weights, uncertainties), StreamingEngine())
+
+    def _as_data(self, X: Any, weights: Any, uncertainties: Any) -> tuple[Any, Any, Any]:
+        """Return data that is worked on block by block, with weights that say what is missing."""
+        if self.zeros == "missing":
+            weights = weights_of_stored(X, weights)
+        return as_data(X), as_data(weights), as_data(uncertainties)
 
     def _lazily(self, what: str, X: Any, weights: Any, uncertainties: Any) -> Any:
         """Return a result for data that is not in memory."""
         check_is_fitted(self)
         self._check_has_noise(uncertainties)
-        X, weights, uncertainties = map(as_data, (X, weights, uncertainties))
+        X, weights, uncertainties = self._as_data(X, weights, uncertainties)
         return lazy_result(self, what, X, weights, uncertainties, engine_of(X, self.engine, self.device, None))
 
     def _describe_entries(self, X: Any, weights: Any = None, uncertainties: Any = None) -> Description:

@@ -76,7 +76,7 @@ def _without_training(model: Any) -> Any:
     light = copy(model)
     for name in ("weights_", "outliers_", "sparse_errors_"):
         vars(light).pop(name, None)
-    vars(light).update(callback=None, verbose=0, checkpoint=None, engine="auto", device=None)
+    vars(light).update(zeros="data", callback=None, verbose=0, checkpoint=None, engine="auto", device=None)
     return light
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from scipy import sparse
 
-from robustnmf.engines.lazy import is_lazy, read_blocks
+from robustnmf.engines.lazy import is_lazy
 from robustnmf.engines.numpy_engine import BLOCK_ENTRIES
 from robustnmf.engines.protocol import traits_of
 from robustnmf.engines.slices import cuts_of
 from robustnmf.engines.streaming_engine import StreamingEngine
-from robustnmf.formats.rows import RowBlock, Rows, row_blocks
+from robustnmf.formats.rows import Rows
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.utils.arrays import Array, Blocks
 
@@ -42,12 +42,8 @@ class SparseEngine(StreamingEngine):
 
     def read(self, rows: Rows, like: Blocks | None = None) -> Blocks:
         if like is None:
-            cuts = cuts_of(*rows.shape, self.block_entries)
-            found = [RowBlock(rows, cut.start, cut.stop) for cut in cuts]
-        else:
-            found = row_blocks(rows, 0, like)
-        blocks: Blocks = read_blocks(found, [len(block) for block in found], rows.shape[1], rows.dtype, None)
-        return blocks
+            like = [range(cut.start, cut.stop) for cut in cuts_of(*rows.shape, self.block_entries)]
+        return super().read(rows, like)
 
     def split(self, X: Array, like: Blocks | None = None) -> Blocks:
         return self.read(X, like) if isinstance(X, Rows) else super().split(X, like)

@@ -194,7 +194,7 @@ def _arrays_of(model: Any) -> dict[str, Matrix]:
     arrays |= {name: value for name, value in of_training.items() if not is_lazy_result(value)}
     if is_sparse(arrays.get("outliers_")):
         outliers = arrays.pop("outliers_").tocoo()
-        arrays["outlier_places"] = np.array([outliers.shape, *zip(*outliers.coords, strict=True)], dtype=np.float64)
+        arrays["outlier_places"] = np.vstack([outliers.shape, np.column_stack(outliers.coords)]).astype(np.float64)
     if model._noise is not None:
         arrays["noise"] = model._noise
     noise = _noise_of(basis)

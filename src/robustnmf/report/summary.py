@@ -45,11 +45,11 @@ def outcome(model: Any) -> Mapping[str, str]:
     if complete:
         # Observed entries are those with a weight, and the outliers themselves.
         n_samples = model.outliers_.shape[0]
-        if is_sparse(model.outliers_):  # of sparse data hardly anything is missing, and weights are not looked up
-            cut, kept = model.outliers_.nnz, n_samples * model.n_features_in_ - model.outliers_.nnz
+        if is_sparse(model.outliers_):  # the weights of all entries would have to be computed
+            share = f"{model.outliers_.nnz} entries"
         else:
             cut, kept = (int(np.count_nonzero(array)) for array in (model.outliers_, model.weights_))
-        share = f"{percent(cut / max(cut + kept, 1))} of the observed entries"
+            share = f"{percent(cut / max(cut + kept, 1))} of the observed entries"
     return {
         "data": f"{n_samples} samples × {model.n_features_in_} features",
         "method": f"{model.method}, preset {model.preset}",
