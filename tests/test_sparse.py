@@ -137,7 +137,9 @@ def test_all_kinds_of_sparse_matrices_are_taken(container, dtype):
     model = RobustNMF(2, engine="sparse", random_state=0, max_iter=20).fit(given)
     assert model.components_.dtype == (np.float32 if dtype == np.float32 else np.float64)
     expected = RobustNMF(2, engine="numpy", random_state=0, max_iter=20).fit(given)
-    assert_allclose(model.components_, expected.components_, rtol=1e-4 if dtype == np.float32 else 1e-8, atol=1e-7)
+    # Sums over stored entries and over dense rows are rounded in another order, and hundreds of sweeps follow.
+    tolerance = {"rtol": 1e-3, "atol": 1e-4} if dtype == np.float32 else {"rtol": 1e-8, "atol": 1e-9}
+    assert_allclose(model.components_, expected.components_, **tolerance)
 
 
 def test_unsorted_indices_and_duplicates_are_taken_and_the_matrix_is_not_changed():

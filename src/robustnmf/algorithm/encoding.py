@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from array_api_compat import array_namespace
 from scipy import sparse
 
 from robustnmf.algorithm.initializers import bright_features
 from robustnmf.data.units import in_range
-from robustnmf.engines.protocol import Engine
+from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.kernels.interface import form_of
 from robustnmf.model.losses import Cauchy, Huber, squared_ratio
 from robustnmf.model.noise import NoiseModel
@@ -30,6 +31,8 @@ from robustnmf.solvers import SharedGram
 from robustnmf.solvers.base import UNIFORM as SQUARES
 from robustnmf.solvers.objective import Terms
 from robustnmf.utils.arrays import Array, Blocks, Namespace, device, mapped, to_host
+from robustnmf.utils.cached import cached_property
+from robustnmf.utils.entries import Changes, Entries, entries_at
 
 # Reweightings while the scale falls: from ten scales down it then changes by a fifth each time.
 ANNEALING_STEPS = 10
@@ -48,6 +51,8 @@ START_FEATURES, START_FEATURES_PER_COMPONENT = 256, 8
 MOST_LEVERAGE = 0.9
 # Least squares converges to this part of the tolerance: what is left would count as noise.
 EXACT = 0.01
+# Zeros with predictions above this part of their limit are looked at.
+ALMOST = 0.999
 
 # Sweeps of coordinate descent in which least squares has converged, if it ever does, and the part of the tolerance by
 # which coordinates still move then: slow progress goes on for long.
@@ -98,6 +103,12 @@ class Basis:
     """What features are multiplied by in least squares, (m,); None if they are in its units."""
     judge: "Basis | None" = None
     """The basis in which entries are judged, with all features in one unit; None for this one."""
+
+    @cached_property
+    def leverages(self) -> Array:
+        """The part that an entry of each feature has in its own prediction by least squares, (m,)."""
+        W = self.W if self.units is None else self.W * self.units[:, None]
+        return leverages(W, array_namespace(W))
 
     def encode(self, V: Blocks, M: Blocks | None, engine: Engine, *, max_iter: int, tol: float) -> Blocks:
         """Return the codes of samples, blocks of H'.
@@ -200,6 +211,20 @@ def _relative_codes(X: Array, importance: Array | None, *, sums: Array, xp: Name
     return weight / xp.where(size > 0, size, 1) @ X, float(xp.sum(weight))
 
 
+def _encode_stored(
+    Y: Entries, M: None, *, basis: Basis, engine: Engine, max_iter: int, tol: float, xp: Namespace
+) -> Any:
+    """Return codes of a block whose zeros are not stored, if they are found by least squares on what is right."""
+    if not judges_stored(basis, engine):
+        return NotImplemented
+    judge = StoredJudge(basis, engine)
+    if basis.judge is None:
+        return _encode_by_noise(Y, None, judge, max_iter, tol)
+    wrong = _wrong_stored(Y, basis.judge, engine, max_iter, tol)
+    return judge.fitted(Y, None, judge.begin(Y, None), wrong if len(wrong.values) else None, max_iter, tol)
+
+
+@block_function(stored=_encode_stored)
 def encode(
     Y: Array, M: Array | None, *, basis: Basis, engine: Engine, max_iter: int, tol: float, xp: Namespace
 ) -> Array:
@@ -213,7 +238,7 @@ def encode(
         judge = Judge(basis, engine)
         return judge.fitted(Y, M, judge.begin(Y, M), wrong if xp.any(wrong) else None, max_iter, tol)
     if basis.noise is not None:
-        return _encode_by_noise(Y, M, basis, engine, max_iter, tol)
+        return _encode_by_noise(Y, M, Judge(basis, engine), max_iter, tol)
     typical = _start(Y, M, basis=basis, engine=engine, xp=xp)
     sceptical = _anneal(Y, M, typical, basis, engine)
     following = _anneal(Y, M, _follow(Y, M, typical, basis, engine), basis, engine)
@@ -228,11 +253,11 @@ def encode(
     return X
 
 
-def _encode_by_noise(Y: Array, M: Array | None, basis: Basis, engine: Engine, max_iter: int, tol: float) -> Array:
+def _encode_by_noise(Y: Any, M: Array | None, judge: "Judge", max_iter: int, tol: float) -> Array:
     """Return codes by least squares on what is right; samples that all of which is right are soon done."""
-    xp, judge = engine.xp, Judge(basis, engine)
+    xp = judge.xp
     X = judge.fitted(Y, M, judge.begin(Y, M), None, max_iter, tol)
-    doubtful = xp.nonzero(xp.any(judge.wrong(Y, X, None), axis=1))[0]
+    doubtful = xp.nonzero(judge.samples_with(judge.wrong(Y, X, None)))[0]
     if doubtful.shape[0] == 0:
         return X
     some = (Y[doubtful], None if M is None else M[doubtful], X[doubtful])
@@ -243,17 +268,22 @@ def _encode_by_noise(Y: Array, M: Array | None, basis: Basis, engine: Engine, ma
 
 
 def _encode_without_wrong(
-    Y: Array, M: Array | None, with_all: Array, judge: "Judge", max_iter: int, tol: float
+    Y: Any, M: Array | None, with_all: Array, judge: "Judge", max_iter: int, tol: float
 ) -> Array:
     """Return codes of samples with wrong entries, from a sceptical start and from the codes with all entries."""
-    xp = judge.xp
-    codes = [judge.judged_once(Y, M, X, None, tol)[0] for X in (judge.start(Y, M, with_all, tol), with_all)]
-    sceptical, following = (judge.losses(Y, M, X) for X in codes)
-    X = xp.where((following < sceptical)[:, None], codes[1], codes[0])
-    wrong = judge.noise.ratios(Y, X @ judge.W.T, xp) > 1
+    starts = (judge.start(Y, M, with_all, tol), with_all)
+    (X, first), (following, second) = (judge.judged_once(Y, M, start, None, tol) for start in starts)
+    # Where both reject the same, they lead to the same codes.
+    differ = judge.xp.nonzero(judge.differ(first, second))[0]
+    if differ.shape[0]:
+        some, observed = Y[differ], None if M is None else M[differ]
+        sceptical = X[differ]
+        is_better = judge.losses(some, observed, following[differ]) < judge.losses(some, observed, sceptical)
+        X[differ] = judge.xp.where(is_better[:, None], following[differ], sceptical)
+    wrong = judge.beyond(Y, X)
     for _ in range(JUDGEMENTS - 1):
         X, wrong = judge.judged_once(Y, M, X, wrong, tol)
-    wrong = judge.wrong(Y, X, judge.noise.ratios(Y, X @ judge.W.T, xp) > 1)
+    wrong = judge.wrong(Y, X, judge.beyond(Y, X))
     return judge.fitted(Y, M, X, wrong, max_iter, tol)
 
 
@@ -266,6 +296,12 @@ def _wrong(
     return basis.noise.ratios(Y, X @ basis.W.T, xp) > 1
 
 
+def _wrong_stored(Y: Entries, basis: Basis, engine: Engine, max_iter: int, tol: float) -> Entries:
+    """Return which entries of a block are wrong, zeros that are not stored among them."""
+    judge = StoredJudge(basis, engine)
+    return judge.beyond(Y, _encode_by_noise(Y, None, judge, max_iter, tol))
+
+
 class Judge:
     """Says of entries of samples with some codes whether they are wrong, by a basis that knows the noise."""
 
@@ -276,7 +312,7 @@ class Judge:
         W = basis.W if basis.units is None else basis.W * basis.units[:, None]
         self.plain = replace(basis, W=W, weighting=SQUARES)
         """The basis in the units of least squares."""
-        self.leverage = leverages(W, engine.xp)
+        self.leverage = basis.leverages
 
     def fitted(self, Y: Array, M: Array | None, X: Array, wrong: Array | None, max_iter: int, tol: float) -> Array:
         """Return codes by least squares in which what is wrong hardly counts; None for nothing."""
@@ -302,6 +338,18 @@ class Judge:
     def wrong(self, Y: Array, X: Array, wrong: Array | None) -> Array:
         """Return which entries are wrong, (B, m), where it is known which were until now."""
         return self.noise.ratios(Y, self.predictions(Y, X, wrong), self.xp) > 1
+
+    def beyond(self, Y: Array, X: Array) -> Array:
+        """Return which entries are too far from their predictions, (B, m)."""
+        return self.noise.ratios(Y, X @ self.W.T, self.xp) > 1
+
+    def samples_with(self, wrong: Array) -> Array:
+        """Return which samples have wrong entries, (B,)."""
+        return self.xp.any(wrong, axis=1)
+
+    def differ(self, first: Array, second: Array) -> Array:
+        """Return for which samples something else is wrong, (B,)."""
+        return self.xp.any(first != second, axis=1)
 
     def judged_once(self, Y: Array, M: Array | None, X: Array, wrong: Array | None, tol: float) -> tuple[Array, Array]:
         """Return codes by least squares on what is right, and what is wrong, where it is known what was until now."""
@@ -377,6 +425,129 @@ class Judge:
         width = xp.log(self.noise.width(predicted, xp)) * xp.ones_like(Y)
         parts = width + xp.log1p(xp.clip(ratios, max=float(xp.finfo(Y.dtype).max) ** 0.25) ** 2)
         return xp.sum(parts if M is None else M * parts, axis=1, dtype=xp.float64)
+
+
+class StoredJudge(Judge):
+    """Says the same of samples whose zeros are not stored; what is wrong are `Entries`, with the values that they have.
+
+    Zeros are wrong where their prediction is large, which is so for few.
+    """
+
+    def fitted(self, Y: Any, M: Array | None, X: Array, wrong: Any, max_iter: int, tol: float) -> Array:
+        """Return codes by least squares in which what is wrong hardly counts; None for nothing."""
+        changes = None if wrong is None else replaced(wrong, self.noise, self.units)
+        return solve_stored(replace(self.in_units(Y), changes=changes), X, self.plain, self.engine, EXACT * tol)
+
+    def in_units(self, Y: Any) -> Any:
+        """Return samples in the units of least squares."""
+        return Y if self.units is None else Y.with_values(Y.values * self.units[Y.columns])
+
+    def wrong(self, Y: Any, X: Array, wrong: Any) -> Any:
+        """Return which entries are wrong, where it is known which were until now."""
+        return self._beyond(Y, X, lambda *entry: without_own(*entry, np), wrong)
+
+    def beyond(self, Y: Any, X: Array) -> Any:
+        """Return which entries are too far from their predictions."""
+        return self._beyond(Y, X, None, None)
+
+    def _beyond(self, Y: Entries, X: Array, alone: Callable[..., Array] | None, wrong: Entries | None) -> Entries:
+        """Return the entries too far from their predictions, or from those without them but for what was `wrong`."""
+        if alone is None or self.noise.lenient:
+            return beyond_stored(Y, X, self.W, self.noise, self.engine)
+
+        def judged(predicted: Array, values: Array, rows: Array, columns: Array) -> Array:
+            others = alone(predicted, values, self.leverage[columns])
+            return others if wrong is None else np.where(wrong.find(rows, columns) >= 0, predicted, others)
+
+        share = np.clip(1 - to_host(self.leverage), 1 - MOST_LEVERAGE, None)
+        return beyond_stored(Y, X, self.W, self.noise, self.engine, judged, share)
+
+    def samples_with(self, wrong: Any) -> Array:
+        """Return which samples have wrong entries, (B,)."""
+        return np.diff(wrong.indptr) > 0
+
+    def differ(self, first: Any, second: Any) -> Array:
+        """Return for which samples something else is wrong, (B,)."""
+        lost, found = second.find(first.rows, first.columns) < 0, first.find(second.rows, second.columns) < 0
+        differ = np.zeros(len(first), dtype=bool)
+        differ[first.rows[lost]] = differ[second.rows[found]] = True
+        return differ
+
+    def begin(self, Y: Any, M: Array | None) -> Array:
+        """Return codes from which least squares begins."""
+        return np.zeros((len(Y), self.W.shape[1]), dtype=Y.dtype)
+
+    def start(self, Y: Any, M: Array | None, with_all: Array, tol: float) -> Array:
+        """Return codes from which wrong entries can be told."""
+        if not self.is_sparse:
+            return Judge(self.basis, self.engine).start(Y.dense(), None, with_all, tol)
+        large = Y.values > to_host(self.noise.largest)[Y.columns]
+        return self.fitted(Y, None, with_all, Y.where(large), SETTLING_STEPS, tol)
+
+    def losses(self, Y: Any, M: Array | None, X: Array) -> Array:
+        """Return the negative log-likelihood of each sample, up to a constant, with Cauchy's distribution, (B,)."""
+        return Judge(self.basis, self.engine).losses(Y.dense(), None, X)
+
+
+def judges_stored(basis: Basis, engine: Engine) -> bool:
+    """Return whether samples can be encoded by what is stored of them: by least squares, whose weights are alike."""
+    if basis.sweeps is not None or engine.kernels.least_squares_stored is None:
+        return False
+    judge = basis if basis.judge is None else basis.judge
+    if judge.noise is None or judge.noise.weights_entries or (basis.noise is not None and basis.noise.weights_entries):
+        return False
+    return can_solve(judge.W, engine) and can_solve(basis.W, engine)
+
+
+def beyond_stored(
+    Y: Entries,
+    X: Array,
+    W: Array,
+    noise: NoiseModel,
+    engine: Engine,
+    judged: Callable[..., Array] | None = None,
+    share: float | Array = 1.0,
+) -> Entries:
+    """Return the entries of a block that are too far from their predictions, with their values.
+
+    Parameters
+    ----------
+    judged : function
+        Of predictions, values, rows and columns (k,); returns what entries are compared with instead of predictions.
+    share : (m,)
+        Relative to the prediction by which a zero is judged, its prediction is at least this.
+    """
+    kernels = engine.kernels
+    assert kernels.predict_stored is not None and kernels.zeros_beyond is not None and kernels.predict is not None
+    predicted = kernels.predict_stored(Y.indptr, Y.columns, X, W)
+    rows, columns = kernels.zeros_beyond(Y.indptr, Y.columns, X, W, ALMOST * share * noise.limits_of_zeros)
+    of_zeros = kernels.predict(X, np.stack([rows, columns], axis=1), W)
+    zeros = np.zeros(len(rows), dtype=Y.dtype)
+    found = []
+    for guess, values, i, j in ((predicted, Y.values, None, Y.columns), (of_zeros, zeros, rows, columns)):
+        if judged is not None:
+            guess = judged(guess, values, Y.rows if i is None else i, j)
+        found.append(noise.placed(lambda array, j=j: array[j]).ratios(values, guess, np) > 1)
+    stored, unstored = found
+    parts = ((Y.rows[stored], rows[unstored]), (Y.columns[stored], columns[unstored]), (Y.values[stored], zeros[unstored]))
+    return entries_at(*(np.concatenate(part) for part in parts), Y.shape)
+
+
+def replaced(wrong: Entries, noise: NoiseModel, units: Array | None) -> Changes:
+    """Return wrong entries as the mean of their feature with the weight of an anchor, in the units of least squares."""
+    by: Any = 1 if units is None else units[wrong.columns]
+    new, weights = noise.centers[wrong.columns] * by, noise.anchors[wrong.columns]
+    kind, ones = wrong.dtype, np.ones(len(wrong), dtype=wrong.dtype)
+    old = (wrong.values * by).astype(kind)
+    return Changes(wrong.indptr, wrong.columns, old, new.astype(kind), weights.astype(kind), ones)
+
+
+def solve_stored(Y: Entries, X: Array, basis: Basis, engine: Engine, tol: float) -> Array:
+    """Return codes by least squares, as `settle` does of a block with its zeros."""
+    kernel, (linear, ridge) = engine.kernels.least_squares_stored, basis.penalty(engine.xp) or (0.0, 0.0)
+    assert kernel is not None
+    smallest = 4 * float(np.finfo(Y.dtype).eps)
+    return kernel(Y, X, basis.W, linear, ridge, MOST_SWEEPS, max(AT_REST * tol, smallest))
 
 
 def without(
@@ -492,6 +663,38 @@ def totals(Y: Array, M: Array | None, X: Array, *, xp: Namespace, **how: Any) ->
     return tuple(float(xp.sum(part)) for part in _describe(Y, M, X, **how, xp=xp)[2:])
 
 
+def _describe_stored(
+    Y: Entries, M: None, X: Array, *, basis: Basis, engine: Engine, max_iter: int, tol: float, xp: Namespace
+) -> Any:
+    """Return what `_describe_sparsely` does; losses are not quadratic, and so they are those of a dense block."""
+    if not judges_stored(basis, engine) or basis.weighting.loss.group != "entry":
+        return NotImplemented
+    if basis.judge is None:
+        wrong = StoredJudge(basis, engine).beyond(Y, X)
+    else:
+        wrong = _wrong_stored(Y, basis.judge, engine, max_iter, tol)
+    losses = row_losses_of(Y, X, basis, xp)
+    residual = wrong.values - engine.kernels.predict(X, wrong.places, basis.W)
+    outliers = np.bincount(wrong.rows, residual.astype(np.float64) ** 2, minlength=len(Y))
+    squares = _row_squares(Y, X, basis.W, engine) - outliers
+    counts = np.full(len(Y), float(Y.n_columns))
+    return losses, counts, np.maximum(squares, 0), wrong.with_values(np.ones(len(wrong.values), dtype=bool)).matrix()
+
+
+def row_losses_of(Y: Entries, X: Array, basis: Basis, xp: Namespace) -> Array:
+    """Return the loss of each sample, (B,), a few dense rows at a time."""
+    return losses(Y.dense(), None, X, basis, xp)
+
+
+def _row_squares(Y: Entries, X: Array, W: Array, engine: Engine) -> Array:
+    """Return the sum of squared residuals of each sample, zeros included, (B,)."""
+    predicted = engine.kernels.predict_stored(Y.indptr, Y.columns, X, W).astype(np.float64)
+    gram = W.T.astype(np.float64) @ W
+    stored = np.bincount(Y.rows, Y.values * (Y.values - 2 * predicted), minlength=len(Y))
+    return np.sum((X @ gram) * X, axis=1) + stored
+
+
+@block_function(stored=_describe_stored)
 def _describe_sparsely(Y: Array, M: Array | None, X: Array, *, xp: Namespace, **how: Any) -> tuple[Any, ...]:
     """Return the sums of `Description` for one block, and its outliers, few of its entries, as a sparse matrix."""
     _, outliers, *sums = _describe(Y, M, X, **how, xp=xp)

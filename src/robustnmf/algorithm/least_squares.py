@@ -13,11 +13,22 @@ pull.
 
 from dataclasses import dataclass, replace
 from math import inf, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from robustnmf.algorithm.encoding import Basis, inverse, leverages, settle, without, without_own
+from robustnmf.algorithm.encoding import (
+    Basis,
+    beyond_stored,
+    can_solve,
+    inverse,
+    leverages,
+    replaced,
+    settle,
+    solve_stored,
+    without,
+    without_own,
+)
 from robustnmf.algorithm.halfquadratic import Method, extrapolate, magnitudes_of, penalty_value, sweep
 from robustnmf.algorithm.holdout import Point, positions_in_blocks, some_of
 from robustnmf.engines.protocol import Engine, block_function
@@ -25,6 +36,7 @@ from robustnmf.model.noise import Noise, NoiseModel, Sampled, estimate
 from robustnmf.model.outliers import NoRejection
 from robustnmf.solvers.base import UNIFORM as SQUARES
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
+from robustnmf.utils.entries import Changes, Entries, starts_of
 
 # Sweeps between two looks at the objective.
 CHECKED_EVERY = 5
@@ -227,7 +239,7 @@ class LeastSquares:
 
     def accepted(self, judged: Judged) -> Accepted:
         """Return the data in which what is wrong hardly counts."""
-        shared = {"W": judged.point.W, "model": judged.model, "units": self.units}
+        shared = {"W": judged.point.W, "model": judged.model, "units": self.units, "engine": self.engine}
         if self.robust is None or self.few is None:
             return Accepted(*self.engine.map(_accepted, self.V, self.M, judged.point.Ht, None, **shared))
         shared |= {"W_robust": self.robust.point.W, "first": self.robust.model, "few": self.few}
@@ -270,7 +282,7 @@ class LeastSquares:
 
     def objective(self, data: Accepted, W: Array, Ht: Blocks) -> float:
         """Return half the sum of squared residuals, and the penalties."""
-        squares = float(self.engine.sum(_squares, data.V, data.M, Ht, W=W)) / 2
+        squares = float(self.engine.sum(_squares, data.V, data.M, Ht, W=W, engine=self.engine)) / 2
         penalties = self.method.penalties
         return squares + penalty_value(penalties, W, Ht, 1.0, self.engine) if penalties else squares
 
@@ -419,13 +431,65 @@ def _observed(Y: Array, M: Array | None, xp: Namespace) -> Array:
     return xp.ones_like(Y) if M is None else M
 
 
-@block_function(recomputed=True)
+def _multiplied_stored(Y: Entries, *, units: Array, xp: Namespace) -> Entries:
+    return Y.with_values(Y.values * units[Y.columns])
+
+
+@block_function(recomputed=True, stored=_multiplied_stored)
 def _multiplied(Y: Array, *, units: Array, xp: Namespace) -> Array:
     """Return a block with each feature multiplied."""
     return Y * units
 
 
-@block_function(recomputed=True, parts=2)
+def _accepted_stored(
+    Y: Entries,
+    M: None,
+    X: Array,
+    X_robust: Array | None,
+    *,
+    W: Array,
+    model: NoiseModel,
+    units: Array | None,
+    engine: Engine,
+    W_robust: Array | None = None,
+    first: NoiseModel | None = None,
+    few: Array | None = None,
+    xp: Namespace,
+) -> Any:
+    """Return the same of a block whose zeros are not stored: entries with changes, and None."""
+    if model.weights_entries or engine.kernels.sweep_stored is None:
+        return NotImplemented
+    wrong = beyond_stored(Y, X, W, model, engine)
+    changes = replaced(wrong, model, units)
+    n_right = Y.n_columns - np.diff(wrong.indptr)
+    row_weights = np.where(n_right < FEW_RIGHT * Y.n_columns, WRONG_SAMPLE, 1).astype(Y.dtype)
+    if X_robust is not None and W_robust is not None and first is not None and few is not None:
+        told = beyond_stored(Y, X_robust, W_robust, first, engine)
+        told = told.where(few[told.columns])
+        changes = _told(changes, wrong, told, engine.kernels.predict(X_robust, told.places, W_robust), units)
+    Y = Y if units is None else _multiplied_stored(Y, units=units, xp=xp)
+    return replace(Y, changes=replace(changes, row_weights=row_weights)), None
+
+
+def _told(changes: Changes, wrong: Entries, told: Entries, predicted: Array, units: Array | None) -> Changes:
+    """Return changes in which some entries are what the robust fit predicts (k,), and count like others."""
+    by = 1 if units is None else units[told.columns]
+    others = told.find(wrong.rows, wrong.columns) < 0
+    ones = np.ones_like(predicted)
+    rows = np.concatenate([told.rows, wrong.rows[others]])
+    columns = np.concatenate([told.columns, wrong.columns[others]])
+    order = np.lexsort((columns, rows))
+    pairs = ((told.values * by, changes.old), (predicted * by, changes.new), (ones, changes.weights))
+    parts = [np.concatenate([a, b[others]]).astype(b.dtype)[order] for a, b in pairs]
+    return replace(
+        changes,
+        indptr=starts_of(rows[order], len(wrong)),
+        columns=columns[order],
+        **dict(zip(("old", "new", "weights"), parts, strict=True)),
+    )
+
+
+@block_function(recomputed=True, parts=2, stored=_accepted_stored, keeps_stored=True)
 def _accepted(
     Y: Array,
     M: Array | None,
@@ -435,6 +499,7 @@ def _accepted(
     W: Array,
     model: NoiseModel,
     units: Array | None,
+    engine: Engine | None = None,
     W_robust: Array | None = None,
     first: NoiseModel | None = None,
     few: Array | None = None,
@@ -487,12 +552,25 @@ def _distances(Y: Array, *, middles: Array, xp: Namespace) -> Array:
     return xp.abs(Y - middles)
 
 
+def _solved_stored(Y: Entries, M: None, X: Array, *, basis: Basis, engine: Engine, xp: Namespace) -> Any:
+    return solve_stored(Y, X, basis, engine, 0.0) if can_solve(basis.W, engine) else NotImplemented
+
+
+@block_function(stored=_solved_stored)
 def _solved(Y: Array, M: Array | None, X: Array, *, basis: Basis, engine: Engine, xp: Namespace) -> Array:
     """Return the codes of a block by least squares."""
     return settle(Y, M, X, basis, engine, max_iter=0, tol=0.0)
 
 
-def _squares(Y: Array, M: Array | None, X: Array, *, W: Array, xp: Namespace) -> float:
+def _squares_stored(Y: Entries, M: None, X: Array, *, W: Array, engine: Engine, xp: Namespace) -> Any:
+    kernel = engine.kernels.squares_stored
+    return NotImplemented if kernel is None else kernel(Y, X, W)
+
+
+@block_function(stored=_squares_stored)
+def _squares(
+    Y: Array, M: Array | None, X: Array, *, W: Array, engine: Engine | None = None, xp: Namespace
+) -> float:
     """Return the weighted sum of squared residuals of a block."""
     R = Y - X @ W.T
     return float(xp.sum(R * R if M is None else M * (R * R), dtype=xp.float64))
@@ -521,6 +599,12 @@ def _of_accepted(
     return largest, *(xp.sum(part, axis=0, keepdims=True) for part in parts)
 
 
+def _sampled_stored(Y: Entries, M: None, *rest: Any, xp: Namespace, **shared: Any) -> Any:
+    """Return the same of a block whose zeros are not stored."""
+    return _sampled(Y, None, *rest, **shared, xp=xp)
+
+
+@block_function(stored=_sampled_stored)
 def _sampled(
     Y: Array,
     M: Array | None,

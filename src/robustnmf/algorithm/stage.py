@@ -20,6 +20,7 @@ from robustnmf.model.scales import reads
 from robustnmf.model.weighting import Weighting
 from robustnmf.utils.arrays import Array, Blocks, Namespace, is_foreign, is_uniform, subsample, to_host
 from robustnmf.utils.cached import cached_property
+from robustnmf.utils.entries import Entries
 
 # With more than twice as many entries, and samples per component, some samples are enough to find the components.
 ENOUGH_ENTRIES, ENOUGH_SAMPLES = 2**22, 50
@@ -233,12 +234,21 @@ def final_weighting(fit: Fit, weighting: Weighting, mixture: Mixture) -> Weighti
 # --- On a block -------------------------------------------------------------------------------------------------------
 
 
-@block_function(light=True, selects_rows=True)
+def _choose_stored(rows: Entries, chosen: slice, *, xp: Namespace) -> Entries:
+    return rows[chosen]
+
+
+@block_function(light=True, selects_rows=True, stored=_choose_stored)
 def _choose(rows: Array, chosen: slice, *, xp: Namespace) -> Array:
     """Return a copy of some of the rows."""
     return xp.asarray(rows[chosen], copy=True)
 
 
+def _n_positive_stored(Y: Entries, M: None, *, xp: Namespace) -> int:
+    return int(np.count_nonzero(Y.values > 0))
+
+
+@block_function(stored=_n_positive_stored)
 def _n_positive(Y: Array, M: Array | None, *, xp: Namespace) -> int:
     """Return the number of observed entries of a block that are positive."""
     return int(xp.count_nonzero(Y > 0 if M is None else (Y > 0) & (M > 0)))

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.utils.arrays import Array, Blocks, Namespace, device, size, subsample
+from robustnmf.utils.entries import Entries
 
 Matrix = NDArray[Any]
 
@@ -99,7 +100,12 @@ def largest_entry(dtype: Any) -> float:
     return 2.0 ** (np.finfo(dtype).maxexp // 4)
 
 
-@block_function(recomputed=True, parts=1, on_host=True)
+def _divided_stored(Y: Entries, *, by: Any, xp: Namespace, **how: Any) -> tuple[Entries]:
+    by = by if isinstance(by, float) else by[Y.columns]
+    return (Y.with_values(divided(Y.values, by=by, **how, xp=xp)[0]),)
+
+
+@block_function(recomputed=True, parts=1, on_host=True, stored=_divided_stored)
 def divided(Y: Array, *, by: Any, wide: Any, limit: float, dtype: Any, xp: Namespace) -> tuple[Array]:
     """Return a block of data in its unit.
 
@@ -114,6 +120,6 @@ def divided(Y: Array, *, by: Any, wide: Any, limit: float, dtype: Any, xp: Names
     """
     with np.errstate(over="ignore"):
         V = xp.astype(Y, getattr(xp, np.dtype(wide).name), copy=False) / by
-    if xp.max(V) > limit:
+    if size(V) and xp.max(V) > limit:
         V = xp.clip(V, max=limit)
     return (xp.astype(V, getattr(xp, np.dtype(dtype).name), copy=False),)

@@ -1,24 +1,29 @@
-"""The engine for sparse matrices in memory: blocks of rows are made dense where they are worked on.
+"""The engine for sparse matrices in memory: what is stored is visited, and zeros are data all the same.
 
-Zeros are data: they have predictions, residuals and weights like other entries. But they need not be stored. Each
-thread has the dense block that it works on, and nothing else is as large as the data is with its zeros. Results agree
-with those of dense data: blocks, kernels and the order of sums are the same.
+Functions of blocks that know what to do with stored entries (`Traits.stored`) get those: least squares needs no zeros.
+For the others, blocks of rows are made dense where they are worked on. Each thread has the dense block that it works
+on, and nothing else is as large as the data is with its zeros. Results agree with those of dense data.
 """
 
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import array_api_compat.numpy as numpy_xp
 from scipy import sparse
 
-from robustnmf.engines.lazy import is_lazy
-from robustnmf.engines.numpy_engine import BLOCK_ENTRIES
+from robustnmf.engines.lazy import ComputedBlock, LazyBlock, ReadBlock, Shared, is_lazy
+from robustnmf.engines.numpy_engine import NumPyEngine
 from robustnmf.engines.protocol import traits_of
 from robustnmf.engines.slices import cuts_of
 from robustnmf.engines.streaming_engine import StreamingEngine
-from robustnmf.formats.rows import Rows
+from robustnmf.formats.rows import RowBlock, Rows
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.utils.arrays import Array, Blocks
+from robustnmf.utils.entries import Entries
+
+# Entries of a block, zeros included. Larger than those of dense data: there are fewer calls for what is stored.
+BLOCK_ENTRIES = 2**20
 
 
 class SparseEngine(StreamingEngine):
@@ -49,16 +54,69 @@ class SparseEngine(StreamingEngine):
         return self.read(X, like) if isinstance(X, Rows) else super().split(X, like)
 
     def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
-        if traits_of(function).selects_rows and is_lazy(blocks[0]):
+        traits = traits_of(function)
+        is_stored = traits.stored is not None and all(map(self._is_stored, blocks))
+        if is_stored and not traits.recomputed:
+            return NumPyEngine.map(self, self._reading(function), *blocks, **shared)
+        if is_stored and traits.keeps_stored:
+            first = self._of_entries(function, *(None if b is None else b[0] for b in blocks), **shared, xp=self.xp)
+            if first is not NotImplemented:
+                return NumPyEngine.map(self, partial(self._of_entries, function), *blocks, **shared)
+        if traits.selects_rows and is_lazy(blocks[0]):
             return super().map(partial(_sparse_result, function), *blocks, **shared)
         return super().map(function, *blocks, **shared)
 
+    def sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
+        read = self._reading(function)
+        return NumPyEngine.map_and_sum(self, lambda *b, **options: (None, read(*b, **options)), *blocks, **shared)[1]
+
     def regroup(self, blocks: Blocks, n_rows: int) -> Blocks:
+        if isinstance(blocks[0], Entries):
+            blocks = [block.matrix() for block in blocks]
         if not sparse.issparse(blocks[0]):
             return super().regroup(blocks, n_rows)
         rows = SparseRows(sparse.vstack(list(blocks), format="csr"))
         starts = range(0, rows.shape[0], n_rows)
         return self.read(rows, [range(start, min(start + n_rows, rows.shape[0])) for start in starts])
+
+    def _is_stored(self, blocks: Blocks | None) -> bool:
+        """Return whether blocks are in memory, or can be had as stored entries."""
+        return blocks is None or blocks[0] is None or self.entries_of(blocks[0]) is not None
+
+    def _reading(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        dense = super()._reading(function)
+
+        def call(*blocks: Any, **options: Any) -> Any:
+            result = self._of_entries(function, *blocks, **options)
+            return dense(*blocks, **options) if result is NotImplemented else result
+
+        return call
+
+    def _of_entries(self, function: Callable[..., Any], *blocks: Any, **options: Any) -> Any:
+        """Return what the function of stored entries returns; NotImplemented if there is none, or blocks are dense."""
+        stored = traits_of(function).stored
+        if stored is None:
+            return NotImplemented
+        found = [None if block is None else self.entries_of(block) for block in blocks]
+        if any(entries is None and block is not None for entries, block in zip(found, blocks, strict=True)):
+            return NotImplemented
+        return stored(*found, **options)
+
+    def entries_of(self, block: Any) -> Any:
+        """Return a block of data as what is stored of it, None if it has to be dense; an array as it is."""
+        if not isinstance(block, LazyBlock):
+            return block
+        if isinstance(block, ReadBlock):
+            source = block.source
+            is_sparse = isinstance(source, RowBlock) and isinstance(source.rows, SparseRows)
+            return source.rows.entries(source.start, source.stop) if is_sparse else None
+        assert isinstance(block, ComputedBlock)
+        call = block.call
+        assert isinstance(call.shared, Shared)
+        found = self._of_entries(call.function, *call.arguments, **call.shared.at(self).values, xp=numpy_xp)
+        if found is NotImplemented:
+            return None
+        return found if block.part is None else found[block.part]
 
 
 def _sparse_result(function: Callable[..., Any], *block: Any, **shared: Any) -> Any:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.formats.rows import row_cuts
+from robustnmf.utils.entries import Entries
 
 Matrix = NDArray[Any]
 
@@ -36,12 +37,15 @@ class SparseRows:
 
     def read(self, start: int, stop: int) -> Matrix:
         """Return some rows, (stop - start, m), as an array."""
+        return self.entries(start, stop).dense()
+
+    def entries(self, start: int, stop: int) -> Entries:
+        """Return what is stored of some rows."""
         matrix = self.matrix
         begin, end = int(matrix.indptr[start]), int(matrix.indptr[stop])
-        rows = np.zeros((stop - start, matrix.shape[1]), dtype=matrix.dtype)
-        in_row = np.repeat(np.arange(stop - start), np.diff(matrix.indptr[start : stop + 1]))
-        rows[in_row, matrix.indices[begin:end]] = matrix.data[begin:end]
-        return rows
+        indptr = matrix.indptr[start : stop + 1].astype(np.int64) - begin
+        columns = matrix.indices[begin:end].astype(np.int32, copy=False)  # kernels are compiled for one type of index
+        return Entries(indptr, columns, matrix.data[begin:end], self.shape[1])
 
     def cuts(self, block_bytes: int) -> list[tuple[int, int]]:
         """Return first and last row of blocks of about so many bytes when they are dense."""

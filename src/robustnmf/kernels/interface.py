@@ -85,6 +85,16 @@ class Kernels:
     """(X, positions, W): entries of X W' at positions (k, 2)."""
     least_squares: Callable[[Array, Any, Array, Array, Any, float, int, float], Array] | None = None
     """(Y, Q, X, A, linear, ridge, max_iter, tol): codes by weighted least squares, `algorithm.encoding.settle`."""
+    predict_stored: Callable[[Array, Array, Array, Array], Array] | None = None
+    """(indptr, columns, X, W): stored entries of X W'. This and the next are for rows of `robustnmf.utils.entries`."""
+    zeros_beyond: Callable[[Array, Array, Array, Array, Array], tuple[Array, Array]] | None = None
+    """(indptr, columns, X, W, limits): entries that are not stored and are predicted above limits (m,)."""
+    sweep_stored: Callable[..., tuple[Array, Array, Array, Array, Array]] | None = None
+    """(entries, X, checks, W, linear, ridge, max_iter): `sweep_block` by least squares."""
+    least_squares_stored: Callable[..., Array] | None = None
+    """(entries, X, A, linear, ridge, max_iter, tol): `least_squares`."""
+    squares_stored: Callable[[Any, Array, Array], float] | None = None
+    """(entries, X, W): sum of squared residuals, `algorithm.least_squares`."""
     extrapolate: Callable[[Array, Array, float], Array] | None = None
     """(new, last, momentum): a factor moved on by a share of its last move."""
     converge: Callable[..., Array] | None = None

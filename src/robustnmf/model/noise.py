@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from robustnmf.kernels.mixture_constants import ROUNDING
 from robustnmf.model.mixture import SPARSE, fit_mixture, quantile
 from robustnmf.utils.arrays import Array, Namespace, to_host
+from robustnmf.utils.cached import cached_property
 
 Vector = NDArray[Any]
 
@@ -43,6 +44,8 @@ ANCHOR = (1e-6, 0.03)
 BEYOND_THE_LARGEST = 1.5
 # At least this share of the entries of a feature is clean.
 FEWEST_CLEAN = 0.05
+# Halvings of an interval that holds the prediction from which on a zero is wrong.
+BISECTIONS = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,7 @@ ARRAYS = ("widths", "levels", "largest", "centers", "anchors", "least")
 """Fields of a `NoiseModel` that have an entry for each feature."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, repr=False)
 class NoiseModel:
     """The noise that a fit has found."""
 
@@ -149,6 +152,22 @@ class NoiseModel:
         most = BEYOND_THE_LARGEST * self.largest
         predicted = xp.where(predicted < most, predicted, most)
         return xp.abs(Y - predicted) / self.limits(predicted, xp)
+
+    @cached_property
+    def limits_of_zeros(self) -> Vector:
+        """Predictions up to which an entry of zero is right for sure, (m,), on the host; infinite if it always is.
+
+        Relative to its limit, a residual grows with the prediction. So this is where they meet, by bisection.
+        """
+        model = self.placed(lambda array: to_host(array).astype(np.float64))
+        low, high = np.zeros_like(model.widths), BEYOND_THE_LARGEST * model.largest
+        zeros, always = np.zeros_like(low), model.ratios(np.zeros_like(low), high, np) <= 1
+        high = np.where(np.isfinite(high), high, 2 * model.limits(np.minimum(high, np.finfo(np.float32).max), np))
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            is_right = model.ratios(zeros, middle, np) <= 1
+            low, high = np.where(is_right, middle, low), np.where(is_right, high, middle)
+        return np.where(always, np.inf, low)
 
     def limits(self, predicted: Array, xp: Namespace) -> Array:
         """Return the residual beyond which entries are wrong, (B, m), or one for each feature (m,)."""

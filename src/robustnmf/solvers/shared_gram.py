@@ -6,11 +6,11 @@ are never kept for more than a block.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from robustnmf.engines.protocol import Engine
+from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.kernels.line_search import checked_features, checked_rows
 from robustnmf.model.penalties import Penalty
 from robustnmf.model.weighting import Weighting, masked_out
@@ -18,6 +18,7 @@ from robustnmf.solvers.base import LeastSquaresSolver
 from robustnmf.solvers.objective import Objective, Terms
 from robustnmf.solvers.problem import Problem, smallest_curvature
 from robustnmf.utils.arrays import Array, Blocks, Namespace, device
+from robustnmf.utils.entries import Entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,30 @@ class SharedGram(LeastSquaresSolver):
         return engine.join(engine.map(_improve_basis, features, *parts, **shared)), Ht
 
 
+def _sweep_stored(
+    Y: Entries,
+    M: None,
+    hidden: None,
+    X: Array,
+    checks: Array,
+    *,
+    W: Array,
+    penalty: Penalty | None,
+    weighting: Weighting,
+    solver: SharedGram,
+    engine: Engine,
+    xp: Namespace,
+) -> Any:
+    """Return what `_sweep_block` does of a block with its zeros, if it is least squares on all entries."""
+    kernel = engine.kernels.sweep_stored
+    if kernel is None or hidden is not None or weighting.threshold is not None or not weighting.loss.is_quadratic:
+        return NotImplemented
+    linear, ridge = penalty or _no_penalty(X, xp)
+    X, trust, weights, descent, curvature = kernel(Y, X, checks, W, linear, ridge, solver.max_iter)
+    return (X, weights, X[checks]), (descent, curvature, X.T @ (trust[:, None] * X), xp.sum(X, axis=0))
+
+
+@block_function(stored=_sweep_stored)
 def _sweep_block(
     Y: Array,
     M: Array | None,

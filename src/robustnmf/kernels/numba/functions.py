@@ -153,13 +153,43 @@ def least_squares(Y: Any, Q: Any, X: Any, A: Any, linear: Any, ridge: float, max
 
 
 @njit(**FAST)
+def solve_row(gram: Any, rhs: Any, x: Any, gradient: Any, L: Any, z: Any, max_iter: int, tol: float) -> None:
+    """Overwrite x (r,) by the non-negative solution of gram x = rhs; the others are space to work in."""
+    r = len(x)
+    zero = x.dtype.type(0)
+    dead = x.dtype.type(1e-30 if x.itemsize == 4 else 1e-290)
+    for k in range(r):
+        gradient[k] = rhs[k]
+    for k in range(r):
+        if x[k] != zero:
+            for i in range(r):
+                gradient[i] -= x[k] * gram[k, i]
+    for sweep in range(max_iter):
+        largest = change = zero
+        for k in range(r):
+            if gram[k, k] > dead:
+                new = max(x[k] + gradient[k] / gram[k, k], zero)
+                step = new - x[k]
+                if step != zero:
+                    for i in range(r):
+                        gradient[i] -= step * gram[k, i]
+                    x[k] = new
+                    change = max(change, abs(step))
+            largest = max(largest, x[k])
+        if change <= tol * largest:
+            break
+        # Where coordinates are nearly alike, descent is slow. By now it may know which of them are positive.
+        if sweep % 10 == 9 and _solve_positive(gram, rhs, x, gradient, L, z):
+            break
+
+
+@njit(**FAST)
 def _least_squares(G: Any, rhs: Any, Q: Any, A: Any, ridge: Any, X: Any, max_iter: int, tol: float) -> None:
     """Overwrite X (B, r) by the solutions."""
     (n_rows, r), p = X.shape, len(A)
     zero, one = X.dtype.type(0), X.dtype.type(1)
     gram, gradient = np.empty_like(G), np.empty_like(G[0])
     L, z = np.empty_like(G), np.empty_like(G[0])
-    dead = X.dtype.type(1e-30 if X.itemsize == 4 else 1e-290)
     for b in range(n_rows):
         x = X[b]
         n_other = 0
@@ -183,28 +213,7 @@ def _least_squares(G: Any, rhs: Any, Q: Any, A: Any, ridge: Any, X: Any, max_ite
                     gram[i, k] = gram[k, i]
         for k in range(r):
             gram[k, k] += ridge
-            gradient[k] = rhs[b, k]
-        for k in range(r):
-            if x[k] != zero:
-                for i in range(r):
-                    gradient[i] -= x[k] * gram[k, i]
-        for sweep in range(max_iter):
-            largest = change = zero
-            for k in range(r):
-                if gram[k, k] > dead:
-                    new = max(x[k] + gradient[k] / gram[k, k], zero)
-                    step = new - x[k]
-                    if step != zero:
-                        for i in range(r):
-                            gradient[i] -= step * gram[k, i]
-                        x[k] = new
-                        change = max(change, abs(step))
-                largest = max(largest, x[k])
-            if change <= tol * largest:
-                break
-            # Where coordinates are nearly alike, descent is slow. By now it may know which of them are positive.
-            if sweep % 10 == 9 and _solve_positive(gram, rhs[b], x, gradient, L, z):
-                break
+        solve_row(gram, rhs[b], x, gradient, L, z, max_iter, tol)
 
 
 @njit(**FAST)

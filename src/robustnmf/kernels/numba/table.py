@@ -1,7 +1,7 @@
 """The kernels of the CPU, as the table that an engine has."""
 
 from robustnmf.kernels.interface import Kernels
-from robustnmf.kernels.numba import functions, sweep
+from robustnmf.kernels.numba import functions, stored, sweep
 
 KERNELS = Kernels(
     rule_of=sweep.rule_of,
@@ -15,4 +15,9 @@ KERNELS = Kernels(
     row_medians=functions.row_medians,
     predict=functions.predict,
     least_squares=functions.least_squares,
+    predict_stored=stored.predict_stored,
+    zeros_beyond=stored.zeros_beyond,
+    sweep_stored=stored.sweep_stored,
+    least_squares_stored=stored.least_squares_stored,
+    squares_stored=stored.squares_stored,
 )
