@@ -22,7 +22,7 @@ from scipy import sparse
 from robustnmf.algorithm.initializers import bright_features
 from robustnmf.data.units import in_range
 from robustnmf.engines.protocol import Engine, block_function
-from robustnmf.kernels.interface import form_of
+from robustnmf.kernels.interface import Kernels, PredictionBounds, form_of
 from robustnmf.model.losses import Cauchy, Huber, squared_ratio
 from robustnmf.model.noise import NoiseModel
 from robustnmf.model.penalties import NO_PENALTIES, Penalties, Penalty
@@ -109,6 +109,17 @@ class Basis:
         """The part that an entry of each feature has in its own prediction by least squares, (m,)."""
         W = self.W if self.units is None else self.W * self.units[:, None]
         return leverages(W, array_namespace(W))
+
+    @cached_property
+    def beyond(self) -> "Beyond":
+        """Finds entries that are too far from their predictions, where zeros are not stored."""
+        assert self.noise is not None
+        return Beyond(self.W, self.noise)
+
+    @cached_property
+    def beyond_without(self) -> "Beyond":
+        """The same of predictions without the entry itself, if it is so that entries are judged."""
+        return self.beyond if self.beyond.noise.lenient else replace(self.beyond, leverage=self.leverages)
 
     def encode(self, V: Blocks, M: Blocks | None, engine: Engine, *, max_iter: int, tol: float) -> Blocks:
         """Return the codes of samples, blocks of H'.
@@ -444,23 +455,11 @@ class StoredJudge(Judge):
 
     def wrong(self, Y: Any, X: Array, wrong: Any) -> Any:
         """Return which entries are wrong, where it is known which were until now."""
-        return self._beyond(Y, X, lambda *entry: without_own(*entry, np), wrong)
+        return self.basis.beyond_without(Y, X, self.engine.kernels, wrong)
 
     def beyond(self, Y: Any, X: Array) -> Any:
         """Return which entries are too far from their predictions."""
-        return self._beyond(Y, X, None, None)
-
-    def _beyond(self, Y: Entries, X: Array, alone: Callable[..., Array] | None, wrong: Entries | None) -> Entries:
-        """Return the entries too far from their predictions, or from those without them but for what was `wrong`."""
-        if alone is None or self.noise.lenient:
-            return beyond_stored(Y, X, self.W, self.noise, self.engine)
-
-        def judged(predicted: Array, values: Array, rows: Array, columns: Array) -> Array:
-            others = alone(predicted, values, self.leverage[columns])
-            return others if wrong is None else np.where(wrong.find(rows, columns) >= 0, predicted, others)
-
-        share = np.clip(1 - to_host(self.leverage), 1 - MOST_LEVERAGE, None)
-        return beyond_stored(Y, X, self.W, self.noise, self.engine, judged, share)
+        return self.basis.beyond(Y, X, self.engine.kernels)
 
     def samples_with(self, wrong: Any) -> Array:
         """Return which samples have wrong entries, (B,)."""
@@ -499,38 +498,49 @@ def judges_stored(basis: Basis, engine: Engine) -> bool:
     return can_solve(judge.W, engine) and can_solve(basis.W, engine)
 
 
-def beyond_stored(
-    Y: Entries,
-    X: Array,
-    W: Array,
-    noise: NoiseModel,
-    engine: Engine,
-    judged: Callable[..., Array] | None = None,
-    share: float | Array = 1.0,
-) -> Entries:
-    """Return the entries of a block that are too far from their predictions, with their values.
+@dataclass(frozen=True)
+class Beyond:
+    """Finds the entries of blocks whose zeros are not stored that are too far from what they should be.
 
-    Parameters
-    ----------
-    judged : function
-        Of predictions, values, rows and columns (k,); returns what entries are compared with instead of predictions.
-    share : (m,)
-        Relative to the prediction by which a zero is judged, its prediction is at least this.
+    Entries are compared with their predictions; or with those without the entry itself, where its part in them is
+    known, unless it was wrong before and had none.
     """
-    kernels = engine.kernels
-    assert kernels.predict_stored is not None and kernels.zeros_beyond is not None and kernels.predict is not None
-    predicted = kernels.predict_stored(Y.indptr, Y.columns, X, W)
-    rows, columns = kernels.zeros_beyond(Y.indptr, Y.columns, X, W, ALMOST * share * noise.limits_of_zeros)
-    of_zeros = kernels.predict(X, np.stack([rows, columns], axis=1), W)
-    zeros = np.zeros(len(rows), dtype=Y.dtype)
-    found = []
-    for guess, values, i, j in ((predicted, Y.values, None, Y.columns), (of_zeros, zeros, rows, columns)):
-        if judged is not None:
-            guess = judged(guess, values, Y.rows if i is None else i, j)
-        found.append(noise.placed(lambda array, j=j: array[j]).ratios(values, guess, np) > 1)
-    stored, unstored = found
-    parts = ((Y.rows[stored], rows[unstored]), (Y.columns[stored], columns[unstored]), (Y.values[stored], zeros[unstored]))
-    return entries_at(*(np.concatenate(part) for part in parts), Y.shape)
+
+    W: Array
+    noise: NoiseModel
+    leverage: Array | None = None
+    """That part, (m,)."""
+
+    @cached_property
+    def bounds(self) -> Any:
+        """From which prediction on a zero may be too far, as a kernel wants it."""
+        limits = ALMOST * self.noise.limits_of_zeros
+        if self.leverage is not None:
+            limits = limits * np.clip(1 - self.leverage, 1 - MOST_LEVERAGE, None)
+        return PredictionBounds.of(self.W, limits)
+
+    def __call__(self, Y: Entries, X: Array, kernels: Kernels, wrong: Entries | None = None) -> Entries:
+        """Return the entries with their values, where it is known which were `wrong` before."""
+        assert kernels.predict_stored is not None and kernels.zeros_beyond is not None and kernels.predict is not None
+        rows, columns = kernels.zeros_beyond(Y.indptr, Y.columns, X, self.W, self.bounds)
+        zeros = np.zeros(len(rows), dtype=Y.dtype)
+        of_zeros = kernels.predict(X, np.stack([rows, columns], axis=1), self.W)
+        is_beyond = self._are_beyond(of_zeros, zeros, rows, columns, wrong)
+        found = [(rows[is_beyond], columns[is_beyond], zeros[is_beyond])]
+        predicted, rows = kernels.predict_stored(Y.indptr, Y.columns, X, self.W), Y.rows
+        is_beyond = self._are_beyond(predicted, Y.values, rows, Y.columns, wrong)
+        found.append((rows[is_beyond], Y.columns[is_beyond], Y.values[is_beyond]))
+        return entries_at(*map(np.concatenate, zip(*found, strict=True)), Y.shape)
+
+    def _are_beyond(
+        self, predicted: Array, values: Array, rows: Array, columns: Array, wrong: Entries | None
+    ) -> Array:
+        """Return which entries with these predictions are, (k,)."""
+        if self.leverage is not None:
+            alone = without_own(predicted, values, self.leverage[columns], np)
+            had_no_part = False if wrong is None else wrong.find(rows, columns) >= 0
+            predicted = np.where(had_no_part, predicted, alone)
+        return self.noise.placed(lambda array: array[columns]).ratios(values, predicted, np) > 1
 
 
 def replaced(wrong: Entries, noise: NoiseModel, units: Array | None) -> Changes:

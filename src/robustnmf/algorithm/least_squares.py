@@ -19,7 +19,7 @@ import numpy as np
 
 from robustnmf.algorithm.encoding import (
     Basis,
-    beyond_stored,
+    Beyond,
     can_solve,
     inverse,
     leverages,
@@ -239,10 +239,12 @@ class LeastSquares:
 
     def accepted(self, judged: Judged) -> Accepted:
         """Return the data in which what is wrong hardly counts."""
-        shared = {"W": judged.point.W, "model": judged.model, "units": self.units, "engine": self.engine}
+        shared: dict[str, Any] = {"W": judged.point.W, "model": judged.model, "units": self.units}
+        shared |= {"engine": self.engine, "beyond": Beyond(judged.point.W, judged.model)}
         if self.robust is None or self.few is None:
             return Accepted(*self.engine.map(_accepted, self.V, self.M, judged.point.Ht, None, **shared))
         shared |= {"W_robust": self.robust.point.W, "first": self.robust.model, "few": self.few}
+        shared["beyond_robust"] = Beyond(self.robust.point.W, self.robust.model)
         return Accepted(*self.engine.map(_accepted, self.V, self.M, judged.point.Ht, self.robust.point.Ht, **shared))
 
     def improved(self, data: Accepted, W: Array, Ht: Blocks, most: int) -> tuple[Array, Blocks, bool]:
@@ -451,6 +453,8 @@ def _accepted_stored(
     model: NoiseModel,
     units: Array | None,
     engine: Engine,
+    beyond: Beyond,
+    beyond_robust: Beyond | None = None,
     W_robust: Array | None = None,
     first: NoiseModel | None = None,
     few: Array | None = None,
@@ -459,12 +463,12 @@ def _accepted_stored(
     """Return the same of a block whose zeros are not stored: entries with changes, and None."""
     if model.weights_entries or engine.kernels.sweep_stored is None:
         return NotImplemented
-    wrong = beyond_stored(Y, X, W, model, engine)
+    wrong = beyond(Y, X, engine.kernels)
     changes = replaced(wrong, model, units)
     n_right = Y.n_columns - np.diff(wrong.indptr)
     row_weights = np.where(n_right < FEW_RIGHT * Y.n_columns, WRONG_SAMPLE, 1).astype(Y.dtype)
     if X_robust is not None and W_robust is not None and first is not None and few is not None:
-        told = beyond_stored(Y, X_robust, W_robust, first, engine)
+        told = beyond_robust(Y, X_robust, engine.kernels)
         told = told.where(few[told.columns])
         changes = _told(changes, wrong, told, engine.kernels.predict(X_robust, told.places, W_robust), units)
     Y = Y if units is None else _multiplied_stored(Y, units=units, xp=xp)
@@ -499,11 +503,11 @@ def _accepted(
     W: Array,
     model: NoiseModel,
     units: Array | None,
-    engine: Engine | None = None,
     W_robust: Array | None = None,
     first: NoiseModel | None = None,
     few: Array | None = None,
     xp: Namespace,
+    **of_stored: Any,
 ) -> tuple[Array, Array]:
     """Return a block in which wrong and missing entries are the mean of their feature, and its weights.
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.utils.arrays import Array, Blocks, Namespace
+from robustnmf.utils.entries import Entries
 
 # Bits that a pass decides about: 2**16 bins.
 BITS = 16
@@ -151,14 +152,52 @@ def _range(M: Array, *, xp: Namespace) -> Array:
     return np.array([[positive.min(), positive.max()]], dtype=M.dtype)
 
 
-@block_function(on_host=True)
+def _first_counts_stored(A: Entries, M: None, *, shift: int, xp: Namespace) -> tuple[Array, tuple[Counts, Counts]]:
+    return np.zeros((1, 2)), _counts_stored(A, M, low=0, shift=shift, bits=BITS, xp=xp)
+
+
+def _counts_stored(A: Entries, M: None, *, low: int, shift: int, bits: int, xp: Namespace) -> tuple[Counts, Counts]:
+    counts, _ = _counts(A.values, None, low=low, shift=shift, bits=bits, xp=xp)
+    zeros, _ = _counts(np.zeros(1, dtype=A.dtype), None, low=low, shift=shift, bits=bits, xp=xp)
+    counts = counts + (A.n_zeros * zeros)
+    return counts, counts
+
+
+def _inside_stored(A: Entries, M: None, *, low: int, high: int, xp: Namespace) -> tuple[Array, Array]:
+    values, weights = _inside(A.values, None, low=low, high=high, xp=xp)
+    zeros, _ = _inside(np.zeros(1, dtype=A.dtype), None, low=low, high=high, xp=xp)
+    if zeros.size:
+        values = np.concatenate([values, np.zeros(A.n_zeros, dtype=A.dtype)])
+    return values, np.ones_like(values)
+
+
+def _counts_by_feature_stored(
+    A: Entries, M: None, *, low: NDArray[np.uint64], shift: int, bits: int, counted: bool, xp: Namespace
+) -> Counts:
+    n_bins = 1 << bits
+    bins = (_keys(A.values) - low[A.columns]) >> np.uint64(shift)
+    of_zero = (_keys(np.zeros_like(low, dtype=A.dtype)) - low) >> np.uint64(shift)
+    inside, zero_inside = bins < n_bins, np.flatnonzero(of_zero < n_bins)
+    flat = A.columns[inside].astype(np.int64) * n_bins + bins[inside].astype(np.int64)
+    found = np.bincount(flat, minlength=A.n_columns * n_bins).astype(np.float64).reshape(-1, n_bins)
+    n_zeros = len(A) - np.bincount(A.columns, minlength=A.n_columns)
+    found[zero_inside, of_zero[zero_inside].astype(np.int64)] += n_zeros[zero_inside]
+    return found
+
+
+def _feature_weights_stored(A: Entries, M: None, *, xp: Namespace) -> tuple[Counts, Counts]:
+    counts = np.full(A.n_columns, float(len(A)))
+    return counts, counts
+
+
+@block_function(on_host=True, stored=_first_counts_stored)
 def _first_counts(A: Array, M: Array | None, *, shift: int, xp: Namespace) -> tuple[Array, tuple[Counts, Counts]]:
     """Return the range of the weights, and the histogram of all entries."""
     counts = _counts(A, M, low=0, shift=shift, bits=BITS, xp=xp)
     return np.zeros((1, 2)) if M is None else _range(M, xp=xp), counts
 
 
-@block_function(on_host=True)
+@block_function(on_host=True, stored=_counts_stored)
 def _counts(A: Array, M: Array | None, *, low: int, shift: int, bits: int, xp: Namespace) -> tuple[Counts, Counts]:
     """Return the numbers of entries in bins from `low` on, each of 2**shift integers, and their weights."""
     values, weights = _observed(A, M)
@@ -173,7 +212,7 @@ def _counts(A: Array, M: Array | None, *, low: int, shift: int, bits: int, xp: N
     return counts, np.bincount(bins, weights=weights[inside], minlength=n_bins).astype(np.float64)
 
 
-@block_function(on_host=True)
+@block_function(on_host=True, stored=_inside_stored)
 def _inside(A: Array, M: Array | None, *, low: int, high: int, xp: Namespace) -> tuple[Array, Array]:
     """Return the entries in an interval of integers, and their weights."""
     values, weights = _observed(A, M)
@@ -182,7 +221,7 @@ def _inside(A: Array, M: Array | None, *, low: int, high: int, xp: Namespace) ->
     return values, np.ones_like(values) if weights is None else weights[inside]
 
 
-@block_function(on_host=True)
+@block_function(on_host=True, stored=_feature_weights_stored)
 def _feature_weights(A: Array, M: Array | None, *, xp: Namespace) -> tuple[Counts, Counts]:
     """Return the number of observed entries of each feature, and their weight."""
     if M is None:
@@ -191,7 +230,7 @@ def _feature_weights(A: Array, M: Array | None, *, xp: Namespace) -> tuple[Count
     return np.count_nonzero(M > 0, axis=0).astype(np.float64), M.sum(axis=0, dtype=np.float64)
 
 
-@block_function(on_host=True)
+@block_function(on_host=True, stored=_counts_by_feature_stored)
 def _counts_by_feature(
     A: Array, M: Array | None, *, low: NDArray[np.uint64], shift: int, bits: int, counted: bool, xp: Namespace
 ) -> Counts:

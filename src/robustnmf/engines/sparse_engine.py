@@ -70,6 +70,9 @@ class SparseEngine(StreamingEngine):
         read = self._reading(function)
         return NumPyEngine.map_and_sum(self, lambda *b, **options: (None, read(*b, **options)), *blocks, **shared)[1]
 
+    def map_and_sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> tuple[Any, Any]:
+        return NumPyEngine.map_and_sum(self, self._reading(function), *blocks, **shared)
+
     def regroup(self, blocks: Blocks, n_rows: int) -> Blocks:
         if isinstance(blocks[0], Entries):
             blocks = [block.matrix() for block in blocks]

@@ -5,8 +5,12 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from robustnmf.utils.arrays import Array, Blocks
 
+# Features whose largest prediction is bounded at once.
+FEATURES_OF_TILE = 16
 # How kernels compute the weight of a ratio; `robustnmf.model.losses` has the formulas.
 SQUARED, CAUCHY, HUBER, ROUNDED, CORRENTROPY = range(5)
 
@@ -45,6 +49,22 @@ def form_of(loss: Any) -> Form | None:
     """
     form: Form | None = loss.kernel_form if "kernel_form" in vars(type(loss)) else None
     return form
+
+
+class PredictionBounds(NamedTuple):
+    """Limits of predictions X W', and what tells at once that some of them are not reached."""
+
+    limits: Any
+    """(m,)."""
+    ratios: Any
+    """The largest ratio of W to its limit, for tiles of features, (n_tiles, r)."""
+
+    @classmethod
+    def of(cls, W: Any, limits: Any) -> "PredictionBounds":
+        """Return the bounds for limits (m,)."""
+        ratios = np.divide(W, limits[:, None], out=np.zeros(W.shape), where=W > 0)
+        largest = np.maximum.reduceat(ratios, np.arange(0, len(W), FEATURES_OF_TILE), axis=0)
+        return cls(limits.astype(W.dtype), largest.astype(W.dtype))
 
 
 def _no_rule(weighting: Any, Y: Array, rank: int) -> Rule | None:
@@ -87,8 +107,8 @@ class Kernels:
     """(Y, Q, X, A, linear, ridge, max_iter, tol): codes by weighted least squares, `algorithm.encoding.settle`."""
     predict_stored: Callable[[Array, Array, Array, Array], Array] | None = None
     """(indptr, columns, X, W): stored entries of X W'. This and the next are for rows of `robustnmf.utils.entries`."""
-    zeros_beyond: Callable[[Array, Array, Array, Array, Array], tuple[Array, Array]] | None = None
-    """(indptr, columns, X, W, limits): entries that are not stored and are predicted above limits (m,)."""
+    zeros_beyond: Callable[[Array, Array, Array, Array, PredictionBounds], tuple[Array, Array]] | None = None
+    """(indptr, columns, X, W, bounds): entries that are not stored and are predicted above their limits."""
     sweep_stored: Callable[..., tuple[Array, Array, Array, Array, Array]] | None = None
     """(entries, X, checks, W, linear, ridge, max_iter): `sweep_block` by least squares."""
     least_squares_stored: Callable[..., Array] | None = None

@@ -63,6 +63,11 @@ class Entries:
         """Row of each stored entry, (k,)."""
         return np.repeat(np.arange(len(self)), np.diff(self.indptr))
 
+    @property
+    def n_zeros(self) -> int:
+        """Number of entries that are not stored."""
+        return len(self) * self.n_columns - len(self.columns)
+
     def with_values(self, values: Vector) -> "Entries":
         """Return the same places with other values, (k,)."""
         return replace(self, values=values)

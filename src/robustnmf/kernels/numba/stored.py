@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from robustnmf.kernels.interface import FEATURES_OF_TILE as TILE
+from robustnmf.kernels.interface import PredictionBounds
 from robustnmf.kernels.line_search import checked_features
 from robustnmf.kernels.numba.functions import solve_row
 from robustnmf.kernels.numba.options import FAST, inputs
 from robustnmf.kernels.numba.sweep import propose
-
-# Columns whose largest prediction is bounded at once.
-TILE = 16
 
 
 class Rows(NamedTuple):
@@ -69,16 +68,12 @@ def _predict(indptr: Any, columns: Any, X: Any, W: Any) -> Any:
     return values
 
 
-def zeros_beyond(indptr: Any, columns: Any, X: Any, W: Any, limits: Any) -> tuple[Any, Any]:
-    """Return rows and columns of entries that are not stored and whose prediction X W' is above limits (m,).
+def zeros_beyond(indptr: Any, columns: Any, X: Any, W: Any, bounds: PredictionBounds) -> tuple[Any, Any]:
+    """Return rows and columns of entries that are not stored and whose prediction X W' is above its limit.
 
-    Few are. The largest prediction of some columns is bounded by the largest ratios of W to the limits, and only where
-    that is not enough they are computed.
+    Few are. Predictions are computed only where their bound is not below the limit.
     """
-    ratios = np.divide(W, limits[:, None], out=np.zeros_like(W), where=W > 0)
-    starts = np.arange(0, len(W), TILE)
-    bounds = np.maximum.reduceat(ratios, starts, axis=0)
-    return _zeros_beyond(*inputs(indptr, columns, X, W, limits.astype(W.dtype, copy=False), bounds))
+    return _zeros_beyond(*inputs(indptr, columns, X, W, *bounds))
 
 
 @njit(**FAST)
