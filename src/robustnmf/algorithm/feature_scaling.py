@@ -17,9 +17,10 @@ from robustnmf.algorithm.staged import Staged
 from robustnmf.data.blocks import Data, Observations
 from robustnmf.data.units import unit_of
 from robustnmf.engines import Engine, NumPyEngine
+from robustnmf.engines.lazy import chosen_rows
 from robustnmf.model.mixture import SPARSE, median
 from robustnmf.model.scales import in_unit
-from robustnmf.utils.arrays import Array, Namespace, subsample, to_host
+from robustnmf.utils.arrays import subsample, to_host
 
 Matrix = NDArray[Any]
 
@@ -75,7 +76,7 @@ def some_samples(data: Data, rank: int, engine: Engine) -> Observations:
     wanted = max(TRIAL_ENTRIES / n_features, SAMPLES_PER_COMPONENT * rank)
     chosen = subsample([len(block) for block in data.X], max(1, int(n_samples / wanted)))
     X, M = (
-        None if blocks is None else to_host(engine.join(engine.map(_choose, blocks, chosen))).astype(np.float64)
+        None if blocks is None else to_host(engine.join(engine.map(chosen_rows, blocks, chosen))).astype(np.float64)
         for blocks in (data.X, data.M)
     )
     return Observations(X, M)
@@ -121,8 +122,3 @@ def _typical(ratios: Matrix, seen: Matrix, rank: int) -> float:
         if len(values) > 2 * rank:
             medians.append(values[min((len(values) + rank - 1) // 2, len(values) - 1)])
     return float(np.mean(np.log(np.maximum(medians, RESOLUTION)))) if medians else 0.0
-
-
-def _choose(Y: Array, chosen: slice, *, xp: Namespace) -> Array:
-    """Return some of the rows."""
-    return Y[chosen]

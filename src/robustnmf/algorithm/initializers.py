@@ -8,7 +8,7 @@ the data. The random numbers are drawn on the host, so that every engine starts 
 """
 
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -20,9 +20,10 @@ from robustnmf.engines import Engine, NumPyEngine
 from robustnmf.engines.lazy import ReadBlock, is_lazy
 from robustnmf.engines.protocol import block_function
 from robustnmf.errors import IncompatibleError
-from robustnmf.model.mixture import densest_part, sample
+from robustnmf.model.mixture import SAMPLE, densest_part
 from robustnmf.model.scales import weighted_sum
 from robustnmf.utils.arrays import Array, Blocks, Namespace, dtype_of, size, subsample, to_host
+from robustnmf.utils.entries import Entries
 from robustnmf.utils.medians import densest, median
 
 Matrix = NDArray[Any]
@@ -185,6 +186,11 @@ class MedianStart(BlockInitializer):
 
     name: ClassVar[str] = "median"
 
+    @property
+    def fewest_positive(self) -> float:
+        """Share of positive entries below which the typical entry of a row is zero."""
+        return 0.5 if self.densest is None else min(self.densest, 1 - self.densest)
+
     def center(self, rows: Array, *, complete: bool) -> Array:
         """Return the typical entry of each row (B, k), ignoring NaN, (B,)."""
         return median(rows, complete=complete) if self.densest is None else densest(rows, self.densest)
@@ -258,7 +264,9 @@ def _level(V: Blocks, M: Blocks | None, engine: Engine) -> float:
     level = float(np.mean(both))
     if level > 0 or n_positive == 0:
         return level
-    values, _ = sample(V, engine.map(_is_positive, V, observed), engine)
+    counts = to_host(engine.join(engine.map(_n_positive, V, observed))).tolist()
+    some = subsample(counts, max(1, ceil(sum(counts) / SAMPLE)))
+    values = to_host(engine.join(engine.map(_some_positive, V, observed, some))).astype(np.float64, copy=False)
     return densest_part(values) * float(n_positive / count)
 
 
@@ -267,15 +275,38 @@ def _is_observed(M: Array, *, xp: Namespace) -> Array:
     return xp.astype(M > 0, M.dtype)
 
 
-@block_function(recomputed=True)
-def _is_positive(Y: Array, observed: Array | None, *, xp: Namespace) -> Array:
-    positive = xp.astype(Y > 0, Y.dtype)
-    return positive if observed is None else positive * observed
+def _n_positive_stored(Y: Entries, observed: None, *, xp: Namespace) -> Array:
+    return _n_positive(Y.values, None, xp=xp)
 
 
+@block_function(stored=_n_positive_stored)
+def _n_positive(Y: Array, observed: Array | None, *, xp: Namespace) -> Array:
+    """Return the number of observed entries that are positive, (1,)."""
+    return xp.count_nonzero(_is_positive(Y, observed))[None]
+
+
+def _some_positive_stored(Y: Entries, observed: None, some: slice, *, xp: Namespace) -> Array:
+    return _some_positive(Y.values, None, some, xp=xp)
+
+
+@block_function(stored=_some_positive_stored)
+def _some_positive(Y: Array, observed: Array | None, some: slice, *, xp: Namespace) -> Array:
+    """Return some of the observed entries that are positive, as a vector."""
+    return Y[_is_positive(Y, observed)][some]
+
+
+def _is_positive(Y: Array, observed: Array | None) -> Array:
+    return Y > 0 if observed is None else (Y > 0) & (observed > 0)
+
+
+def _count_positive_of_stored(Y: Entries, observed: None, *, xp: Namespace) -> tuple[int, int]:
+    return len(Y) * Y.n_columns, int(np.count_nonzero(Y.values > 0))
+
+
+@block_function(stored=_count_positive_of_stored)
 def _count_positive_entries(Y: Array, observed: Array | None, *, xp: Namespace) -> tuple[int, int]:
     """Return the numbers of observed and of positive entries."""
-    positive = Y > 0 if observed is None else (Y > 0) & (observed > 0)
+    positive = _is_positive(Y, observed)
     count = size(Y) if observed is None else int(xp.count_nonzero(observed))
     return count, int(xp.count_nonzero(positive))
 
@@ -295,7 +326,12 @@ def _median_rank_one(V: Blocks, M: Blocks | None, init: MedianStart, engine: Eng
     """
     lengths, xp = [len(block) for block in V], engine.xp
     every = max(1, sum(lengths) // init.enough)
-    some = engine.map(_some_rows, V, M, subsample(lengths, every))
+    chosen = subsample(lengths, every)
+    if M is None:
+        n_positive, n_rows = engine.sum(_count_positive_rows, V, chosen)
+        if xp.all(n_positive < init.fewest_positive * n_rows):  # sparse data need not be made dense to see that
+            return np.zeros(V[0].shape[1]), engine.split(engine.place(np.ones(sum(lengths)), xp.float64), like=V)
+    some = engine.map(_some_rows, V, M, chosen)
     w: Array = _feature_centers(some, None, M is None, init, engine)
     sizes: Array = None
     last: dict[str, Any] | None = None
@@ -362,6 +398,22 @@ def credible(levels: Array) -> Array:
     return levels if xp.count_nonzero(far) > len(levels) / 5 else xp.where(far, middle, levels)
 
 
+def _count_positive_stored_rows(Y: Entries, rows: slice, *, xp: Namespace) -> tuple[Array, int]:
+    some = Y[rows]
+    return np.bincount(some.columns[some.values > 0], minlength=Y.n_columns), len(some)
+
+
+@block_function(stored=_count_positive_stored_rows)
+def _count_positive_rows(Y: Array, rows: slice, *, xp: Namespace) -> tuple[Array, int]:
+    """Return the number of positive entries of each feature in some rows, (m,), and the number of rows."""
+    return xp.sum(xp.astype(Y[rows] > 0, xp.int64), axis=0), Y[rows].shape[0]
+
+
+def _some_rows_stored(Y: Entries, M: None, rows: slice, *, xp: Namespace) -> Array:
+    return Y[rows].dense().astype(np.float64)
+
+
+@block_function(stored=_some_rows_stored)
 def _some_rows(Y: Array, M: Array | None, rows: slice, *, xp: Namespace) -> Array:
     """Return some rows in double precision, NaN where missing."""
     return _with_gaps(Y[rows], None if M is None else M[rows], xp)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from robustnmf.data.blocks import Data
 from robustnmf.data.sparse import is_sparse
+from robustnmf.engines.lazy import chosen_rows
 from robustnmf.engines.protocol import Engine
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.utils.arrays import Array, Blocks, Namespace, subsample, to_host
@@ -128,7 +129,7 @@ class Sample:
         chosen = subsample(lengths, every)
 
         def part(blocks: Blocks) -> Matrix:
-            rows: Matrix = to_host(engine.join(engine.map(_chosen_rows, blocks, chosen)))
+            rows: Matrix = to_host(engine.join(engine.map(chosen_rows, blocks, chosen)))
             return rows.astype(np.float64, copy=False)
 
         X = part(data.X)
@@ -559,10 +560,6 @@ def _is_mostly_rejected(n_rejected: Matrix, n_observed: Matrix) -> Matrix:
 
 
 # --- On a block ---------------------------------------------------------------------------------------------------
-
-
-def _chosen_rows(Y: Array, chosen: slice, *, xp: Namespace) -> Array:
-    return xp.asarray(Y[chosen], copy=True)  # a view would keep the whole block
 
 
 def _count_rejected(

@@ -44,7 +44,14 @@ def unit_of(X: Blocks, noise: Matrix | None, engine: Engine) -> float:
     return power_of_two_below(median)
 
 
-@block_function(on_host=True)
+def _some_of_stored(Y: Entries, chosen: slice, *, noise: Array | None, xp: Namespace) -> Array:
+    places = np.arange(chosen.start, len(Y) * Y.n_columns, chosen.step)
+    rows, columns = np.divmod(places, Y.n_columns)
+    some = Y.at(rows, columns).astype(np.float64)
+    return some if noise is None else some / noise[columns]
+
+
+@block_function(on_host=True, stored=_some_of_stored)
 def _some_entries(Y: Array, chosen: slice, *, noise: Array | None, xp: Namespace) -> Array:
     """Return some entries of a block, line by line, in units of the noise, as a vector of doubles."""
     some = xp.astype(xp.reshape(Y, (-1,))[chosen], xp.float64)

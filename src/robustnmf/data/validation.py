@@ -18,6 +18,7 @@ from robustnmf.engines.protocol import block_function
 from robustnmf.errors import SMALLEST_UNCERTAINTY, uncertainty_error
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
+from robustnmf.utils.entries import Entries
 
 Matrix = NDArray[Any]
 
@@ -230,7 +231,17 @@ _ADVICE = {
 }
 
 
-@block_function(on_host=True)
+def _look_at_stored(
+    Y: Entries, weights: None, uncertainties: None, *, problems: list[str], xp: Namespace
+) -> Any:
+    """Return the same of a block whose zeros are not stored; there is nothing wrong with zeros."""
+    if np.isnan(Y.values).any():
+        return NotImplemented
+    (row, _), _ = _look(Y.values[None, :], None, None, problems=problems, xp=xp)
+    return (row, np.zeros(len(Y), dtype=bool)), np.full(Y.n_columns, len(Y))
+
+
+@block_function(on_host=True, stored=_look_at_stored)
 def _look(
     Y: Array, weights: Array | None, uncertainties: Array | None, *, problems: list[str], xp: Namespace
 ) -> tuple[tuple[Array, Array], Array]:

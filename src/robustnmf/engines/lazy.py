@@ -19,6 +19,7 @@ import numpy as np
 
 from robustnmf.engines.protocol import Engine, block_function, traits_of
 from robustnmf.utils.arrays import Array, Blocks, moved, to_host, zip_blocks
+from robustnmf.utils.entries import Entries
 
 Source: TypeAlias = Callable[[], Any]
 """Returns the arrays of a block; can be pickled, and returns the same whenever and wherever it is called."""
@@ -165,6 +166,16 @@ def read_blocks(sources: Sequence[Source], lengths: Sequence[int], n_columns: in
     return [
         ReadBlock(source, part, (length, n_columns), dtype) for source, length in zip(sources, lengths, strict=True)
     ]
+
+
+def _chosen_of_stored(rows: Entries, chosen: slice, *, xp: Any) -> Array:
+    return rows[chosen].dense()
+
+
+@block_function(stored=_chosen_of_stored)
+def chosen_rows(rows: Array, chosen: slice, *, xp: Any) -> Array:
+    """Return a copy of some of the rows; a view would keep the whole block."""
+    return xp.asarray(rows[chosen], copy=True)
 
 
 @block_function(on_host=True)

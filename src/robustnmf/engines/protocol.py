@@ -33,8 +33,8 @@ class Traits:
     selects_rows: bool = False
     """It returns some of the rows: those of sparse data are kept sparse."""
     stored: Callable[..., Any] | None = None
-    """The same function of blocks that are `robustnmf.utils.entries.Entries`: data whose zeros are not stored. It
-    returns NotImplemented for arguments for which blocks have to be dense."""
+    """The same function of blocks that are `robustnmf.utils.entries.Entries`: data whose zeros are not stored, without
+    weights. It returns NotImplemented for arguments for which blocks have to be dense."""
     keeps_stored: bool = False
     """What that returns is kept, although the function is recomputed for other data: it costs more than memory."""
 

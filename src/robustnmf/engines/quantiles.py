@@ -76,6 +76,25 @@ def _one_by_one(
     return values[order[min(found, values.size - 1)]]
 
 
+def of_stored_features(engine: Engine, A: Blocks, q: float) -> Any:
+    """Return the quantile of each feature of non-negative data whose zeros are not stored, (m,).
+
+    Zeros come first, so most features of sparse data have a quantile of zero; those of the others are gathered.
+    """
+    dtype, n_rows = np.dtype(A[0].dtype), sum(len(block) for block in A)
+    n_positive = engine.sum(_count_positive, A)
+    ranks = max(ceil(q * n_rows), 1) - (n_rows - n_positive)
+    wanted = ranks > 0
+    found = np.zeros(len(ranks), dtype=dtype)
+    if not wanted.any():
+        return found
+    columns, values = (engine.join(part) for part in engine.map(_positive_of_features, A, wanted=wanted))
+    order = np.lexsort((values, columns))
+    starts = np.searchsorted(columns[order], np.flatnonzero(wanted))
+    found[wanted] = values[order][starts + ranks[wanted] - 1]
+    return found
+
+
 def _of_features(engine: Engine, A: Blocks, M: Blocks | None, q: float) -> Any:
     dtype = np.dtype(A[0].dtype)
     width = 8 * dtype.itemsize
@@ -171,23 +190,26 @@ def _inside_stored(A: Entries, M: None, *, low: int, high: int, xp: Namespace) -
     return values, np.ones_like(values)
 
 
-def _counts_by_feature_stored(
-    A: Entries, M: None, *, low: NDArray[np.uint64], shift: int, bits: int, counted: bool, xp: Namespace
-) -> Counts:
-    n_bins = 1 << bits
-    bins = (_keys(A.values) - low[A.columns]) >> np.uint64(shift)
-    of_zero = (_keys(np.zeros_like(low, dtype=A.dtype)) - low) >> np.uint64(shift)
-    inside, zero_inside = bins < n_bins, np.flatnonzero(of_zero < n_bins)
-    flat = A.columns[inside].astype(np.int64) * n_bins + bins[inside].astype(np.int64)
-    found = np.bincount(flat, minlength=A.n_columns * n_bins).astype(np.float64).reshape(-1, n_bins)
-    n_zeros = len(A) - np.bincount(A.columns, minlength=A.n_columns)
-    found[zero_inside, of_zero[zero_inside].astype(np.int64)] += n_zeros[zero_inside]
-    return found
+def _count_positive_stored(A: Entries, *, xp: Namespace) -> Array:
+    return np.bincount(A.columns[A.values > 0], minlength=A.n_columns)
 
 
-def _feature_weights_stored(A: Entries, M: None, *, xp: Namespace) -> tuple[Counts, Counts]:
-    counts = np.full(A.n_columns, float(len(A)))
-    return counts, counts
+@block_function(on_host=True, stored=_count_positive_stored)
+def _count_positive(A: Array, *, xp: Namespace) -> Array:
+    """Return the number of positive entries of each feature, (m,)."""
+    return np.count_nonzero(A > 0, axis=0)
+
+
+def _positive_of_stored_features(A: Entries, *, wanted: Array, xp: Namespace) -> tuple[Array, Array]:
+    chosen = wanted[A.columns] & (A.values > 0)
+    return A.columns[chosen], A.values[chosen]
+
+
+@block_function(on_host=True, stored=_positive_of_stored_features)
+def _positive_of_features(A: Array, *, wanted: Array, xp: Namespace) -> tuple[Array, Array]:
+    """Return features and values of the positive entries of some features, (k,) each."""
+    _, columns = np.nonzero((A > 0) & wanted)
+    return columns, A[(A > 0) & wanted]
 
 
 @block_function(on_host=True, stored=_first_counts_stored)
@@ -221,7 +243,7 @@ def _inside(A: Array, M: Array | None, *, low: int, high: int, xp: Namespace) ->
     return values, np.ones_like(values) if weights is None else weights[inside]
 
 
-@block_function(on_host=True, stored=_feature_weights_stored)
+@block_function(on_host=True)
 def _feature_weights(A: Array, M: Array | None, *, xp: Namespace) -> tuple[Counts, Counts]:
     """Return the number of observed entries of each feature, and their weight."""
     if M is None:
@@ -230,7 +252,7 @@ def _feature_weights(A: Array, M: Array | None, *, xp: Namespace) -> tuple[Count
     return np.count_nonzero(M > 0, axis=0).astype(np.float64), M.sum(axis=0, dtype=np.float64)
 
 
-@block_function(on_host=True, stored=_counts_by_feature_stored)
+@block_function(on_host=True)
 def _counts_by_feature(
     A: Array, M: Array | None, *, low: NDArray[np.uint64], shift: int, bits: int, counted: bool, xp: Namespace
 ) -> Counts:

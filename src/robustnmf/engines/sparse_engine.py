@@ -7,7 +7,7 @@ on, and nothing else is as large as the data is with its zeros. Results agree wi
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import array_api_compat.numpy as numpy_xp
 from scipy import sparse
@@ -15,6 +15,7 @@ from scipy import sparse
 from robustnmf.engines.lazy import ComputedBlock, LazyBlock, ReadBlock, Shared, is_lazy
 from robustnmf.engines.numpy_engine import NumPyEngine
 from robustnmf.engines.protocol import traits_of
+from robustnmf.engines.quantiles import of_stored_features
 from robustnmf.engines.slices import cuts_of
 from robustnmf.engines.streaming_engine import StreamingEngine
 from robustnmf.formats.rows import RowBlock, Rows
@@ -73,6 +74,11 @@ class SparseEngine(StreamingEngine):
     def map_and_sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> tuple[Any, Any]:
         return NumPyEngine.map_and_sum(self, self._reading(function), *blocks, **shared)
 
+    def quantile(self, A: Blocks, M: Blocks | None, q: float, *, axis: Literal["feature"] | None = None) -> Array:
+        if axis == "feature" and M is None and is_lazy(A) and self._is_stored(A):
+            return of_stored_features(self, A, q)
+        return super().quantile(A, M, q, axis=axis)
+
     def regroup(self, blocks: Blocks, n_rows: int) -> Blocks:
         if isinstance(blocks[0], Entries):
             blocks = [block.matrix() for block in blocks]
@@ -103,7 +109,8 @@ class SparseEngine(StreamingEngine):
         found = [None if block is None else self.entries_of(block) for block in blocks]
         if any(entries is None and block is not None for entries, block in zip(found, blocks, strict=True)):
             return NotImplemented
-        return stored(*found, **options)
+        weights = [block for block in found[1:] if getattr(block, "shape", None) == found[0].shape]
+        return NotImplemented if weights else stored(*found, **options)
 
     def entries_of(self, block: Any) -> Any:
         """Return a block of data as what is stored of it, None if it has to be dense; an array as it is."""
