@@ -19,10 +19,12 @@ import numpy as np
 from array_api_compat import array_namespace
 from scipy import sparse
 
+from robustnmf.algorithm.beyond import Beyond, replaced
 from robustnmf.algorithm.initializers import bright_features
+from robustnmf.algorithm.leverage import leverages, without_own
 from robustnmf.data.units import in_range
 from robustnmf.engines.protocol import Engine, block_function
-from robustnmf.kernels.interface import Kernels, PredictionBounds, form_of
+from robustnmf.kernels.interface import StoredKernels, form_of
 from robustnmf.model.losses import Cauchy, Huber, squared_ratio
 from robustnmf.model.noise import NoiseModel
 from robustnmf.model.penalties import NO_PENALTIES, Penalties, Penalty
@@ -32,7 +34,7 @@ from robustnmf.solvers.base import UNIFORM as SQUARES
 from robustnmf.solvers.objective import Terms
 from robustnmf.utils.arrays import Array, Blocks, Namespace, device, mapped, to_host
 from robustnmf.utils.cached import cached_property
-from robustnmf.utils.entries import Changes, Entries, entries_at
+from robustnmf.utils.entries import Entries
 
 # Reweightings while the scale falls: from ten scales down it then changes by a fifth each time.
 ANNEALING_STEPS = 10
@@ -47,12 +49,8 @@ SPATIAL_ROUNDS = 5
 NOISE_STEPS, LAST_SCALE, JUDGEMENTS, SETTLING_STEPS = 24, 3.0, 3, 20
 # Annealing finds a start, for which some of the features are enough: at least so many, and so many for each component.
 START_FEATURES, START_FEATURES_PER_COMPONENT = 256, 8
-# The part that an entry has in its own prediction is limited: beyond this, the prediction without it would be a guess.
-MOST_LEVERAGE = 0.9
 # Least squares converges to this part of the tolerance: what is left would count as noise.
 EXACT = 0.01
-# Zeros with predictions above this part of their limit are looked at.
-ALMOST = 0.999
 
 # Sweeps of coordinate descent in which least squares has converged, if it ever does, and the part of the tolerance by
 # which coordinates still move then: slow progress goes on for long.
@@ -111,13 +109,13 @@ class Basis:
         return leverages(W, array_namespace(W))
 
     @cached_property
-    def beyond(self) -> "Beyond":
+    def beyond(self) -> Beyond:
         """Finds entries that are too far from their predictions, where zeros are not stored."""
         assert self.noise is not None
         return Beyond(self.W, self.noise)
 
     @cached_property
-    def beyond_without(self) -> "Beyond":
+    def beyond_without(self) -> Beyond:
         """The same of predictions without the entry itself, if it is so that entries are judged."""
         return self.beyond if self.beyond.noise.lenient else replace(self.beyond, leverage=self.leverages)
 
@@ -278,9 +276,7 @@ def _encode_by_noise(Y: Any, M: Array | None, judge: "Judge", max_iter: int, tol
     return X
 
 
-def _encode_without_wrong(
-    Y: Any, M: Array | None, with_all: Array, judge: "Judge", max_iter: int, tol: float
-) -> Array:
+def _encode_without_wrong(Y: Any, M: Array | None, with_all: Array, judge: "Judge", max_iter: int, tol: float) -> Array:
     """Return codes of samples with wrong entries, from a sceptical start and from the codes with all entries."""
     starts = (judge.start(Y, M, with_all, tol), with_all)
     (X, first), (following, second) = (judge.judged_once(Y, M, start, None, tol) for start in starts)
@@ -307,7 +303,7 @@ def _wrong(
     return basis.noise.ratios(Y, X @ basis.W.T, xp) > 1
 
 
-def _wrong_stored(Y: Entries, basis: Basis, engine: Engine, max_iter: int, tol: float) -> Entries:
+def _wrong_stored(Y: Entries, basis: Basis, engine: Engine, max_iter: int, tol: float) -> Any:
     """Return which entries of a block are wrong, zeros that are not stored among them."""
     judge = StoredJudge(basis, engine)
     return judge.beyond(Y, _encode_by_noise(Y, None, judge, max_iter, tol))
@@ -444,10 +440,15 @@ class StoredJudge(Judge):
     Zeros are wrong where their prediction is large, which is so for few.
     """
 
+    def __init__(self, basis: Basis, engine: Engine) -> None:
+        super().__init__(basis, engine)
+        assert engine.kernels.stored is not None
+        self.kernels = engine.kernels.stored
+
     def fitted(self, Y: Any, M: Array | None, X: Array, wrong: Any, max_iter: int, tol: float) -> Array:
         """Return codes by least squares in which what is wrong hardly counts; None for nothing."""
         changes = None if wrong is None else replaced(wrong, self.noise, self.units)
-        return solve_stored(replace(self.in_units(Y), changes=changes), X, self.plain, self.engine, EXACT * tol)
+        return solve_stored(replace(self.in_units(Y), changes=changes), X, self.plain, self.kernels, EXACT * tol)
 
     def in_units(self, Y: Any) -> Any:
         """Return samples in the units of least squares."""
@@ -455,11 +456,11 @@ class StoredJudge(Judge):
 
     def wrong(self, Y: Any, X: Array, wrong: Any) -> Any:
         """Return which entries are wrong, where it is known which were until now."""
-        return self.basis.beyond_without(Y, X, self.engine.kernels, wrong)
+        return self.basis.beyond_without(Y, X, self.kernels, wrong)
 
     def beyond(self, Y: Any, X: Array) -> Any:
         """Return which entries are too far from their predictions."""
-        return self.basis.beyond(Y, X, self.engine.kernels)
+        return self.basis.beyond(Y, X, self.kernels)
 
     def samples_with(self, wrong: Any) -> Array:
         """Return which samples have wrong entries, (B,)."""
@@ -490,7 +491,7 @@ class StoredJudge(Judge):
 
 def judges_stored(basis: Basis, engine: Engine) -> bool:
     """Return whether samples can be encoded by what is stored of them: by least squares, whose weights are alike."""
-    if basis.sweeps is not None or engine.kernels.least_squares_stored is None:
+    if basis.sweeps is not None or engine.kernels.stored is None:
         return False
     judge = basis if basis.judge is None else basis.judge
     if judge.noise is None or judge.noise.weights_entries or (basis.noise is not None and basis.noise.weights_entries):
@@ -498,66 +499,11 @@ def judges_stored(basis: Basis, engine: Engine) -> bool:
     return can_solve(judge.W, engine) and can_solve(basis.W, engine)
 
 
-@dataclass(frozen=True)
-class Beyond:
-    """Finds the entries of blocks whose zeros are not stored that are too far from what they should be.
-
-    Entries are compared with their predictions; or with those without the entry itself, where its part in them is
-    known, unless it was wrong before and had none.
-    """
-
-    W: Array
-    noise: NoiseModel
-    leverage: Array | None = None
-    """That part, (m,)."""
-
-    @cached_property
-    def bounds(self) -> Any:
-        """From which prediction on a zero may be too far, as a kernel wants it."""
-        limits = ALMOST * self.noise.limits_of_zeros
-        if self.leverage is not None:
-            limits = limits * np.clip(1 - self.leverage, 1 - MOST_LEVERAGE, None)
-        return PredictionBounds.of(self.W, limits)
-
-    def __call__(self, Y: Entries, X: Array, kernels: Kernels, wrong: Entries | None = None) -> Entries:
-        """Return the entries with their values, where it is known which were `wrong` before."""
-        assert kernels.predict_stored is not None and kernels.zeros_beyond is not None and kernels.predict is not None
-        rows, columns = kernels.zeros_beyond(Y.indptr, Y.columns, X, self.W, self.bounds)
-        zeros = np.zeros(len(rows), dtype=Y.dtype)
-        of_zeros = kernels.predict(X, np.stack([rows, columns], axis=1), self.W)
-        is_beyond = self._are_beyond(of_zeros, zeros, rows, columns, wrong)
-        found = [(rows[is_beyond], columns[is_beyond], zeros[is_beyond])]
-        predicted, rows = kernels.predict_stored(Y.indptr, Y.columns, X, self.W), Y.rows
-        is_beyond = self._are_beyond(predicted, Y.values, rows, Y.columns, wrong)
-        found.append((rows[is_beyond], Y.columns[is_beyond], Y.values[is_beyond]))
-        return entries_at(*map(np.concatenate, zip(*found, strict=True)), Y.shape)
-
-    def _are_beyond(
-        self, predicted: Array, values: Array, rows: Array, columns: Array, wrong: Entries | None
-    ) -> Array:
-        """Return which entries with these predictions are, (k,)."""
-        if self.leverage is not None:
-            alone = without_own(predicted, values, self.leverage[columns], np)
-            had_no_part = False if wrong is None else wrong.find(rows, columns) >= 0
-            predicted = np.where(had_no_part, predicted, alone)
-        return self.noise.placed(lambda array: array[columns]).ratios(values, predicted, np) > 1
-
-
-def replaced(wrong: Entries, noise: NoiseModel, units: Array | None) -> Changes:
-    """Return wrong entries as the mean of their feature with the weight of an anchor, in the units of least squares."""
-    by: Any = 1 if units is None else units[wrong.columns]
-    new, weights = noise.centers[wrong.columns] * by, noise.anchors[wrong.columns]
-    kind, ones = wrong.dtype, np.ones(len(wrong), dtype=wrong.dtype)
-    old = (wrong.values * by).astype(kind)
-    return Changes(wrong.indptr, wrong.columns, old, new.astype(kind), weights.astype(kind), ones)
-
-
-def solve_stored(Y: Entries, X: Array, basis: Basis, engine: Engine, tol: float) -> Array:
+def solve_stored(Y: Entries, X: Array, basis: Basis, kernels: StoredKernels, tol: float) -> Array:
     """Return codes by least squares, as `settle` does of a block with its zeros."""
-    kernel, (linear, ridge) = engine.kernels.least_squares_stored, basis.penalty(engine.xp) or (0.0, 0.0)
-    assert kernel is not None
+    linear, ridge = basis.penalty(np) or (0.0, 0.0)
     smallest = 4 * float(np.finfo(Y.dtype).eps)
-    return kernel(Y, X, basis.W, linear, ridge, MOST_SWEEPS, max(AT_REST * tol, smallest))
+    return kernels.least_squares(Y, X, basis.W, linear, ridge, MOST_SWEEPS, max(AT_REST * tol, smallest))
 
 
 def without(
@@ -576,26 +522,6 @@ def without(
         weights = weights * xp.astype(noise.weights(predicted, xp), Y.dtype)
     anchored = wrong | missing
     return xp.where(anchored, noise.centers * xp.ones_like(Y), Y), xp.where(anchored, noise.anchors * weights, weights)
-
-
-def leverages(W: Array, xp: Namespace) -> Array:
-    """Return the part that an entry of each feature has in its own prediction by least squares, (m,)."""
-    return xp.sum((W @ inverse(W.T @ W, xp)) * W, axis=1)
-
-
-def without_own(predicted: Array, Y: Array, leverage: Array, xp: Namespace) -> Array:
-    """Return predictions of entries that had a part in them, its leverage, without that part; not negative."""
-    leverage = xp.where(leverage < MOST_LEVERAGE, leverage, MOST_LEVERAGE)
-    alone = (predicted - leverage * Y) / (1 - leverage)
-    return xp.where(alone > 0, alone, 0)
-
-
-def inverse(gram: Array, xp: Namespace) -> Array:
-    """Return the inverse of a Gram matrix (r, r), to which a little is added: it may be singular."""
-    diagonal = xp.linalg.diagonal(gram)
-    little = float(xp.finfo(gram.dtype).eps) ** 0.6 * xp.sum(diagonal)
-    eye = xp.eye(gram.shape[0], dtype=gram.dtype, device=device(gram))
-    return xp.linalg.inv(gram + xp.where(little > 0, little, 1) * eye)
 
 
 def _follow(Y: Array, M: Array | None, X: Array, basis: Basis, engine: Engine) -> Array:
@@ -677,28 +603,22 @@ def _describe_stored(
     Y: Entries, M: None, X: Array, *, basis: Basis, engine: Engine, max_iter: int, tol: float, xp: Namespace
 ) -> Any:
     """Return what `_describe_sparsely` does; losses are not quadratic, and so they are those of a dense block."""
-    if not judges_stored(basis, engine) or basis.weighting.loss.group != "entry":
+    kernels = engine.kernels.stored
+    if kernels is None or not judges_stored(basis, engine) or basis.weighting.loss.group != "entry":
         return NotImplemented
-    if basis.judge is None:
-        wrong = StoredJudge(basis, engine).beyond(Y, X)
-    else:
-        wrong = _wrong_stored(Y, basis.judge, engine, max_iter, tol)
-    losses = row_losses_of(Y, X, basis, xp)
-    residual = wrong.values - engine.kernels.predict(X, wrong.places, basis.W)
-    outliers = np.bincount(wrong.rows, residual.astype(np.float64) ** 2, minlength=len(Y))
-    squares = _row_squares(Y, X, basis.W, engine) - outliers
+    judge = basis.judge
+    wrong = basis.beyond(Y, X, kernels) if judge is None else _wrong_stored(Y, judge, engine, max_iter, tol)
+    residual = wrong.values - kernels.predict_at(X, wrong.places, basis.W)
+    of_wrong = np.bincount(wrong.rows, residual.astype(np.float64) ** 2, minlength=len(Y))
+    squares = np.maximum(_row_squares(Y, X, basis.W, kernels) - of_wrong, 0)
     counts = np.full(len(Y), float(Y.n_columns))
-    return losses, counts, np.maximum(squares, 0), wrong.with_values(np.ones(len(wrong.values), dtype=bool)).matrix()
+    outliers = wrong.with_values(np.ones(len(wrong.values), dtype=bool)).matrix()
+    return losses(Y.dense(), None, X, basis, xp), counts, squares, outliers
 
 
-def row_losses_of(Y: Entries, X: Array, basis: Basis, xp: Namespace) -> Array:
-    """Return the loss of each sample, (B,), a few dense rows at a time."""
-    return losses(Y.dense(), None, X, basis, xp)
-
-
-def _row_squares(Y: Entries, X: Array, W: Array, engine: Engine) -> Array:
+def _row_squares(Y: Entries, X: Array, W: Array, kernels: StoredKernels) -> Array:
     """Return the sum of squared residuals of each sample, zeros included, (B,)."""
-    predicted = engine.kernels.predict_stored(Y.indptr, Y.columns, X, W).astype(np.float64)
+    predicted = kernels.predict(Y.indptr, Y.columns, X, W).astype(np.float64)
     gram = W.T.astype(np.float64) @ W
     stored = np.bincount(Y.rows, Y.values * (Y.values - 2 * predicted), minlength=len(Y))
     return np.sum((X @ gram) * X, axis=1) + stored

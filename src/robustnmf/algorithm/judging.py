@@ -69,7 +69,7 @@ def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> 
     component of its own in the other. The robust fit stays as it is if too little is positive to tell the noise, or if
     it begins to follow dense noise, which least squares would do all the more; unless that shows that nothing is wrong.
     """
-    squares = LeastSquares(fit.V, fit.M, fit.method, fit.engine, fit.tol)
+    squares = LeastSquares.of(fit)
     threshold = final_weighting(fit, weighting, state.mixture).threshold
     robust = squares.judged(state.point, threshold)
     # Of sparse data, most that is right is a count of which hardly anything was expected.

@@ -17,20 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from robustnmf.algorithm.encoding import (
-    Basis,
-    Beyond,
-    can_solve,
-    inverse,
-    leverages,
-    replaced,
-    settle,
-    solve_stored,
-    without,
-    without_own,
-)
+from robustnmf.algorithm.beyond import Beyond, replaced
+from robustnmf.algorithm.encoding import Basis, can_solve, settle, solve_stored, without
 from robustnmf.algorithm.halfquadratic import Method, extrapolate, magnitudes_of, penalty_value, sweep
 from robustnmf.algorithm.holdout import Point, positions_in_blocks, some_of
+from robustnmf.algorithm.leverage import inverse, leverages, without_own
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.model.noise import Noise, NoiseModel, Sampled, estimate
 from robustnmf.model.outliers import NoRejection
@@ -225,6 +216,11 @@ class LeastSquares:
     """Where the robust fit ended."""
     few: Array | None = None
     """Features of which it accepts too few entries to tell them, (m,): there it stays."""
+
+    @classmethod
+    def of(cls, fit: Any) -> "LeastSquares":
+        """Return the problem of a fit."""
+        return cls(fit.V, fit.M, fit.method, fit.engine, fit.tol)
 
     def everything(self) -> Accepted:
         """Return the data with all entries accepted."""
@@ -461,16 +457,17 @@ def _accepted_stored(
     xp: Namespace,
 ) -> Any:
     """Return the same of a block whose zeros are not stored: entries with changes, and None."""
-    if model.weights_entries or engine.kernels.sweep_stored is None:
+    kernels = engine.kernels.stored
+    if model.weights_entries or kernels is None:
         return NotImplemented
-    wrong = beyond(Y, X, engine.kernels)
+    wrong = beyond(Y, X, kernels)
     changes = replaced(wrong, model, units)
     n_right = Y.n_columns - np.diff(wrong.indptr)
     row_weights = np.where(n_right < FEW_RIGHT * Y.n_columns, WRONG_SAMPLE, 1).astype(Y.dtype)
-    if X_robust is not None and W_robust is not None and first is not None and few is not None:
-        told = beyond_robust(Y, X_robust, engine.kernels)
+    if beyond_robust is not None and few is not None:
+        told = beyond_robust(Y, X_robust, kernels)
         told = told.where(few[told.columns])
-        changes = _told(changes, wrong, told, engine.kernels.predict(X_robust, told.places, W_robust), units)
+        changes = _told(changes, wrong, told, kernels.predict_at(X_robust, told.places, W_robust), units)
     Y = Y if units is None else _multiplied_stored(Y, units=units, xp=xp)
     return replace(Y, changes=replace(changes, row_weights=row_weights)), None
 
@@ -557,7 +554,10 @@ def _distances(Y: Array, *, middles: Array, xp: Namespace) -> Array:
 
 
 def _solved_stored(Y: Entries, M: None, X: Array, *, basis: Basis, engine: Engine, xp: Namespace) -> Any:
-    return solve_stored(Y, X, basis, engine, 0.0) if can_solve(basis.W, engine) else NotImplemented
+    kernels = engine.kernels.stored
+    if kernels is None or not can_solve(basis.W, engine):
+        return NotImplemented
+    return solve_stored(Y, X, basis, kernels, 0.0)
 
 
 @block_function(stored=_solved_stored)
@@ -567,14 +567,11 @@ def _solved(Y: Array, M: Array | None, X: Array, *, basis: Basis, engine: Engine
 
 
 def _squares_stored(Y: Entries, M: None, X: Array, *, W: Array, engine: Engine, xp: Namespace) -> Any:
-    kernel = engine.kernels.squares_stored
-    return NotImplemented if kernel is None else kernel(Y, X, W)
+    return NotImplemented if engine.kernels.stored is None else engine.kernels.stored.squares(Y, X, W)
 
 
 @block_function(stored=_squares_stored)
-def _squares(
-    Y: Array, M: Array | None, X: Array, *, W: Array, engine: Engine | None = None, xp: Namespace
-) -> float:
+def _squares(Y: Array, M: Array | None, X: Array, *, W: Array, engine: Engine | None = None, xp: Namespace) -> float:
     """Return the weighted sum of squared residuals of a block."""
     R = Y - X @ W.T
     return float(xp.sum(R * R if M is None else M * (R * R), dtype=xp.float64))

@@ -25,7 +25,7 @@ from robustnmf.utils.entries import Entries
 # With more than twice as many entries, and samples per component, some samples are enough to find the components.
 ENOUGH_ENTRIES, ENOUGH_SAMPLES = 2**22, 50
 # So many positive entries of each feature, for each component, are enough.
-ENOUGH_POSITIVE = 10
+ENOUGH_POSITIVE = 5
 # Residuals below this part of the typical entry are a fit that still converges, not noise.
 RESOLUTION = 1e-3
 # Those of sparse data are below this part: what is positive is mostly counts, and one may be met exactly by chance.
@@ -103,6 +103,11 @@ class Fit:
         if self.noise is None or not self.has_mixture_rules or hasattr(self.method.outliers, "mask"):
             return False
         return self.n_positive_for_each_parameter > FEWEST_POSITIVE
+
+    @property
+    def can_restart(self) -> bool:
+        """Whether singular vectors may tell more than the robust fit: most entries are zero, and all are there."""
+        return self.is_sparse and self.judges_by_noise and self.M is None and not self.method.fixed
 
     @property
     def tells_noise(self) -> bool:
@@ -234,7 +239,7 @@ def final_weighting(fit: Fit, weighting: Weighting, mixture: Mixture) -> Weighti
 # --- On a block -------------------------------------------------------------------------------------------------------
 
 
-def _choose_stored(rows: Entries, chosen: slice, *, xp: Namespace) -> Entries:
+def _choose_stored(rows: Entries, chosen: slice, *, xp: Namespace) -> Any:
     return rows[chosen]
 
 

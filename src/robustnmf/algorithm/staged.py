@@ -43,11 +43,13 @@ from robustnmf.algorithm.halfquadratic import (
 from robustnmf.algorithm.holdout import HeldOut, Point
 from robustnmf.algorithm.initializers import MedianStart
 from robustnmf.algorithm.judging import LEARNT_NOTHING, MUCH_REJECTED, finish, judge
+from robustnmf.algorithm.least_squares import Accepted, LeastSquares
 from robustnmf.algorithm.monitor import Monitor
+from robustnmf.algorithm.singular_start import singular_start, winsorised
 from robustnmf.algorithm.stage import AllSamples, End, Fit, State, Steps, encode_all_samples, final_weighting
 from robustnmf.algorithm.steps import Compute, Driver, Measure, Report
 from robustnmf.engines.protocol import Engine, block_function
-from robustnmf.model.losses import Absolute, Huber, Loss
+from robustnmf.model.losses import Absolute, Cauchy, Huber, Loss
 from robustnmf.model.mixture import Mixture
 from robustnmf.model.noise import NOISES, Noise
 from robustnmf.model.outliers import NoRejection
@@ -76,6 +78,12 @@ CLEARLY_BETTER = 0.99
 FEW_SAMPLES = 8
 # Sweeps over the codes that are tried, after a fit that had to be stopped.
 MOST_CODE_SWEEPS = 12
+# Sweeps of least squares from singular vectors, which are followed if they leave at most this part of the loss; so many
+# times, as long as that helps.
+RESTART_SWEEPS, BETTER_START, MOST_RESTARTS = 30, 0.9995, 3
+# In their data an entry exceeds its prediction by at most so many times the typical positive entry, and no prediction
+# counts as more than so many times it: an error may have a component of its own.
+FAR_BEYOND, LARGE_ENTRY = 2.0, 10.0
 # Of sparse data, an entry counts as far off from so many scales on; and paths are compared by the loss of entries that
 # they have fitted, so the one that follows fewer of them may have a loss larger by this factor.
 BOUNDED_AT, CLEARLY_WORSE = 5.0, 1.04
@@ -245,6 +253,11 @@ def stages(fit: StagedFit, W: Array, Ht: Blocks) -> Generator[Any, Any, End]:
     """Follow the better of the initial stages to the end."""
     start, state, best = yield from opening(fit, W, Ht)
     state, converged = yield from main_stage(fit, state, best)
+    if fit.can_restart and not state.stopped:
+        for _ in range(MOST_RESTARTS):  # a component that was missing had its entries rejected
+            before, state = state, (yield from restart(fit, state))
+            if state.point is before.point:
+                break
     warning = None if state.stopped else learnt_nothing(fit, start, state)
     follows_noise = state.monitor.kept is not state.point
     if follows_noise:
@@ -354,6 +367,32 @@ def main_stage(fit: StagedFit, state: State, best: Point) -> Generator[Any, Any,
         at_rest = monitor.change <= fit.tol and monitor.kept is state.point
         converged = at_rest or monitor.unimproved > fit.plan.patience
     return state, converged
+
+
+def restart(fit: StagedFit, state: State) -> Steps:
+    """Return the fit from singular vectors of data in which errors count little, if it has the lower loss."""
+    point, typical, squares = state.point, fit.held.typical, LeastSquares.of(fit)
+
+    def make() -> Point:
+        limits = {"largest": LARGE_ENTRY * typical, "beyond": FAR_BEYOND * typical}
+        data = Accepted(fit.engine.map(winsorised, fit.V, point.Ht, W=point.W, **limits, engine=fit.engine), None)
+        start = singular_start(data.V, fit.rank, fit.engine)
+        return fit.held.point(*squares.improved(data, *start, RESTART_SWEEPS)[:2])
+
+    def gain() -> float:
+        losses = [total_loss(fit, found, state.monitor.scale) for found in (point, new)]
+        return losses[1] / losses[0] if losses[0] > 0 else 1.0
+
+    new = yield Compute(make, (point,))
+    if (yield Measure(gain, is_finite, new, "gain")) > BETTER_START:
+        return state
+    monitor = replace(Monitor.begin(fit.held, state.monitor.scale, new), path=state.monitor.path)
+    return state._replace(point=new, last=new, mixture=fit.mixture(new), monitor=monitor)
+
+
+def total_loss(fit: Fit, point: Point, scale: float) -> float:
+    """Return the sum of Cauchy's loss of all entries, at some scale."""
+    return float(fit.engine.sum(_total_loss, fit.V, fit.M, point.Ht, W=point.W, weighting=Weighting(Cauchy(), scale)))
 
 
 def refine(fit: StagedFit, state: State) -> Generator[Any, Any, tuple[State, Weighting]]:
@@ -598,3 +637,8 @@ def _log_medians(
     weights = xp.max(counts, axis=1)
     logarithms = xp.log(xp.where((weights > 0) & (medians > floor), medians, floor))
     return float(xp.sum(weights * logarithms, dtype=xp.float64)), float(xp.sum(weights, dtype=xp.float64))
+
+
+def _total_loss(Y: Array, M: Array | None, X: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> float:
+    """Return the sum of the losses of a block."""
+    return float(xp.sum(weighting.row_losses(Y - X @ W.T, M, xp)))

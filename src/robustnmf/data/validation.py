@@ -231,9 +231,7 @@ _ADVICE = {
 }
 
 
-def _look_at_stored(
-    Y: Entries, weights: None, uncertainties: None, *, problems: list[str], xp: Namespace
-) -> Any:
+def _look_at_stored(Y: Entries, weights: None, uncertainties: None, *, problems: list[str], xp: Namespace) -> Any:
     """Return the same of a block whose zeros are not stored; there is nothing wrong with zeros."""
     if np.isnan(Y.values).any():
         return NotImplemented

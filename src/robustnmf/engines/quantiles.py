@@ -183,7 +183,7 @@ def _counts_stored(A: Entries, M: None, *, low: int, shift: int, bits: int, xp: 
 
 
 def _inside_stored(A: Entries, M: None, *, low: int, high: int, xp: Namespace) -> tuple[Array, Array]:
-    values, weights = _inside(A.values, None, low=low, high=high, xp=xp)
+    values, _ = _inside(A.values, None, low=low, high=high, xp=xp)
     zeros, _ = _inside(np.zeros(1, dtype=A.dtype), None, low=low, high=high, xp=xp)
     if zeros.size:
         values = np.concatenate([values, np.zeros(A.n_zeros, dtype=A.dtype)])

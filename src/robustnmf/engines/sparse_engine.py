@@ -109,8 +109,9 @@ class SparseEngine(StreamingEngine):
         found = [None if block is None else self.entries_of(block) for block in blocks]
         if any(entries is None and block is not None for entries, block in zip(found, blocks, strict=True)):
             return NotImplemented
-        weights = [block for block in found[1:] if getattr(block, "shape", None) == found[0].shape]
-        return NotImplemented if weights else stored(*found, **options)
+        shape = getattr(found[0], "shape", None)
+        has_weights = any(getattr(block, "shape", None) == shape for block in found[1:])
+        return NotImplemented if has_weights else stored(*found, **options)
 
     def entries_of(self, block: Any) -> Any:
         """Return a block of data as what is stored of it, None if it has to be dense; an array as it is."""
@@ -118,8 +119,9 @@ class SparseEngine(StreamingEngine):
             return block
         if isinstance(block, ReadBlock):
             source = block.source
-            is_sparse = isinstance(source, RowBlock) and isinstance(source.rows, SparseRows)
-            return source.rows.entries(source.start, source.stop) if is_sparse else None
+            if isinstance(source, RowBlock) and isinstance(source.rows, SparseRows):
+                return source.rows.entries(source.start, source.stop)
+            return None
         assert isinstance(block, ComputedBlock)
         call = block.call
         assert isinstance(call.shared, Shared)

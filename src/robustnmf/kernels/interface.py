@@ -67,6 +67,24 @@ class PredictionBounds(NamedTuple):
         return cls(limits.astype(W.dtype), largest.astype(W.dtype))
 
 
+@dataclass(frozen=True)
+class StoredKernels:
+    """The kernels of an engine for rows of which only some entries are stored, `robustnmf.utils.entries`."""
+
+    predict: Callable[[Array, Array, Array, Array], Array]
+    """(indptr, columns, X, W): stored entries of X W', (k,)."""
+    predict_at: Callable[[Array, Array, Array], Array]
+    """(X, positions, W): entries of X W' at positions (k, 2)."""
+    zeros_beyond: Callable[[Array, Array, Array, Array, PredictionBounds], tuple[Array, Array]]
+    """(indptr, columns, X, W, bounds): entries that are not stored and are predicted above their limits."""
+    sweep: Callable[..., tuple[Array, Array, Array, Array, Array]]
+    """(entries, X, checks, W, linear, ridge, max_iter): `Kernels.sweep_block` by least squares."""
+    least_squares: Callable[..., Array]
+    """(entries, X, A, linear, ridge, max_iter, tol): `Kernels.least_squares`."""
+    squares: Callable[[Any, Array, Array], float]
+    """(entries, X, W): sum of squared residuals, `algorithm.least_squares`."""
+
+
 def _no_rule(weighting: Any, Y: Array, rank: int) -> Rule | None:
     return None
 
@@ -105,16 +123,8 @@ class Kernels:
     """(X, positions, W): entries of X W' at positions (k, 2)."""
     least_squares: Callable[[Array, Any, Array, Array, Any, float, int, float], Array] | None = None
     """(Y, Q, X, A, linear, ridge, max_iter, tol): codes by weighted least squares, `algorithm.encoding.settle`."""
-    predict_stored: Callable[[Array, Array, Array, Array], Array] | None = None
-    """(indptr, columns, X, W): stored entries of X W'. This and the next are for rows of `robustnmf.utils.entries`."""
-    zeros_beyond: Callable[[Array, Array, Array, Array, PredictionBounds], tuple[Array, Array]] | None = None
-    """(indptr, columns, X, W, bounds): entries that are not stored and are predicted above their limits."""
-    sweep_stored: Callable[..., tuple[Array, Array, Array, Array, Array]] | None = None
-    """(entries, X, checks, W, linear, ridge, max_iter): `sweep_block` by least squares."""
-    least_squares_stored: Callable[..., Array] | None = None
-    """(entries, X, A, linear, ridge, max_iter, tol): `least_squares`."""
-    squares_stored: Callable[[Any, Array, Array], float] | None = None
-    """(entries, X, W): sum of squared residuals, `algorithm.least_squares`."""
+    stored: StoredKernels | None = None
+    """Those for rows whose zeros are not stored."""
     extrapolate: Callable[[Array, Array, float], Array] | None = None
     """(new, last, momentum): a factor moved on by a share of its last move."""
     converge: Callable[..., Array] | None = None

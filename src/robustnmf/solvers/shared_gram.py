@@ -121,11 +121,11 @@ def _sweep_stored(
     xp: Namespace,
 ) -> Any:
     """Return what `_sweep_block` does of a block with its zeros, if it is least squares on all entries."""
-    kernel = engine.kernels.sweep_stored
-    if kernel is None or hidden is not None or weighting.threshold is not None or not weighting.loss.is_quadratic:
+    kernels = engine.kernels.stored
+    if kernels is None or hidden is not None or weighting.threshold is not None or not weighting.loss.is_quadratic:
         return NotImplemented
     linear, ridge = penalty or _no_penalty(X, xp)
-    X, trust, weights, descent, curvature = kernel(Y, X, checks, W, linear, ridge, solver.max_iter)
+    X, trust, weights, descent, curvature = kernels.sweep(Y, X, checks, W, linear, ridge, solver.max_iter)
     return (X, weights, X[checks]), (descent, curvature, X.T @ (trust[:, None] * X), xp.sum(X, axis=0))
 
 

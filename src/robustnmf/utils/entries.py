@@ -93,7 +93,8 @@ class Entries:
 
     def find(self, rows: Vector, columns: Vector) -> Vector:
         """Return where the entries at some places are stored, -1 where they are not, (c,)."""
-        keys, wanted = (i.astype(np.int64) * self.n_columns + j for i, j in ((self.rows, self.columns), (rows, columns)))
+        keys = self.rows.astype(np.int64) * self.n_columns + self.columns
+        wanted = rows.astype(np.int64) * self.n_columns + columns
         found = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
         return np.where(keys[found] == wanted, found, -1) if len(keys) else np.full(len(rows), -1)
 

@@ -49,7 +49,7 @@ def rows_of(entries: Any) -> Rows:
     return Rows(*inputs(entries.indptr, entries.columns, entries.values, *parts))
 
 
-def predict_stored(indptr: Any, columns: Any, X: Any, W: Any) -> Any:
+def predict(indptr: Any, columns: Any, X: Any, W: Any) -> Any:
     """Return the entries of X W' that are stored, (k,)."""
     return _predict(*inputs(indptr, columns, X, W))
 
@@ -73,7 +73,8 @@ def zeros_beyond(indptr: Any, columns: Any, X: Any, W: Any, bounds: PredictionBo
 
     Few are. Predictions are computed only where their bound is not below the limit.
     """
-    return _zeros_beyond(*inputs(indptr, columns, X, W, *bounds))
+    rows, found = _zeros_beyond(*inputs(indptr, columns, X, W, *bounds))
+    return rows, found
 
 
 @njit(**FAST)
@@ -110,7 +111,7 @@ def _zeros_beyond(indptr: Any, columns: Any, X: Any, W: Any, limits: Any, bounds
     return rows[:n_found], found[:n_found]
 
 
-def sweep_stored(
+def sweep(
     entries: Any, X: Any, checks: Any, A: Any, linear: Any, ridge: float, sweeps: int
 ) -> tuple[Any, Any, Any, Any, Any]:
     """Improve the codes of a block by least squares and sum up what it says of the basis.
@@ -119,7 +120,7 @@ def sweep_stored(
     replaced entries.
     """
     X, checks, A, linear = inputs(X, checks, A, linear)
-    rows, r = rows_of(entries), X.shape[1]
+    rows = rows_of(entries)
     run, skip, n_checks = checked_features(len(A))
     is_checked = np.zeros(len(A), dtype=np.bool_)
     which = np.arange(n_checks)
@@ -133,12 +134,11 @@ def sweep_stored(
     trust = (curvature - X.dtype.type(ridge)).sum(axis=1) / (total if total > 0 else 1)
     weighted = new * rows.row_weights[:, None]
     to_basis = _to_basis(rows, new, weighted, A) - A @ (weighted.T @ new)
-    squares = np.repeat((weighted * new).sum(axis=0)[None, :], len(A), axis=0)
-    _add_changes_to_basis(rows, new, weighted, A, to_basis, squares)
+    of_basis = np.repeat((weighted * new).sum(axis=0)[None, :], len(A), axis=0)
+    _add_changes_to_basis(rows, new, weighted, A, to_basis, of_basis)
     kept = np.empty((len(checks), len(A)), dtype=X.dtype)
     _checked_weights(rows, checks, kept)
-    assert to_basis.shape == (len(A), r)
-    return new, trust.astype(X.dtype, copy=False), kept, to_basis, squares
+    return new, trust.astype(X.dtype, copy=False), kept, to_basis, of_basis
 
 
 @njit(**FAST)
@@ -272,9 +272,7 @@ def _checked_weights(rows: Any, checks: Any, kept: Any) -> None:
             kept[i, rows.changed_columns[j]] = rows.row_weights[b] * rows.weights[j]
 
 
-def least_squares_stored(
-    entries: Any, X: Any, A: Any, linear: Any, ridge: float, max_iter: int, tol: float
-) -> Any:
+def least_squares(entries: Any, X: Any, A: Any, linear: Any, ridge: float, max_iter: int, tol: float) -> Any:
     """Return the codes of least squares; what the kernel `least_squares` returns for rows with their zeros."""
     A = np.ascontiguousarray(A)
     dtype = entries.values.dtype
@@ -317,7 +315,7 @@ def _least_squares(rows: Any, A: Any, G: Any, linear: Any, ridge: Any, X: Any, m
         solve_row(gram, rhs, X[b], gradient, L, z, max_iter, tol)
 
 
-def squares_stored(entries: Any, X: Any, W: Any) -> float:
+def squares(entries: Any, X: Any, W: Any) -> float:
     """Return the weighted sum of squared residuals of a block, zeros included."""
     rows, (X, W) = rows_of(entries), inputs(X, W)
     weighted = X * rows.row_weights[:, None]

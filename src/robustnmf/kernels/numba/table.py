@@ -1,6 +1,6 @@
 """The kernels of the CPU, as the table that an engine has."""
 
-from robustnmf.kernels.interface import Kernels
+from robustnmf.kernels.interface import Kernels, StoredKernels
 from robustnmf.kernels.numba import functions, stored, sweep
 
 KERNELS = Kernels(
@@ -15,9 +15,12 @@ KERNELS = Kernels(
     row_medians=functions.row_medians,
     predict=functions.predict,
     least_squares=functions.least_squares,
-    predict_stored=stored.predict_stored,
-    zeros_beyond=stored.zeros_beyond,
-    sweep_stored=stored.sweep_stored,
-    least_squares_stored=stored.least_squares_stored,
-    squares_stored=stored.squares_stored,
+    stored=StoredKernels(
+        predict=stored.predict,
+        predict_at=functions.predict,
+        zeros_beyond=stored.zeros_beyond,
+        sweep=stored.sweep,
+        least_squares=stored.least_squares,
+        squares=stored.squares,
+    ),
 )

@@ -1,0 +1,26 @@
+"""The part that entries have in their own predictions by least squares."""
+
+from robustnmf.utils.arrays import Array, Namespace, device
+
+# The part that an entry has in its own prediction is limited: beyond this, the prediction without it would be a guess.
+MOST_LEVERAGE = 0.9
+
+
+def leverages(W: Array, xp: Namespace) -> Array:
+    """Return the part that an entry of each feature has in its own prediction by least squares, (m,)."""
+    return xp.sum((W @ inverse(W.T @ W, xp)) * W, axis=1)
+
+
+def without_own(predicted: Array, Y: Array, leverage: Array, xp: Namespace) -> Array:
+    """Return predictions of entries that had a part in them, its leverage, without that part; not negative."""
+    leverage = xp.where(leverage < MOST_LEVERAGE, leverage, MOST_LEVERAGE)
+    alone = (predicted - leverage * Y) / (1 - leverage)
+    return xp.where(alone > 0, alone, 0)
+
+
+def inverse(gram: Array, xp: Namespace) -> Array:
+    """Return the inverse of a Gram matrix (r, r), to which a little is added: it may be singular."""
+    diagonal = xp.linalg.diagonal(gram)
+    little = float(xp.finfo(gram.dtype).eps) ** 0.6 * xp.sum(diagonal)
+    eye = xp.eye(gram.shape[0], dtype=gram.dtype, device=device(gram))
+    return xp.linalg.inv(gram + xp.where(little > 0, little, 1) * eye)
