@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 
-from robustnmf.data.sparse import canonical, is_sparse
+from robustnmf.data.sparse import canonical, checked, is_sparse
 from robustnmf.engines import DaskEngine, Engine, SparseEngine, StreamingEngine
 from robustnmf.engines.lazy import read_blocks
 from robustnmf.engines.protocol import block_function
@@ -76,7 +76,7 @@ def as_data(X: Any) -> Any:
     if is_dask(X):
         return as_dask(X)
     if is_sparse(X):
-        return SparseRows(canonical(X.astype(_floating(X.dtype), copy=False)))
+        return SparseRows(canonical(checked(X).astype(_floating(X.dtype), copy=False)))
     rows = rows_of(X)
     if rows is not None:
         return X if number_type(rows.dtype) == rows.dtype else FloatRows(rows)

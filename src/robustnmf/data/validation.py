@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
-from robustnmf.data.sparse import canonical, is_sparse
+from robustnmf.data.sparse import canonical, checked, is_sparse
 from robustnmf.data.uncertainties import is_observed
 from robustnmf.engines import Engine, SparseEngine
 from robustnmf.engines.protocol import block_function
@@ -39,6 +39,8 @@ def check_matrix(estimator: Any, X: Any, engine: Engine, *, reset: bool) -> Arra
     _refuse_times(X, "X")
     if isinstance(X, np.ma.MaskedArray):
         X = np.ma.filled(X.astype(np.float64 if X.dtype.kind in "iub" else X.dtype), np.nan)
+    if is_sparse(X):
+        X = checked(X)  # before anything is converted: that would follow wrong indices
     X = validate_data(
         estimator,
         X,
@@ -64,6 +66,8 @@ def check_like(values: Any, name: str, X: Array, engine: Engine) -> Array | None
         _refuse_times(values, name)
         if name == "weights" and isinstance(values, np.ma.MaskedArray):
             values = values.filled(0)
+        if is_sparse(values):
+            values = checked(values, name)
         any_shape: dict[str, Any] = {"ensure_2d": False, "allow_nd": True, "ensure_min_samples": 0}
         is_finite = name == "weights"  # the uncertainty of a missing entry is unknown
         options = any_shape | {"accept_sparse": "csr", "ensure_all_finite": is_finite, "input_name": name}
@@ -99,6 +103,8 @@ def weights_of_stored(X: Any, weights: Any) -> Any:
     if weights is None:
         return stored
     check_shape(weights if hasattr(weights, "shape") else np.asarray(weights), "weights", X)
+    if is_sparse(weights):
+        weights = checked(weights, "weights")
     return stored.multiply(weights).tocsr()
 
 
