@@ -15,8 +15,9 @@ from robustnmf.data.sparse import canonical, checked, is_sparse
 from robustnmf.data.uncertainties import is_observed
 from robustnmf.engines import Engine, SparseEngine
 from robustnmf.engines.protocol import block_function
-from robustnmf.errors import SMALLEST_UNCERTAINTY, uncertainty_error
-from robustnmf.formats.sparse_rows import SparseRows
+from robustnmf.errors import SMALLEST_UNCERTAINTY, IncompatibleError, uncertainty_error
+from robustnmf.formats.registry import rows_of
+from robustnmf.formats.sparse_rows import Pattern, SparseRows, StoredSparsely
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
 
 Matrix = NDArray[Any]
@@ -93,6 +94,14 @@ def weights_of_stored(X: Any, weights: Any) -> Any:
 
     Explicit zeros are stored entries like others.
     """
+    rows = rows_of(X)
+    if isinstance(rows, StoredSparsely):
+        if weights is not None:
+            raise IncompatibleError(
+                "zeros='missing' of sparse data in a file leaves no room for weights: take X into memory, or pass "
+                "weights that are 0 where nothing is stored, with zeros='data'."
+            )
+        return Pattern(rows)
     if not is_sparse(X):
         raise TypeError(
             f"zeros='missing' is for sparse matrices, of which entries that are not stored are missing; got "

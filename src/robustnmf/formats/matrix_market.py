@@ -6,7 +6,7 @@ import gzip
 import io
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -47,7 +47,7 @@ def read_matrix_market(path: Path, options: Options) -> Table:
         header = _header(path, file)
     _check_header(path, header, options.max_bytes)
     with _opened(path) as file:
-        matrix = mmread(_Limited(file, options.max_bytes))
+        matrix: Any = mmread(cast(IO[bytes], _Limited(file, options.max_bytes)))
     if not header.is_sparse:
         return as_table(path, matrix, options.max_bytes)
     return Table(assembled(path, "coo", header.shape, matrix.data, matrix.row, matrix.col))
@@ -56,7 +56,7 @@ def read_matrix_market(path: Path, options: Options) -> Table:
 def _opened(path: Path) -> AbstractContextManager[IO[bytes]]:
     with path.open("rb") as file:
         is_packed = file.read(2) == _GZIP
-    return gzip.open(path) if is_packed else path.open("rb")
+    return cast(IO[bytes], gzip.open(path)) if is_packed else path.open("rb")
 
 
 def _header(path: Path, file: IO[bytes]) -> _Header:

@@ -37,7 +37,8 @@ def read_table(
           A first column that is not numeric, or has no heading, holds the names of the samples.
         - ``.npy``, ``.npz``, ``.mat``, ``.h5``, ``.hdf5``, ``.zarr`` (folder or zip): an array of two dimensions, or
           of three: an image stack (n, rows, columns).
-        - ``.npz`` of `scipy.sparse.save_npz`, ``.mtx`` and ``.mtx.gz`` (Matrix Market): a sparse matrix, which stays one.
+        - ``.npz`` of `scipy.sparse.save_npz`, ``.mtx`` and ``.mtx.gz`` (Matrix Market): a sparse matrix, which stays
+          one.
         - ``.h5ad`` (AnnData): X, dense or sparse, with the names of observations and variables; a layer by `key`.
         - ``.parquet``: numeric columns; the index of pandas, or a first column that is not numeric, holds the names of
           the samples.
@@ -56,8 +57,8 @@ def read_table(
         Whether the first line of a text table holds headings. By default it does if at least half of its cells are
         not numbers, or if the cell above the names is empty.
     max_bytes : int or None
-        Largest size of the values as floats (of sparse matrices, of those that are stored), of a text file, and of whatever
-        is unpacked on the way to the values; by default 8 GiB.
+        Largest size of the values as floats (of a sparse matrix, of those that are stored), of a text file, and of
+        whatever is unpacked on the way to the values; by default 8 GiB.
 
     Returns
     -------
@@ -99,21 +100,21 @@ def read_table(
         _mark_missing(table.values, code)
     if not transpose:
         return table
-    values = table.values.T.tocsr() if sparse.issparse(table.values) else np.ascontiguousarray(table.values.T)
+    turned = table.values.T
+    values = turned.tocsr() if sparse.issparse(table.values) else np.ascontiguousarray(turned)
     # The features then are not pixels any more.
     return Table(values, table.feature_names, table.sample_names)
 
 
 def _mark_missing(values: Any, code: float) -> None:
     """Set entries that have a code to NaN; of sparse values, those that are stored."""
-    stored = values
-    if sparse.issparse(values):
-        stored = values.data
-        if code == 0:
-            raise ValueError(
-                "missing_value must not be 0 for sparse data: all entries that are not stored would be missing. "
-                "RobustNMF(zeros='missing') takes them for that."
-            )
+    is_sparse = sparse.issparse(values)
+    if is_sparse and code == 0:
+        raise ValueError(
+            "missing_value must not be 0 for sparse data: all entries that are not stored would be missing. "
+            "RobustNMF(zeros='missing') takes them for that."
+        )
+    stored: Any = values.data if is_sparse else values
     # The code in the precision of the data: -99.9 is stored as another number in float32.
     stored[stored == stored.dtype.type(code)] = np.nan
 

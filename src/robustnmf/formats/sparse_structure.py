@@ -20,6 +20,8 @@ class Lines(NamedTuple):
     length: int
     name: str = "row"
     place: str = "column"
+    first: int = 0
+    """What errors call the first line, if it is one of many."""
 
 
 def problem_of(X: Any) -> str | None:
@@ -71,15 +73,15 @@ def compressed_problem(indptr: Vector, indices: Vector, n_values: int, lines: Li
     if len(falls):
         line = int(falls[0])
         return (
-            f"indptr falls from {indptr[line]} to {indptr[line + 1]} at {lines.name} {line}; where many entries are "
-            "stored, 32-bit numbers overflow"
+            f"indptr falls from {indptr[line]} to {indptr[line + 1]} at {lines.name} {lines.first + line}; where many "
+            "entries are stored, 32-bit numbers overflow"
         )
     if not indptr[-1] == len(indices) == n_values:
         return f"indptr ends with {indptr[-1]}, and there are {len(indices)} indices and {n_values} values"
     place = _first_outside(indices, lines.length)
     if place is None:
         return None
-    line = int(np.searchsorted(indptr, place, side="right")) - 1
+    line = lines.first + int(np.searchsorted(indptr, place, side="right")) - 1
     return f"{lines.name} {line} has an entry in {lines.place} {indices[place]}, and there are {lines.length}"
 
 

@@ -75,7 +75,7 @@ def assembled(path: Path, kind: str, shape: tuple[int, int], data: Vector, *indi
 _PROBLEMS: Mapping[str, Callable[..., str | None]] = {
     "csr": lambda shape, data, indices, indptr: compressed_problem(indptr, indices, len(data), Lines(*shape)),
     "csc": lambda shape, data, indices, indptr: compressed_problem(
-        indptr, indices, len(data), Lines(*shape[::-1], "column", "row")
+        indptr, indices, len(data), Lines(shape[1], shape[0], "column", "row")
     ),
     "bsr": lambda shape, data, indices, indptr: block_problem(indptr, indices, data, shape),
     "coo": lambda shape, data, rows, columns: coordinate_problem(rows, columns, len(data), shape),
