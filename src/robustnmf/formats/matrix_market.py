@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import io
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from robustnmf.formats.errors import DataFileError, OversizedError, shortened, times
 from robustnmf.formats.format import Format
@@ -21,6 +21,9 @@ _SIGNATURE, _GZIP = b"%%MatrixMarket", b"\x1f\x8b"
 _MAX_LINE, _MAX_COMMENTS = 2**16, 2**20
 """Longest line before the entries, and all of them together, in bytes."""
 
+_MAX_ENTRY = 1024
+"""Longest line of an entry, in bytes."""
+
 _SHORTEST_ENTRY, _SHORTEST_NUMBER = 4, 2
 """Bytes of an entry such as "1 1", and of a number in a dense array, with the end of the line."""
 
@@ -32,31 +35,78 @@ class _Header(NamedTuple):
     """What a file declares."""
 
     is_sparse: bool
+    has_values: bool
+    """If not, entries are 1."""
     dtype: np.dtype[Any] | None
     symmetry: str
     shape: tuple[int, int]
     n_stored: int
+    """Lines with entries."""
 
 
 def read_matrix_market(path: Path, options: Options) -> Table:
-    """Read a matrix of the Matrix Market."""
-    from scipy.io import mmread
+    """Read a matrix of the Matrix Market.
 
+    Not with SciPy, whose reader ends the process over some files that were cut short.
+    """
     refuse_key(path, options.key)
     with _opened(path) as file:
         header = _header(path, file)
-    _check_header(path, header, options.max_bytes)
-    with _opened(path) as file:
-        matrix: Any = mmread(cast(IO[bytes], _Limited(file, options.max_bytes)))
+        _check_header(path, header, options.max_bytes)
+        entries = _entries(file, header, options.max_bytes)
     if not header.is_sparse:
-        return as_table(path, matrix, options.max_bytes)
-    return Table(assembled(path, "coo", header.shape, matrix.data, matrix.row, matrix.col))
+        return as_table(path, _dense(entries["value"], header), options.max_bytes)
+    rows, columns = entries["row"] - 1, entries["column"] - 1
+    values = entries["value"] if header.has_values else np.ones(len(entries))
+    if header.symmetry != "general":
+        mirrored = rows != columns
+        sign = -1 if header.symmetry == "skew-symmetric" else 1
+        values = np.concatenate([values, sign * values[mirrored]])
+        rows, columns = np.concatenate([rows, columns[mirrored]]), np.concatenate([columns, rows[mirrored]])
+    return Table(assembled(path, "coo", header.shape, values, rows, columns))
 
 
-def _opened(path: Path) -> AbstractContextManager[IO[bytes]]:
+def _opened(path: Path) -> IO[bytes]:
     with path.open("rb") as file:
         is_packed = file.read(2) == _GZIP
     return cast(IO[bytes], gzip.open(path)) if is_packed else path.open("rb")
+
+
+def _entries(file: IO[bytes], header: _Header, max_bytes: int) -> Any:
+    """Return the entries, as many as are declared, in fields: row and column, which count from 1, and value."""
+    places = [("row", np.int64), ("column", np.int64)] if header.is_sparse else []
+    fields = [*places, *([("value", np.float64)] if header.has_values else [])]
+    # One more than there should be is enough to tell that there are too many.
+    lines = _lines(file, max_bytes)
+    entries = np.loadtxt(lines, np.dtype(fields), comments=None, ndmin=1, max_rows=header.n_stored + 1)
+    if len(entries) != header.n_stored:
+        more = "more" if len(entries) > header.n_stored else str(len(entries))
+        raise ValueError(f"it declares {header.n_stored} entries and has {more}")
+    return entries
+
+
+def _lines(file: IO[bytes], max_bytes: int) -> Iterator[str]:
+    """Yield the lines of the entries, neither too long nor too many: compressed ones may become very many."""
+    left = max_bytes
+    while line := file.readline(_MAX_ENTRY):
+        left -= len(line)
+        if len(line) == _MAX_ENTRY:
+            raise OversizedError(f"it has an entry of more than {_MAX_ENTRY} bytes")
+        if left < 0:
+            raise OversizedError(f"it unpacks to more than {max_bytes} bytes")
+        yield line.decode("ascii")
+
+
+def _dense(values: NDArray[Any], header: _Header) -> NDArray[Any]:
+    """Return the values of columns, one after the other, as a matrix; of symmetric ones half is stored."""
+    if header.symmetry == "general":
+        return values.reshape(header.shape[::-1]).T
+    is_skew = header.symmetry == "skew-symmetric"
+    columns, rows = np.triu_indices(header.shape[0], int(is_skew))
+    matrix = np.zeros(header.shape)
+    matrix[columns, rows] = -values if is_skew else values
+    matrix[rows, columns] = values
+    return matrix
 
 
 def _header(path: Path, file: IO[bytes]) -> _Header:
@@ -70,8 +120,13 @@ def _header(path: Path, file: IO[bytes]) -> _Header:
     sizes = _sizes(file)
     if len(sizes) != (3 if is_sparse else 2) or min(sizes) < 0:
         raise ValueError(f"the line of the sizes is {sizes}")
-    n_rows, n_columns, n_stored = *sizes[:2], sizes[2] if is_sparse else sizes[0] * sizes[1]
-    return _Header(is_sparse, _FIELDS.get(field), symmetry, (n_rows, n_columns), n_stored)
+    n_rows, n_columns = sizes[:2]
+    if symmetry != "general" and n_rows != n_columns:
+        raise ValueError(f"it is {symmetry}, with {n_rows} rows and {n_columns} columns")
+    diagonal = {"symmetric": 1, "skew-symmetric": -1}.get(symmetry)
+    in_columns = n_rows * n_columns if diagonal is None else n_rows * (n_rows + diagonal) // 2
+    n_stored = sizes[2] if is_sparse else in_columns
+    return _Header(is_sparse, field != "pattern", _FIELDS.get(field), symmetry, (n_rows, n_columns), n_stored)
 
 
 def _sizes(file: IO[bytes]) -> list[int]:
@@ -96,39 +151,19 @@ def _line(file: IO[bytes]) -> bytes:
 
 def _check_header(path: Path, header: _Header, max_bytes: int) -> None:
     """Raise if a matrix does not fit, or has more entries than the file can hold."""
+    size = path.stat().st_size
     if header.is_sparse:
         n_entries = header.n_stored * (1 if header.symmetry == "general" else 2)
-        declared = Declared(header.shape, header.dtype, n_entries)
-        check_declared(path, declared, max_bytes, path.stat().st_size)
+        check_declared(path, Declared(header.shape, header.dtype, n_entries), max_bytes, size)
     else:
         check_array(path, "", Found(header.shape, header.dtype), max_bytes)
     shortest = _SHORTEST_ENTRY if header.is_sparse else _SHORTEST_NUMBER
     with path.open("rb") as file:
-        most = path.stat().st_size * (DEFLATE_RATIO if file.read(2) == _GZIP else 1)
-    # Of symmetric arrays, half is stored.
-    n_stored = header.n_stored if header.is_sparse or header.symmetry == "general" else header.n_stored // 4
-    if shortest * n_stored > most + shortest:
-        expected = f"a file with the {n_stored} entries that it declares"
-        found = f"its {times(header.shape)} values cannot be in {path.stat().st_size} bytes"
+        most = size * (DEFLATE_RATIO if file.read(2) == _GZIP else 1)
+    if shortest * header.n_stored > most + shortest:
+        expected = f"a file with the {header.n_stored} entries that it declares"
+        found = f"its {times(header.shape)} values cannot be in {size} bytes"
         raise DataFileError(path, expected, found, "It was cut short: copy or write it again.")
-
-
-class _Limited(io.RawIOBase):
-    """The bytes of a file, up to a limit: compressed ones may become very many."""
-
-    def __init__(self, file: IO[bytes], most: int) -> None:
-        self.file, self.most, self.left = file, most, most
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, target: Any) -> int:
-        content = self.file.read(len(target))
-        self.left -= len(content)
-        if self.left < 0:
-            raise OversizedError(f"it unpacks to more than {self.most} bytes")
-        target[: len(content)] = content
-        return len(content)
 
 
 _WORDS = "a matrix of the Matrix Market", "Write it with scipy.io.mmwrite, as numbers."
