@@ -1,6 +1,7 @@
 """Labelled data of other packages: hyperspy, AnnData, xarray, pandas; tests of a package that is absent are skipped."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -239,6 +240,37 @@ def test_anndata_mistakes_are_explained(anndata):
         factorise_anndata(adata.X, RANK)
     with pytest.raises(ValueError, match="empty"):
         factorise_anndata(anndata.AnnData(obs=adata.obs, var=adata.var), RANK)
+
+
+class LikeAnnData(SimpleNamespace):
+    """What is used of AnnData, for where it is not installed."""
+
+    def __init__(self, X, marked):
+        super().__init__(X=X, layers={}, obsm={}, varm={}, uns={}, n_vars=X.shape[1], is_view=False)
+        self.var = pd.DataFrame({"highly_variable": marked})
+
+
+@pytest.mark.parametrize("engine", ["auto", "sparse", "stream"])
+@pytest.mark.parametrize("in_file", [False, True])
+def test_sparse_data_of_what_is_like_anndata_stays_sparse(tmp_path, engine, in_file):
+    X, _, hit = spectra(80)
+    marked, matrix = np.arange(40) % 5 > 0, sparse.csr_matrix(X)
+    given = matrix
+    if in_file:
+        file = pytest.importorskip("h5py").File(tmp_path / "cells.h5ad", "w")
+        given = file.create_group("X")
+        given.attrs["encoding-type"], given.attrs["shape"] = "csr_matrix", matrix.shape
+        for name in ("data", "indices", "indptr"):
+            given[name] = getattr(matrix, name)
+        file.flush()
+    adata = LikeAnnData(matrix, marked)
+    adata.X = given
+    model = factorise_anndata(adata, RANK, outlier_layer="wrong", engine=engine, **OPTIONS)
+    expected = RobustNMF(RANK, **OPTIONS).fit(X[:, marked])
+    np.testing.assert_allclose(adata.varm["robustnmf"][marked], expected.components_.T, rtol=1e-6)
+    assert not adata.varm["robustnmf"][~marked].any() and model.n_features_in_ == marked.sum()
+    assert sparse.issparse(adata.layers["wrong"])
+    np.testing.assert_array_equal(adata.layers["wrong"].toarray(), hit & marked)
 
 
 # ------------------------------------------------------------------------------------------------------------ xarray

@@ -634,7 +634,7 @@ SPARSE_MEMORY = MEMORY.replace(
 @pytest.mark.slow
 def test_memory_of_a_streamed_fit_is_a_part_of_what_sparse_data_stores(tmp_path):
     rng = np.random.default_rng(0)
-    x = sparse.random_array((200_000, 500), density=0.2, dtype=np.float32, rng=rng, format="csr")
+    x = sparse.random_array((100_000, 500), density=0.2, dtype=np.float32, rng=rng, format="csr")
     sparse_group(tmp_path, x)
     command = [sys.executable, "-W", "ignore", "-c", SPARSE_MEMORY, str(tmp_path / "x.h5ad")]
     grown = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)

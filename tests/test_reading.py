@@ -536,6 +536,21 @@ def test_h5ad_layers_are_named_by_key(tmp_path):
         refused(path, "no 'obs/../X'", key="obs/../X")
 
 
+@pytest.mark.parametrize("settings", [{}, {"compression": "gzip"}, {"chunks": (100,)}])
+@pytest.mark.parametrize("dtype", [None, "S12"])
+def test_h5ad_names_of_many_samples_are_read(tmp_path, settings, dtype):
+    h5py = pytest.importorskip("h5py")
+    names = [
+        f"Zelle {i} \N{LATIN SMALL LETTER U WITH DIAERESIS}" if dtype is None else f"cell {i}" for i in range(5000)
+    ]
+    with h5py.File(tmp_path / "a.h5ad", "w") as file:
+        write_sparse_group(file.create_group("X"), sparse.csr_array(np.eye(5000, 3)))
+        file.create_group("obs").attrs["_index"] = "name"
+        texts = np.array(names, dtype=object if dtype is None else dtype)
+        file["obs"].create_dataset("name", data=texts, dtype=dtype or h5py.string_dtype(), **settings)
+    assert read_table(tmp_path / "a.h5ad").sample_names == names
+
+
 def test_h5ad_names_must_be_as_many_as_lines(tmp_path):
     h5py = pytest.importorskip("h5py")
     path = written(tmp_path, "a.h5ad")

@@ -20,7 +20,6 @@ from scipy import sparse
 from robustnmf.formats.errors import DataFileError, OversizedError, shortened
 from robustnmf.formats.format import Format
 from robustnmf.formats.hdf5 import HDF5Rows, checked_rows, found_dataset
-from robustnmf.formats.limits import SMALL
 from robustnmf.formats.rows import package_of, row_cuts
 from robustnmf.formats.sparse_structure import Lines, compressed_problem
 from robustnmf.formats.sparse_tables import Declared, assembled, check_declared
@@ -33,9 +32,10 @@ _FORMATS = {"csr_matrix": "csr", "csc_matrix": "csc", "csr": "csr", "csc": "csc"
 _ARRAYS = ("data", "indices", "indptr")
 
 MAX_NAMES = 2**28
-"""Characters of all names of samples, or of features: 256 Mi, as in Parquet."""
+"""Bytes of all names of samples, or of features: 256 Mi, as in Parquet, and no more than the file has."""
 
-_MOST_AT_A_TIME = 4096
+_MOST_AT_A_TIME, _PIECE = 4096, 2**24
+"""Names that are read at a time, and bytes that they may have together."""
 
 
 @dataclass(frozen=True)
@@ -259,22 +259,39 @@ def _names(h5py: Any, path: Path, file: Any, axis: str, count: int) -> list[str]
     if node.shape != (count,):
         expected = f"a file with {count} names in {axis}, one for each line of the matrix"
         raise DataFileError(path, expected, f"it has {math.prod(node.shape)}", "It is damaged: write it again.")
+    checked_rows(path, node, sys.maxsize)
     return _texts(path, node, count)
 
 
 def _texts(path: Path, dataset: Any, count: int) -> list[str]:
-    """Return the texts of a dataset, which are read some at a time: each may be as long as the file."""
-    longest = dataset.dtype.itemsize if dataset.dtype.kind == "S" else path.stat().st_size
-    at_a_time = max(1, min(_MOST_AT_A_TIME, SMALL // max(1, longest)))
-    text = dataset.asstr(errors="replace")
+    """Return the texts of a dataset; all may refer to one that is as long as the file."""
+    size = path.stat().st_size
+    most = min(MAX_NAMES, size) if dataset.dtype.kind == "O" else MAX_NAMES
+    lengths = _lengths(path, dataset, count)
+    longest = size if lengths is None else int(lengths.max(initial=0))
+    left = most - (0 if lengths is None else int(lengths.sum()))
     names: list[str] = []
-    left = MAX_NAMES
+    text = dataset.asstr(errors="replace")
+    at_a_time = max(1, min(_MOST_AT_A_TIME, _PIECE // max(1, longest)))
     for start in range(0, count, at_a_time):
-        names += map(str, text[start : start + at_a_time])
-        left -= sum(map(len, names[start:]))
         if left < 0:
-            raise OversizedError(f"its names have more than {MAX_NAMES} characters")
+            raise OversizedError(f"its names have more than {most} bytes together")
+        piece = list(map(str, text[start : start + at_a_time]))
+        left -= sum(map(len, piece)) if lengths is None else 0
+        names += piece
     return names
+
+
+def _lengths(path: Path, dataset: Any, count: int) -> NDArray[Any] | None:
+    """Return how many bytes the texts of a dataset have, (count,); None if that is not known before they are read."""
+    if dataset.dtype.kind != "O":
+        return np.full(count, dataset.dtype.itemsize)
+    start = dataset.id.get_offset()
+    if start is None:  # in chunks, which may be compressed
+        return None
+    # Length, place and number of each text, in 4, 8 and 4 bytes.
+    places = np.fromfile(path, np.dtype([("length", "<u4"), ("place", "V12")]), count, offset=start)
+    return places["length"].astype(np.int64)
 
 
 def _rows_of(X: Any) -> SparseHDF5Rows | None:

@@ -46,6 +46,9 @@ _SHRINKERS = frozenset({_NBIT, _SCALEOFFSET})
 _SLACK = 4096
 """Bytes that filters may add to a chunk: checksums and the like."""
 
+_TEXT_REFERENCE = 16
+"""Bytes that stand for a text of any length: HDF5 keeps the text elsewhere in the file."""
+
 _FEW_CHUNKS = 2**20
 """Chunks that a dataset may have even if none is stored; HDF5 takes some seconds for so many."""
 
@@ -113,7 +116,8 @@ def checked_rows(path: Path, dataset: Any, max_bytes: int) -> HDF5Rows:
     if rows.chunks:
         # Not where rows are streamed: it takes as long as to read them, and people stream what they have stored
         # themselves, with plugins of their own.
-        layout = _Layout(math.prod(rows.chunks), int(dataset.id.get_type().get_size()))
+        itemsize = _TEXT_REFERENCE if rows.dtype.kind == "O" else int(dataset.id.get_type().get_size())
+        layout = _Layout(math.prod(rows.chunks), itemsize)
         _check_stored(path, dataset, _pipeline(path, dataset, layout), layout)
     return rows
 
