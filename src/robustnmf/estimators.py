@@ -295,7 +295,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         ----------
         X : array-like (n_samples, n_features)
             Non-negative data; NaN means missing. Large sparse matrices stay sparse, see `engine`; their `outliers_` are
-            sparse too, and `weights_` are computed when rows of them are asked for.
+            sparse too, and `weights_` are computed when rows of them are asked for. Data may be in a file: an array of
+            h5py or zarr, a sparse group of HDF5, X of an AnnData object that is backed.
         y : None
             Ignored.
         weights : array-like (n_samples, n_features) or None

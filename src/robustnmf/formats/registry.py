@@ -23,7 +23,7 @@ def rows_of(X: Any) -> Rows | None:
 
     Parameters
     ----------
-    X : numpy.memmap, h5py.Dataset, zarr.Array, rows, or anything else
+    X : numpy.memmap, h5py.Dataset, h5py.Group of a sparse matrix, X of backed AnnData, zarr.Array, rows, or any other
     """
     if isinstance(X, Rows):
         return X
