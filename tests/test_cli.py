@@ -18,8 +18,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import typer
+from scipy import sparse
+from scipy.io import mmwrite
 from typer.testing import CliRunner
 
+import robustnmf
 import robustnmf.formats
 import robustnmf.paper.compare
 import robustnmf.report
@@ -794,3 +797,82 @@ def test_nobody_has_to_read_what_is_printed(hostile, line, code, result):
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
     assert not result or (hostile / result / "model.robustnmf").exists()
+
+
+# --- Sparse data ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def counts():
+    """Counts of low rank, a third of them positive, and one far too large."""
+    rng = np.random.default_rng(0)
+    X = rng.poisson(rng.gamma(0.5, 1, (80, 3)) @ rng.gamma(0.5, 1, (3, 30))).astype(float)
+    X[3, 4] = 500
+    return X
+
+
+def write_counts(path, X):
+    if path.suffix == ".npz":
+        sparse.save_npz(path, sparse.csc_matrix(X))
+    elif path.suffix == ".mtx":
+        mmwrite(path, sparse.coo_array(X))
+    else:
+        matrix = sparse.csr_array(X)
+        with pytest.importorskip("h5py").File(path, "w") as file:
+            group = file.create_group("X")
+            group.attrs["encoding-type"], group.attrs["shape"] = "csr_matrix", X.shape
+            for name in ("data", "indices", "indptr"):
+                group[name] = getattr(matrix, name)
+            for axis, letter, count in (("obs", "cell", 80), ("var", "gene", 30)):
+                file.create_group(axis).attrs["_index"] = "_index"
+                file[axis]["_index"] = [f"{letter} {i}" for i in range(count)]
+
+
+@pytest.mark.parametrize("stays_sparse", [False, True])
+@pytest.mark.parametrize("name", ["x.npz", "x.mtx", "x.h5ad"])
+def test_sparse_files_are_fitted_and_cleaned_and_results_are_sparse(tmp_path, counts, monkeypatch, name, stays_sparse):
+    if stays_sparse:
+        monkeypatch.setattr("robustnmf.engines.LARGE", 0)
+        monkeypatch.setattr("robustnmf.engines.SPARSE", 1)
+        monkeypatch.setattr("robustnmf.report.facts.MOST_ENTRIES", 0)
+    write_counts(tmp_path / name, counts)
+    done = run_here("fit", name, "-k", 3, "-o", "out", folder=tmp_path)
+    assert (tmp_path / "out" / "report.html").exists() is not stays_sparse
+    assert ("No report: A report looks at all entries" in done.output) is stays_sparse
+    model = robustnmf.RobustNMF(3, random_state=0, engine="numpy").fit(counts)
+    assert model.outliers_[3, 4]
+    expected = {"outliers": model.outliers_, "cleaned": model.clean(counts)}
+    for what, values in expected.items():
+        found = sparse.load_npz(tmp_path / "out" / f"{what}.npz")
+        np.testing.assert_allclose(found.toarray().astype(float), values, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(np.load(tmp_path / "out" / "components.npy"), model.components_, rtol=1e-6)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["missing"] == 0 and summary["outlier_share"] == pytest.approx(model.outliers_.mean())
+    for command, what in (("clean", "cleaned"), ("outliers", "outliers")):
+        for suffix in (".npz", ".npy"):
+            done = run_here(command, "out", name, "-o", what + suffix, folder=tmp_path)
+            assert f"{model.outliers_.mean():.2%} of the entries" in done.output
+        found = sparse.load_npz(tmp_path / f"{what}.npz")
+        np.testing.assert_array_equal(found.toarray(), np.load(tmp_path / f"{what}.npy"))
+        np.testing.assert_array_equal(found.toarray(), sparse.load_npz(tmp_path / "out" / f"{what}.npz").toarray())
+    assert ("cell 3" if name == "x.h5ad" else "sample 3") in done.output
+
+
+def test_entries_of_sparse_files_that_are_not_stored_may_be_missing(tmp_path, counts):
+    write_counts(tmp_path / "x.npz", counts)
+    run_here("fit", "x.npz", "-k", 1, "-o", "out", "--zeros", "missing", "--no-report", folder=tmp_path)
+    gaps = np.where(counts > 0, counts, np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = robustnmf.RobustNMF(1, random_state=0).fit(gaps)
+    np.testing.assert_allclose(np.load(tmp_path / "out" / "components.npy"), model.components_, rtol=1e-6)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["missing"] == pytest.approx(np.mean(counts == 0))
+    cleaned = sparse.load_npz(tmp_path / "out" / "cleaned.npz").toarray()
+    np.testing.assert_allclose(cleaned, np.where(counts > 0, model.clean(gaps), 0), rtol=1e-6)
+
+
+def test_commands_that_compare_and_choose_take_sparse_files(tmp_path, counts):
+    write_counts(tmp_path / "x.npz", counts)
+    assert "l2" in run_here("compare", "x.npz", "-k", 3, "--method", "l2", folder=tmp_path).output
+    assert "<- chosen" in run_here("rank", "x.npz", "--ranks", "1-2", "--splits", 2, folder=tmp_path).output

@@ -1,6 +1,7 @@
 """Labelled data of other packages: hyperspy, AnnData, xarray, pandas; tests of a package that is absent are skipped."""
 
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,8 @@ from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
 from robustnmf import RobustNMF, TruncatedCauchyNMF
+from robustnmf.data.lazy_results import LazyMatrix
+from robustnmf.formats.h5ad import SparseHDF5Rows
 from robustnmf.labelled import XarrayAdapter, factorise_anndata, factorise_xarray
 from robustnmf.metrics import relative_error
 
@@ -130,17 +133,43 @@ def test_anndata_highly_variable_genes_are_used_if_marked(anndata):
         factorise_anndata(adata, RANK, use_highly_variable=True)
 
 
+@pytest.mark.parametrize("engine", ["auto", "sparse"])
 @pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.csc_array])
-def test_anndata_sparse_data_is_worked_on_densely_and_says_so(anndata, kind):
-    adata, _ = cells(anndata, kind, np.float32)
-    with pytest.warns(UserWarning, match="sparse and is worked on densely.*80 x 32"):
-        factorise_anndata(adata, RANK, outlier_layer="outliers", **OPTIONS)
+def test_anndata_sparse_data_stays_sparse_and_gives_what_dense_data_gives(anndata, kind, engine):
+    adata, _ = cells(anndata, kind)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = factorise_anndata(adata, RANK, outlier_layer="outliers", engine=engine, **OPTIONS)
     assert sparse.issparse(adata.X) and sparse.issparse(adata.layers["outliers"])
-    dense, _ = cells(anndata, dtype=np.float32)
+    assert sparse.issparse(model.outliers_) is (engine == "sparse")
+    dense, hit = cells(anndata)
     factorise_anndata(dense, RANK, outlier_layer="outliers", **OPTIONS)
-    np.testing.assert_array_equal(adata.obsm["X_robustnmf"], dense.obsm["X_robustnmf"])
+    np.testing.assert_allclose(adata.obsm["X_robustnmf"], dense.obsm["X_robustnmf"], rtol=1e-9)
     np.testing.assert_array_equal(adata.layers["outliers"].toarray(), dense.layers["outliers"])
+    np.testing.assert_array_equal(adata.layers["outliers"].toarray(), hit & adata.var["highly_variable"].to_numpy())
+
+
+def test_anndata_sparse_data_keeps_its_precision_and_layers(anndata, tmp_path):
+    adata, _ = cells(anndata, sparse.csr_matrix, np.float32)
+    adata.layers["half"] = (adata.X / 2).astype(np.float32)  # SciPy divides in double precision
+    factorise_anndata(adata, RANK, layer="half", outlier_layer="outliers", engine="sparse", **OPTIONS)
     assert adata.obsm["X_robustnmf"].dtype == adata.varm["robustnmf"].dtype == np.float32
+    half = RobustNMF(RANK, **OPTIONS).fit(adata.layers["half"][:, adata.var["highly_variable"].to_numpy()])
+    np.testing.assert_allclose(adata.varm["robustnmf"][adata.var["highly_variable"]], half.components_.T, rtol=1e-3)
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    stored = anndata.read_h5ad(tmp_path / "cells.h5ad")
+    assert (stored.layers["outliers"] != adata.layers["outliers"]).nnz == 0
+
+
+def test_anndata_entries_that_are_not_stored_may_be_missing(anndata):
+    adata, _ = cells(anndata)
+    gone = np.random.default_rng(3).random(adata.shape) < 0.3
+    gaps = np.where(gone, np.nan, adata.X)
+    adata.X = sparse.csr_matrix(np.where(gone, 0, adata.X))
+    factorise_anndata(adata, RANK, use_highly_variable=False, zeros="missing", **OPTIONS)
+    expected = RobustNMF(RANK, **OPTIONS).fit(gaps)
+    np.testing.assert_allclose(adata.varm["robustnmf"], expected.components_.T, rtol=1e-6)
+    assert adata.uns["robustnmf"]["params"]["zeros"] == "missing"
 
 
 def test_anndata_view_becomes_an_object_of_its_own(anndata):
@@ -155,14 +184,51 @@ def test_anndata_view_becomes_an_object_of_its_own(anndata):
     np.testing.assert_array_equal(view.obsm["X_nmf"], codes)
 
 
-def test_anndata_in_a_file_is_read(anndata, tmp_path):
+@pytest.mark.parametrize("marked", [False, True], ids=["all genes", "marked genes"])
+@pytest.mark.parametrize("options", [{}, {"engine": "stream"}, {"engine": "stream", "zeros": "missing"}])
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix, sparse.csc_matrix])
+def test_anndata_in_a_file_is_read(anndata, tmp_path, kind, options, marked):
+    adata, _ = cells(anndata, kind)
+    if "zeros" in options and kind is not sparse.csr_matrix:
+        pytest.skip("zeros are missing in sparse data, and columns are not streamed")
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    backed = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")
+    given = {"use_highly_variable": marked, "outlier_layer": "outliers"} | options
+    model = factorise_anndata(backed, RANK, **given, **OPTIONS)
+    factorise_anndata(adata, RANK, **given | {"engine": "auto"}, **OPTIONS)
+    assert isinstance(model.outliers_, LazyMatrix) is ("engine" in options)
+    np.testing.assert_allclose(backed.obsm["X_robustnmf"], adata.obsm["X_robustnmf"], rtol=1e-6)
+    np.testing.assert_allclose(backed.varm["robustnmf"], adata.varm["robustnmf"], rtol=1e-6)
+    masks = (backed.layers["outliers"], adata.layers["outliers"])
+    np.testing.assert_array_equal(*(mask.toarray() if sparse.issparse(mask) else mask for mask in masks))
+    assert sparse.issparse(backed.layers["outliers"]) is (kind is not np.asarray or "engine" in options)
+    backed.file.close()
+
+
+@pytest.mark.parametrize("marked", [False, True], ids=["all genes", "marked genes"])
+def test_anndata_in_a_large_file_stays_there(anndata, tmp_path, monkeypatch, marked):
     adata, _ = cells(anndata, sparse.csr_matrix)
     adata.write_h5ad(tmp_path / "cells.h5ad")
     backed = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")
-    with pytest.warns(UserWarning, match="densely"):
+    monkeypatch.setattr("robustnmf.data.out_of_core.LARGE", 0)
+    monkeypatch.setattr(SparseHDF5Rows, "load", None)
+    monkeypatch.setattr(type(backed.X), "to_memory", None)
+    model = factorise_anndata(backed, RANK, use_highly_variable=marked, **OPTIONS)
+    assert isinstance(model.outliers_, LazyMatrix)
+    factorise_anndata(adata, RANK, use_highly_variable=marked, **OPTIONS)
+    np.testing.assert_allclose(backed.obsm["X_robustnmf"], adata.obsm["X_robustnmf"], rtol=1e-6)
+    backed.file.close()
+
+
+def test_anndata_of_columns_in_a_large_file_says_what_to_do(anndata, tmp_path, monkeypatch):
+    adata, _ = cells(anndata, sparse.csc_matrix)
+    adata.write_h5ad(tmp_path / "cells.h5ad")
+    backed = anndata.read_h5ad(tmp_path / "cells.h5ad", backed="r")
+    monkeypatch.setattr("robustnmf.data.out_of_core.LARGE", 0)
+    with pytest.raises(ValueError, match=r"stored by columns \(CSC\).*tocsr"):
         factorise_anndata(backed, RANK, **OPTIONS)
-        factorise_anndata(adata, RANK, **OPTIONS)
-    np.testing.assert_array_equal(backed.obsm["X_robustnmf"], adata.obsm["X_robustnmf"])
+    with pytest.raises(ValueError, match="must not be a view of an object that is backed"):
+        factorise_anndata(backed[:50], RANK, **OPTIONS)
     backed.file.close()
 
 
@@ -174,6 +240,37 @@ def test_anndata_mistakes_are_explained(anndata):
         factorise_anndata(adata.X, RANK)
     with pytest.raises(ValueError, match="empty"):
         factorise_anndata(anndata.AnnData(obs=adata.obs, var=adata.var), RANK)
+
+
+class LikeAnnData(SimpleNamespace):
+    """What is used of AnnData, for where it is not installed."""
+
+    def __init__(self, X, marked):
+        super().__init__(X=X, layers={}, obsm={}, varm={}, uns={}, n_vars=X.shape[1], is_view=False)
+        self.var = pd.DataFrame({"highly_variable": marked})
+
+
+@pytest.mark.parametrize("engine", ["auto", "sparse", "stream"])
+@pytest.mark.parametrize("in_file", [False, True])
+def test_sparse_data_of_what_is_like_anndata_stays_sparse(tmp_path, engine, in_file):
+    X, _, hit = spectra(80)
+    marked, matrix = np.arange(40) % 5 > 0, sparse.csr_matrix(X)
+    given = matrix
+    if in_file:
+        file = pytest.importorskip("h5py").File(tmp_path / "cells.h5ad", "w")
+        given = file.create_group("X")
+        given.attrs["encoding-type"], given.attrs["shape"] = "csr_matrix", matrix.shape
+        for name in ("data", "indices", "indptr"):
+            given[name] = getattr(matrix, name)
+        file.flush()
+    adata = LikeAnnData(matrix, marked)
+    adata.X = given
+    model = factorise_anndata(adata, RANK, outlier_layer="wrong", engine=engine, **OPTIONS)
+    expected = RobustNMF(RANK, **OPTIONS).fit(X[:, marked])
+    np.testing.assert_allclose(adata.varm["robustnmf"][marked], expected.components_.T, rtol=1e-6)
+    assert not adata.varm["robustnmf"][~marked].any() and model.n_features_in_ == marked.sum()
+    assert sparse.issparse(adata.layers["wrong"])
+    np.testing.assert_array_equal(adata.layers["wrong"].toarray(), hit & marked)
 
 
 # ------------------------------------------------------------------------------------------------------------ xarray

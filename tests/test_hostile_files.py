@@ -20,10 +20,12 @@ from scipy.sparse import csc_matrix
 
 from robustnmf.formats import (
     DataFileError,
+    h5ad,
     hdf5,
     images,
     limits,
     matlab,
+    matrix_market,
     parquet,
     parquet_pages,
     read_table,
@@ -108,6 +110,73 @@ def bomb_h5_twice(path):
         plist.set_deflate(9)
         dataset = h5py.h5d.create(file.id, b"X", h5py.h5t.IEEE_F64LE, h5py.h5s.create_simple((10, 10)), plist)
         dataset.write_direct_chunk((0, 0), zlib.compress(packed_zeros()))
+
+
+def sparse_group(file, data, indices, indptr, **attributes):
+    """Write a sparse matrix of 2 x 2 as AnnData does."""
+    group = file.create_group("X")
+    group.attrs.update({"encoding-type": "csr_matrix", "shape": (2, 2)} | attributes)
+    for name, values in (("data", data), ("indices", indices), ("indptr", indptr)):
+        if values is not None:
+            group[name] = values
+    return group
+
+
+def bomb_h5ad(path):
+    """A chunk of gzip, in the values of a sparse matrix, that becomes more than a chunk."""
+    with pytest.importorskip("h5py").File(path, "w") as file:
+        group = sparse_group(file, None, np.arange(40_000) % 2, [0, 20_000, 40_000])
+        data = group.create_dataset("data", (40_000,), float, chunks=(40_000,), compression="gzip")
+        data.id.write_direct_chunk((0,), packed_zeros())
+
+
+def bomb_h5ad_names(path, **settings):
+    """Many names that are all the same long one, which is stored once."""
+    h5py = pytest.importorskip("h5py")
+    n_names = 2000
+    with h5py.File(path, "w") as file:
+        sparse_group(file, [1.0], [0], [0] + [1] * n_names, shape=(n_names, 2))
+        file.create_group("obs").attrs["_index"] = "_index"
+        names = file["obs"].create_dataset("_index", (n_names,), h5py.string_dtype(), **settings)
+        names[0] = "x" * (BLAST // 64)
+        names[1:] = "x"
+        file.flush()
+        offset = names.id.get_chunk_info(0).byte_offset if settings else names.id.get_offset()
+    content = bytearray(path.read_bytes())
+    content[offset : offset + 16 * n_names] = content[offset : offset + 16] * n_names
+    path.write_bytes(content)
+
+
+def bomb_h5ad_chunk_of_names(path):
+    bomb_h5ad_names(path, chunks=(2000,))
+
+
+def bomb_sparse_npz(path):
+    """Indices that are longer than all that is in the file."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        head = {"fortran_order": False}
+        for name, descr, shape, content in (
+            ("format", "|S3", (), b"csr"),
+            ("shape", "<i8", (2,), struct.pack("<2q", 2, 2)),
+            ("data", "<f8", (1,), bytes(8)),
+            ("indptr", "<i8", (3,), bytes(24)),
+            ("indices", "|i1", (BLAST,), bytes(BLAST)),
+        ):
+            with archive.open(f"{name}.npy", "w") as file:
+                np.lib.format.write_array_header_1_0(file, head | {"descr": descr, "shape": shape})
+                file.write(content)
+
+
+def bomb_mtx(path):
+    """Lines without entries."""
+    content = b"%%MatrixMarket matrix coordinate real general\n2 2 1\n1 1 1\n"
+    path.write_bytes(gzip.compress(content + b"\n" * BLAST, 1))
+
+
+def bomb_mtx_comment(path):
+    """A comment without end."""
+    content = b"%%MatrixMarket matrix coordinate real general\n%"
+    path.write_bytes(gzip.compress(content + b" " * BLAST, 1))
 
 
 def bomb_zarr(codec, configuration, block):
@@ -203,6 +272,12 @@ BOMBS = {
     "chunk.h5": (bomb_h5, "unpacks to more than the 320000 bytes"),
     "small.h5": (bomb_small_h5, "should unpack to 800"),
     "twice.h5": (bomb_h5_twice, "a filter twice"),
+    "chunk.h5ad": (bomb_h5ad, "unpacks to more than the 320000 bytes"),
+    "names.h5ad": (bomb_h5ad_names, "names have more than"),
+    "chunked-names.h5ad": (bomb_h5ad_chunk_of_names, "names have more than"),
+    "indices.npz": (bomb_sparse_npz, "no larger than"),
+    "lines.mtx.gz": (bomb_mtx, "unpacks to more than 1048576 bytes"),
+    "comment.mtx.gz": (bomb_mtx_comment, "a line of more than 65536 bytes"),
     "blosc.zarr": (bomb_zarr("blosc", {"cname": "zstd"}, lambda: encoded("blosc", cname="zstd")), "unpacks to more"),
     "lz4.zarr": (bomb_zarr("lz4", {}, lambda: encoded("lz4")), "unpacks to more"),
     "zstd.zarr": (bomb_zarr("zstd", {}, lambda: encoded("zstd")), "unpacks to more"),
@@ -947,4 +1022,5 @@ def test_limits_are_what_the_guide_says():
     assert (hdf5._FEW_CHUNKS, zarr_stores._FEW_CHUNKS, zarr_stores._MAX_NODES) == (2**20, 16_384, 4096)
     assert (images._MAX_PAGES, images._MAX_SCANS, matlab._SPARSE_EXPANSION) == (65_536, 100, 16)
     assert (limits.FEW_CHUNKS, limits.SMALLEST_CHUNK) == (16_384, 256)
+    assert (h5ad.MAX_NAMES, matrix_market._MAX_LINE, matrix_market._MAX_ENTRY) == (2**28, 2**16, 1024)
     assert matlab._MAX_NAME == 1024 and ".eps" not in images.IMAGE_SUFFIXES

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.base import clone
 
 from conftest import make_data
@@ -21,6 +22,7 @@ from robustnmf.errors import IncompatibleError
 from robustnmf.formats import DataFileError, ParquetRows, limits, read_table, rows_of
 from robustnmf.formats.numpy_files import FileRows
 from robustnmf.formats.rows import RowBlock, Rows, row_cuts
+from robustnmf.formats.sparse_rows import some_columns
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -74,7 +76,45 @@ def parquet_folder(folder):
     return ParquetRows.of(folder), GAPS
 
 
+def data_with_zeros():
+    """Return data of rank 3 with noise and a few errors, 63 % of it zeros."""
+    rng = np.random.default_rng(3)
+    factors = [rng.gamma(2, 1, shape) * (rng.random(shape) < 0.37) for shape in ((120, 3), (3, 40))]
+    product = factors[0] @ factors[1]
+    product *= 1 + 0.05 * rng.random(product.shape)
+    return np.where(rng.random(product.shape) < 0.01, 50, product)
+
+
+ZEROS = data_with_zeros()
+
+
+def sparse_group(folder, matrix=None, **arrays):
+    """Return a sparse matrix as AnnData stores it, in which some arrays are replaced."""
+    h5py = pytest.importorskip("h5py")
+    matrix = sparse.csr_array(ZEROS) if matrix is None else matrix
+    with h5py.File(folder / "x.h5ad", "w") as file:
+        group = file.create_group("X")
+        group.attrs["encoding-type"], group.attrs["shape"] = f"{matrix.format}_matrix", matrix.shape
+        for name in ("data", "indices", "indptr"):
+            values = arrays.get(name, getattr(matrix, name))
+            group.create_dataset(name, data=values, chunks=(-(-len(values) // 30),), compression="gzip")
+    return h5py.File(folder / "x.h5ad", "r")["X"]
+
+
+def sparse_hdf5(folder):
+    return sparse_group(folder), ZEROS
+
+
+def some_columns_of_sparse_hdf5(folder):
+    return some_columns(rows_of(sparse_group(folder)), np.arange(3, 30, 2)), ZEROS[:, 3:30:2]
+
+
+def some_columns_of_hdf5(folder):
+    return some_columns(rows_of(hdf5(folder)[0]), np.arange(3, 30, 2)), X[:, 3:30:2]
+
+
 SOURCES = [memory_map, part_of_a_map, map_in_columns, hdf5, zarr_array, parquet_folder]
+SOURCES += [sparse_hdf5, some_columns_of_sparse_hdf5, some_columns_of_hdf5]
 
 
 @pytest.mark.parametrize("make", SOURCES)
@@ -126,12 +166,14 @@ def write_parquet(path, **columns):
 
 @pytest.mark.parametrize("make", SOURCES)
 def test_a_file_holds_the_same_table_for_streams_and_for_the_command_line(make, tmp_path):
-    """Memory maps that are parts of a file, and folders of files, are none to the command line."""
+    """Memory maps that are parts of a file, some columns, and folders of files, are none to the command line."""
     stored, expected = make(tmp_path)
-    files = [path for path in tmp_path.iterdir() if make is not part_of_a_map]
+    is_part = make in (part_of_a_map, some_columns_of_sparse_hdf5, some_columns_of_hdf5)
+    files = [path for path in tmp_path.iterdir() if not is_part]
     if len(files) != 1:
         pytest.skip("not one file")
-    np.testing.assert_array_equal(read_table(files[0]).values, expected)
+    values = read_table(files[0]).values
+    np.testing.assert_array_equal(values.toarray() if sparse.issparse(values) else values, expected)
     np.testing.assert_array_equal(rows_of(stored).read(0, len(expected)), expected)
 
 
@@ -273,7 +315,11 @@ def fitted(x, weights=None, **options):
 
 
 @pytest.mark.parametrize(
-    "make", [memory_map, zarr_array, *(pytest.param(make, marks=pytest.mark.slow) for make in (hdf5, parquet_folder))]
+    "make",
+    [
+        *(memory_map, zarr_array, sparse_hdf5, some_columns_of_sparse_hdf5),
+        *(pytest.param(make, marks=pytest.mark.slow) for make in (hdf5, parquet_folder)),
+    ],
 )
 def test_streamed_fits_and_results_are_those_in_memory(make, tmp_path):
     stored, x = make(tmp_path)
@@ -443,12 +489,6 @@ def test_data_on_disk_is_streamed_if_it_is_large_and_else_taken_into_memory(tmp_
     assert isinstance(fitted(stored).weights_, LazyMatrix)
 
 
-def test_other_numbers_of_features_are_refused(tmp_path):
-    model = fitted(mapped(tmp_path, X), **STREAM)
-    with pytest.raises(ValueError, match="X has 39 features, but RobustNMF is expecting 40"):
-        model.transform(mapped(tmp_path, X[:, 1:], "other.npy"))
-
-
 MEMORY = """
 import resource, sys
 import numpy as np
@@ -464,6 +504,147 @@ before = most()
 model = RobustNMF(4, max_iter=20, engine=engine, random_state=0).fit(rows)
 print(most() - before)
 """
+
+
+# --- Sparse data in files ---------------------------------------------------------------------------------------------
+
+
+def test_sparse_data_on_disk_is_streamed_if_what_is_stored_is_large(tmp_path, monkeypatch):
+    stored = sparse_group(tmp_path)
+    expected = fitted(ZEROS).components_
+    n_bytes = rows_of(stored).nbytes
+    assert n_bytes < 0.6 * ZEROS.nbytes
+    for memory, is_streamed in ((5 * n_bytes, False), (3 * n_bytes, True)):
+        monkeypatch.setattr("robustnmf.data.out_of_core._memory", lambda: memory)  # noqa: B023
+        model = fitted(stored)
+        assert isinstance(model.weights_, LazyMatrix) is is_streamed
+        np.testing.assert_allclose(model.components_, expected, atol=1e-8)
+    assert sparse.issparse(fitted(stored, engine="sparse").outliers_)
+
+
+def test_rows_of_sparse_data_read_only_what_they_need(tmp_path, monkeypatch):
+    h5py = pytest.importorskip("h5py")
+    rows, read = rows_of(sparse_group(tmp_path)), []
+    original = h5py.Dataset.__getitem__
+
+    def noted(self, key):
+        values = original(self, key)
+        read.append(len(values))
+        return values
+
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", noted)
+    np.testing.assert_array_equal(rows.read(20, 25), ZEROS[20:25])
+    assert read == [6, np.count_nonzero(ZEROS[20:25]), np.count_nonzero(ZEROS[20:25])]
+
+
+def test_sparse_data_in_columns_is_taken_into_memory_or_refused(tmp_path, monkeypatch):
+    stored = sparse_group(tmp_path, sparse.csc_array(ZEROS))
+    expected = fitted(ZEROS).components_
+    for engine in ("auto", "sparse", "stream"):
+        np.testing.assert_allclose(fitted(stored, engine=engine).components_, expected, atol=1e-8)
+    monkeypatch.setattr("robustnmf.data.out_of_core.LARGE", 0)
+    for engine in ("auto", "stream"):
+        with pytest.raises(DataFileError, match=r"stored by rows \(CSR\).*by columns \(CSC\).*tocsr"):
+            fitted(stored, engine=engine)
+
+
+def test_duplicates_and_disorder_in_streamed_sparse_data_are_taken(tmp_path):
+    tidy = sparse.csr_array(ZEROS)
+    parts = [np.split(array, tidy.indptr[1:-1]) for array in (tidy.data / 2, tidy.indices)]
+    data, indices = (np.concatenate([np.concatenate([row[::-1], row]) for row in part]) for part in parts)
+    stored = sparse_group(tmp_path, data=data, indices=indices, indptr=2 * tidy.indptr)
+    np.testing.assert_array_equal(rows_of(stored).read(0, len(ZEROS)), ZEROS)
+    np.testing.assert_allclose(fitted(stored, **STREAM).components_, fitted(ZEROS).components_, atol=1e-8)
+
+
+def test_streamed_entries_that_are_not_stored_may_be_missing(tmp_path):
+    matrix = sparse.csr_array(ZEROS)
+    matrix.data[[3, 50, 200]] = 0  # explicit zeros are data
+    stored = sparse_group(tmp_path, matrix)
+    gaps = np.where(ZEROS > 0, matrix.toarray(), np.nan)
+    model, expected = fitted(stored, zeros="missing", **STREAM), fitted(gaps)
+    np.testing.assert_allclose(model.components_, expected.components_, atol=1e-8)
+    np.testing.assert_allclose(model.transform(stored), expected.transform(gaps), atol=1e-6)
+    with pytest.raises(IncompatibleError, match="leaves no room for weights"):
+        fitted(stored, np.ones(ZEROS.shape), zeros="missing", **STREAM)
+
+
+def changed(values, place, value):
+    values = np.array(values, dtype=np.float64 if values.dtype.kind == "f" else np.int64)
+    values[place] = value
+    return values
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "words"),
+    [
+        ("indices", 700, 40, r"row \d+ has an entry in column 40, and there are 40"),
+        ("indices", 700, -1, "in column -1"),
+        ("indptr", 60, -5, "indptr falls|have entries"),
+        ("indptr", 60, 10**9, "indptr falls|have entries"),
+        ("indptr", 0, 3, "have entries 3"),
+        ("indptr", -1, 5, "indptr ends with 5"),
+    ],
+)
+@pytest.mark.parametrize("engine", [STREAM["engine"], "auto"], ids=["stream", "memory"])
+def test_indices_of_sparse_data_in_files_are_checked_where_they_are_read(tmp_path, name, place, value, words, engine):
+    arrays = {name: changed(getattr(sparse.csr_array(ZEROS), name), place, value)}
+    words = words if engine != "auto" else "indices fit together"
+    with pytest.raises(DataFileError, match=words):
+        fitted(sparse_group(tmp_path, **arrays), engine=engine)
+
+
+@pytest.mark.parametrize(("value", "what"), [(-1.0, "Negative"), (np.inf, "Infinite")])
+def test_wrong_entries_of_streamed_sparse_data_are_named(tmp_path, value, what):
+    x = ZEROS.copy()
+    x[77, 31] = value
+    with pytest.raises(ValueError, match=f"{what} values.*at sample 77, feature 31"):
+        fitted(sparse_group(tmp_path, sparse.csr_array(x)), **STREAM)
+
+
+def test_other_groups_of_hdf5_are_no_data(tmp_path):
+    with pytest.raises(TypeError, match=r"got another group, with X\. Take what is in it"):
+        fitted(sparse_group(tmp_path).file)
+
+
+class BackedDataset:
+    """What AnnData has for a sparse matrix in a file."""
+
+    def __init__(self, group):
+        self.group = group
+
+    def to_memory(self):
+        raise AssertionError("it is read by rows")
+
+
+BackedDataset.__module__ = "anndata._core.sparse_dataset"
+
+
+def test_sparse_datasets_of_anndata_are_known_by_their_group(tmp_path):
+    stored = BackedDataset(sparse_group(tmp_path))
+    for options in (STREAM, {}):
+        np.testing.assert_allclose(fitted(stored, **options).components_, fitted(ZEROS).components_, atol=1e-8)
+
+
+SPARSE_MEMORY = MEMORY.replace(
+    'rows_of(np.load(sys.argv[1], mmap_mode="r"))', 'rows_of(__import__("h5py").File(sys.argv[1])["X"])'
+)
+
+
+@pytest.mark.slow
+def test_memory_of_a_streamed_fit_is_a_part_of_what_sparse_data_stores(tmp_path):
+    rng = np.random.default_rng(0)
+    x = sparse.random_array((100_000, 500), density=0.2, dtype=np.float32, rng=rng, format="csr")
+    sparse_group(tmp_path, x)
+    command = [sys.executable, "-W", "ignore", "-c", SPARSE_MEMORY, str(tmp_path / "x.h5ad")]
+    grown = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert grown < 0.5 * (x.data.nbytes + x.indices.nbytes)
+
+
+def test_other_numbers_of_features_are_refused(tmp_path):
+    model = fitted(mapped(tmp_path, X), **STREAM)
+    with pytest.raises(ValueError, match="X has 39 features, but RobustNMF is expecting 40"):
+        model.transform(mapped(tmp_path, X[:, 1:], "other.npy"))
 
 
 @pytest.mark.slow

@@ -175,6 +175,100 @@ def test_wrong_entries_are_named(value):
         RobustNMF(2, engine="sparse").fit(sparse.csr_array(X))
 
 
+def broken(container, harm):
+    """Return a sparse matrix with one mistake in its arrays, which SciPy does not notice."""
+    X = container(counts(0.3, shape=(30, 20))[0])
+    if harm == "index too large":
+        X.indices[5] = 99
+    elif harm == "negative index":
+        X.indices[5] = -1
+    elif harm == "falling indptr":
+        X.indptr[3] = X.indptr[4] + 2
+    elif harm == "overflow":
+        X.indptr[4:] -= np.int32(2**31 - 1)
+    elif harm == "indptr too long":
+        X.indptr[-1] += 4
+    elif harm == "indptr does not begin with 0":
+        X.indptr[0] = 1
+    elif harm == "few indices":
+        X.indices = X.indices[:-1]
+    elif harm == "few values":
+        X.data = X.data[:-1]
+    elif harm == "short indptr":
+        X.indptr = X.indptr[:-1]
+    return X
+
+
+HARMS = {
+    "index too large": "has an entry in .* 99, and there are",
+    "negative index": "has an entry in .* -1, and there are",
+    "falling indptr": "indptr falls from",
+    "overflow": "32-bit numbers overflow",
+    "indptr too long": "indptr ends with",
+    "indptr does not begin with 0": "indptr begins with 1",
+    "few indices": "indptr ends with",
+    "few values": "indptr ends with",
+    "short indptr": "indptr has",
+}
+
+
+@pytest.mark.parametrize("engine", ["numpy", "sparse", "stream"])
+@pytest.mark.parametrize("container", [sparse.csr_array, sparse.csc_matrix, sparse.bsr_array])
+@pytest.mark.parametrize("harm", HARMS)
+def test_arrays_that_do_not_fit_together_are_refused(container, harm, engine):
+    X = broken(container, harm)
+    with pytest.raises(ValueError, match=f"X must be a sparse matrix whose arrays fit together; .*{HARMS[harm]}"):
+        RobustNMF(2, engine=engine, max_iter=5).fit(X)
+
+
+def test_arrays_of_weights_and_of_new_data_are_checked_too():
+    X, _ = counts(0.3, shape=(30, 20))
+    bad = broken(sparse.csr_array, "index too large")
+    model = RobustNMF(2, engine="sparse", max_iter=5, random_state=0)
+    with pytest.raises(ValueError, match="weights must be a sparse matrix whose arrays fit together"):
+        model.fit(sparse.csr_array(X), weights=bad)
+    with pytest.raises(ValueError, match="weights must be a sparse matrix whose arrays fit together"):
+        RobustNMF(2, zeros="missing").fit(sparse.csr_array(X), weights=bad)
+    model.fit(sparse.csr_array(X))
+    for method in (model.transform, model.clean, model.outlier_mask, model.score_samples):
+        with pytest.raises(ValueError, match="arrays fit together"):
+            method(bad)
+
+
+@pytest.mark.parametrize("axis", ["row", "col"])
+def test_coordinates_beyond_the_matrix_are_refused(axis):
+    X = sparse.coo_matrix(counts(0.3, shape=(30, 20))[0])
+    getattr(X, axis)[2] = 77
+    with pytest.raises(ValueError, match=r"entry 2 is in (row|column) 77, and there are (30|20)"):
+        RobustNMF(2).fit(X)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "sparse", "stream"])
+@pytest.mark.parametrize("container", [sparse.csr_array, sparse.coo_array])
+def test_duplicates_of_small_integers_do_not_overflow(container, engine):
+    X = 200 * (counts(0.3, shape=(30, 20))[0] > 0)
+    tidy = sparse.coo_array(X)
+    places = (np.tile(tidy.row, 2), np.tile(tidy.col, 2))
+    twice = sparse.coo_array((np.tile(tidy.data, 2).astype(np.uint8), places), shape=X.shape)
+    if container is sparse.csr_array:
+        order = np.argsort(places[0], kind="stable")
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(places[0], minlength=30))])
+        twice = sparse.csr_array((twice.data[order], places[1][order], indptr), shape=X.shape)
+    model = RobustNMF(2, engine=engine, random_state=0, max_iter=20).fit(twice)
+    expected = RobustNMF(2, engine="numpy", random_state=0, max_iter=20).fit(2.0 * X)
+    assert_allclose(model.components_, expected.components_, rtol=1e-8, atol=1e-12)
+    assert_allclose(model.transform(twice), expected.transform(2.0 * X), rtol=1e-8, atol=1e-12)
+
+
+def test_duplicates_are_found_where_scipy_remembers_none():
+    X = sparse.csr_array(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]))
+    assert X.has_canonical_format
+    X.indices[:3] = [2, 0, 2]
+    from robustnmf.data.sparse import canonical
+
+    assert_array_equal(SparseRows(canonical(X)).read(0, 2), [[2, 0, 4], [4, 5, 6]])
+
+
 def test_missing_entries_may_be_stored():
     X, _ = counts(0.3)
     X[np.random.default_rng(0).random(X.shape) < 0.05] = np.nan

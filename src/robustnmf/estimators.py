@@ -36,7 +36,7 @@ from robustnmf.algorithm.streaming import Stream, clean_samples
 from robustnmf.data import quality
 from robustnmf.data.blocks import Data, Observations, data_elsewhere, data_in_memory
 from robustnmf.data.lazy_results import result as lazy_result
-from robustnmf.data.out_of_core import as_data, engine_of, is_out_of_core
+from robustnmf.data.out_of_core import as_data, engine_of, in_memory, is_out_of_core
 from robustnmf.data.sparse import sparse_of
 from robustnmf.data.validation import weights_of_stored
 from robustnmf.engines import Engine, NumPyEngine, StreamingEngine, engine_for
@@ -295,7 +295,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         ----------
         X : array-like (n_samples, n_features)
             Non-negative data; NaN means missing. Large sparse matrices stay sparse, see `engine`; their `outliers_` are
-            sparse too, and `weights_` are computed when rows of them are asked for.
+            sparse too, and `weights_` are computed when rows of them are asked for. Data may be in a file: an array of
+            h5py or zarr, a sparse group of HDF5, X of an AnnData object that is backed.
         y : None
             Ignored.
         weights : array-like (n_samples, n_features) or None
@@ -318,6 +319,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _fit(self, X: Any, weights: Any, uncertainties: Any) -> tuple[Array | None, Result, list[str]]:
         """Learn the components of X; return its codes, if they are in memory, what the run came to, and warnings."""
         parts = self._check_parameters()
+        X = in_memory(X, self.engine)
         if is_out_of_core(X, self.engine):
             return None, *self._fit_elsewhere(X, weights, uncertainties, parts)
         with _unchanged_on_failure(self), engine_for(X, self.engine, self.device).running() as engine:
@@ -436,6 +438,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             or not parts.method.solver.solves_least_squares
         ):
             raise IncompatibleError(f"Method {self.method!r} cannot learn from batches; 'truncated-cauchy' can.")
+        X = in_memory(X, self.engine)
         if is_out_of_core(X, self.engine):
             raise IncompatibleError("partial_fit learns from batches in memory: pass X block by block, or use fit.")
         if not hasattr(self, "components_"):
@@ -486,6 +489,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         Robust: a corrupted sample gets the code of its clean part. Each sample is encoded by itself. Without
         `uncertainties`, those of a model that was fitted with them are the typical ones of its features.
         """
+        X = in_memory(X, self.engine)
         if is_out_of_core(X, self.engine):
             return self._lazily("codes", X, weights, uncertainties)
         with self._engine_for(X) as engine:
@@ -508,6 +512,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
         A data frame comes back as a data frame.
         """
+        X = in_memory(X, self.engine)
         if is_out_of_core(X, self.engine):
             return self._lazily("clean", X, weights, uncertainties)
         with self._engine_for(X) as engine:
@@ -526,6 +531,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def outlier_mask(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return True where an observed entry is an outlier, (n_samples, n_features)."""
+        X = in_memory(X, self.engine)
         if is_out_of_core(X, self.engine):
             return self._lazily("outliers", X, weights, uncertainties)
         with self._engine_for(X) as engine:
@@ -543,6 +549,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         is in units of the data. So models with different scales can be compared. A sample without observed entries
         scores zero.
         """
+        X = in_memory(X, self.engine)
         if is_out_of_core(X, self.engine):
             return self._lazily("scores", X, weights, uncertainties)
         about = self._describe_entries(X, weights, uncertainties)

@@ -19,7 +19,6 @@ NaN in the data means missing, and lazy signals are learnt chunk by chunk with `
 estimator to a file: set ``s.learning_results.decomposition_algorithm = "RobustNMF"`` before ``s.save``.
 """
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
@@ -31,7 +30,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
+from robustnmf.data.lazy_results import LazyMatrix
 from robustnmf.estimators import RobustNMF
+from robustnmf.formats.registry import rows_of
+from robustnmf.formats.sparse_rows import StoredSparsely, some_columns
 
 Matrix = NDArray[Any]
 
@@ -54,7 +56,9 @@ def factorise_anndata(
     Parameters
     ----------
     adata : anndata.AnnData
-        Observations (cells) x variables (genes), non-negative; NaN means missing. A view becomes an object of its own.
+        Observations (cells) x variables (genes), non-negative; NaN means missing. Sparse data stays sparse if it is
+        large, see `engine` of `RobustNMF`. Of an object that is backed by a file, X stays there if it is large, and is
+        read block by block. A view becomes an object of its own.
     n_components : int or "auto"
         Number of components.
     layer : str or None
@@ -65,9 +69,9 @@ def factorise_anndata(
         Whether to use only the variables marked in ``adata.var["highly_variable"]``; None does so if there are marks,
         as scanpy does.
     outlier_layer : str or None
-        Layer that receives the mask of outliers, sparse if the data is; None writes none.
+        Layer that receives the mask of outliers, sparse if the data is sparse or read block by block; None writes none.
     **options
-        Parameters of `RobustNMF`.
+        Parameters of `RobustNMF`, such as ``zeros="missing"`` for sparse data.
 
     Returns
     -------
@@ -96,7 +100,7 @@ def factorise_anndata(
     if not all(hasattr(adata, name) for name in ("obsm", "varm", "uns", "layers")):
         raise TypeError(f"adata must be an AnnData object; got {type(adata).__name__}. Arrays go to RobustNMF.fit.")
     used = _variables(adata, use_highly_variable)
-    X, was_sparse = _dense(_matrix(adata if used.all() else adata[:, used], layer))
+    X = _matrix(adata, layer, used)
     model = RobustNMF(n_components, **options)
     codes = np.asarray(model.fit_transform(X))  # a data frame, if scikit-learn is set so
     adata.obsm[f"X_{key_added}"] = codes
@@ -106,7 +110,8 @@ def factorise_anndata(
         **_summary(model),
     }
     if outlier_layer is not None:
-        adata.layers[outlier_layer] = _widen(model.outliers_, used, was_sparse)
+        is_sparse = sparse.issparse(X) or isinstance(rows_of(X), StoredSparsely)
+        adata.layers[outlier_layer] = _widen(model.outliers_, used, is_sparse)
     return model
 
 
@@ -338,38 +343,34 @@ def _variables(adata: Any, use_highly_variable: bool | None) -> Matrix:
     return np.asarray(adata.var["highly_variable"], dtype=bool)
 
 
-def _matrix(adata: Any, layer: str | None) -> Any:
-    """Return the values of an AnnData object, from the file if they are still there."""
+def _matrix(adata: Any, layer: str | None, used: Matrix) -> Any:
+    """Return the values of some variables of an AnnData object, where they are: in memory, or in its file."""
     if layer is not None and layer not in adata.layers:
         raise ValueError(f"layer must be one of {list(adata.layers)}, or None for adata.X; got {layer!r}.")
+    if getattr(adata, "isbacked", False) and adata.is_view:
+        raise ValueError(
+            "adata must not be a view of an object that is backed by a file: results cannot be written into it. Use "
+            "adata.to_memory(), or adata.copy(filename=...)."
+        )
     X = adata.X if layer is None else adata.layers[layer]
     if X is None:
         raise ValueError(f"adata.X is empty; name one of the layers, {list(adata.layers)}.")
-    return X.to_memory() if hasattr(X, "to_memory") else X
+    if used.all():
+        return X
+    rows = rows_of(X)
+    return X[:, used] if rows is None else some_columns(rows, np.flatnonzero(used))
 
 
-def _dense(X: Any) -> tuple[Matrix, bool]:
-    """Return values as an array, and whether they were sparse; then say how large they have become."""
-    is_sparse = sparse.issparse(X)
-    if not is_sparse:
-        return np.asarray(X), False
-    size = prod(X.shape) * X.dtype.itemsize / 2**20
-    warnings.warn(
-        f"The data is sparse and is worked on densely, because zeros are data and every entry has a weight: {size:.0f} "
-        f"MiB for {X.shape[0]} x {X.shape[1]} entries. Select highly variable variables to make it smaller.",
-        UserWarning,
-        stacklevel=3,
-    )
-    return np.asarray(X.toarray()), True
-
-
-def _widen(outliers: Matrix, used: Matrix, as_sparse: bool) -> Any:
+def _widen(outliers: Any, used: Matrix, as_sparse: bool) -> Any:
     """Return a mask of some variables as one of all, False elsewhere, (n_obs, n_vars)."""
-    if as_sparse:
-        rows, columns = np.nonzero(outliers)
-        places = (rows, np.flatnonzero(used)[columns])
-        return sparse.csr_matrix((np.ones(len(rows), dtype=bool), places), shape=(len(outliers), len(used)))
-    return _placed(outliers, np.s_[:, used], (len(outliers), len(used)), fill=False)
+    if isinstance(outliers, LazyMatrix):
+        outliers = sparse.vstack([sparse.csr_matrix(block) for _, block in outliers.blocks()], format="csr")
+    shape = (outliers.shape[0], len(used))
+    if not as_sparse and not sparse.issparse(outliers):
+        return _placed(outliers, np.s_[:, used], shape, fill=False)
+    found = sparse.coo_matrix(outliers)
+    places = (found.row, np.flatnonzero(used)[found.col])
+    return sparse.csr_matrix((np.ones(found.nnz, dtype=bool), places), shape=shape)
 
 
 def _placed(values: Matrix, places: Any, shape: tuple[int, ...], fill: float = np.nan) -> Matrix:

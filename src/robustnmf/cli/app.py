@@ -7,12 +7,14 @@ from copy import copy
 from dataclasses import asdict, dataclass
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
+from math import prod
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
 
 import numpy as np
 import typer
+from scipy import sparse
 from typer.core import TyperGroup
 
 from robustnmf.cli import console, folder
@@ -52,7 +54,8 @@ def path(text: str) -> Path:
 Data = Annotated[
     Path,
     typer.Argument(
-        parser=path, help="npy, npz, csv, tsv, parquet, mat, h5 or zarr file, image stack, or folder of images."
+        parser=path,
+        help="npy, npz, csv, tsv, parquet, mat, h5, h5ad, mtx or zarr file, image stack, or folder of images.",
     ),
 ]
 # Features whose typical sizes differ by more than this factor are divided by them, unless the user says otherwise.
@@ -139,6 +142,9 @@ def fit(
             show_default="'robust' if sizes differ by more than 30 times, else 'auto'",
         ),
     ] = None,
+    zeros: Annotated[
+        str, typer.Option(help="What entries of sparse data are that are not stored: 'data' or 'missing'.")
+    ] = "data",
     max_iter: Annotated[int, typer.Option(min=1, help="Most iterations.")] = 200,
     seed: Seed = 0,
     device: Annotated[
@@ -151,6 +157,8 @@ def fit(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
 ) -> None:
     """Factorise DATA and write model, codes, components, cleaned data, outlier mask and a report.
+
+    Cleaned data and mask of sparse data are sparse: scipy.sparse.load_npz reads them.
 
     Ctrl-C ends the fit after the present iteration and keeps what it has found so far; a second one keeps nothing.
     """
@@ -166,6 +174,7 @@ def fit(
         method=method,
         preset=preset,
         feature_scaling=_feature_scaling(feature_scaling, table.values, source.uncertainties is not None),
+        zeros=zeros,
         max_iter=max_iter,
         random_state=seed,
         device=_device(device),
@@ -182,7 +191,7 @@ def fit(
     with write_folder(out, replace=force) as place:
         _write_results(place, model, codes, table, arrays, folder.format_of(source.data))
         if not no_report:
-            _write_report(model, table, arrays, place / "report.html", title=source.data.name)
+            _report_if_it_fits(model, table, arrays, place / "report.html", title=source.data.name)
         folder.write_json(place / "summary.json", summary)
     show(summary | {"results": str(out)}, as_json)
     if interruption.asked:
@@ -213,7 +222,10 @@ def clean(
     model: ModelFile,
     source: Source,
     out: Annotated[
-        Path, typer.Option("--out", "-o", parser=path, help="File of the cleaned data, .csv, .tsv or .npy.")
+        Path,
+        typer.Option(
+            "--out", "-o", parser=path, help="File of the cleaned data, .csv, .tsv or .npy; of sparse data also .npz."
+        ),
     ],
     force: Force = False,
 ) -> None:
@@ -222,9 +234,9 @@ def clean(
     An entry of weight zero is a missing one.
     """
     fitted, table, arrays = _prepare(model, source, out, force)
-    cleaned = fitted.clean(table.values, **arrays)
+    cleaned = _cleaned(fitted, table, arrays)
     folder.write_matrix(out, cleaned, *folder.names(table), replace=force)
-    changed = float(np.mean(cleaned != table.values))
+    changed = float((cleaned != table.values).sum() / prod(cleaned.shape))
     say(f"{changed:.2%} of the entries were replaced: {out}")
 
 
@@ -234,7 +246,10 @@ def outliers(
     model: ModelFile,
     source: Source,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", parser=path, help="File of the mask, .csv, .tsv or .npy.")
+        Path | None,
+        typer.Option(
+            "--out", "-o", parser=path, help="File of the mask, .csv, .tsv or .npy; of sparse data also .npz."
+        ),
     ] = None,
     worst: Annotated[int, typer.Option(min=0, help="Samples to list.")] = 10,
     force: Force = False,
@@ -242,7 +257,7 @@ def outliers(
 ) -> None:
     """Say which entries of samples are outliers, and list the samples that have most."""
     fitted, table, arrays = _prepare(model, source, out, force)
-    mask = fitted.outlier_mask(table.values, **arrays)
+    mask = _like_data(fitted.outlier_mask(table.values, **arrays), table)
     if out is not None:
         folder.write_matrix(out, mask, *folder.names(table), replace=force)
     shares = mask.mean(axis=1)
@@ -326,7 +341,9 @@ def compare(
     else:
         table, _ = Source(data, key, missing_value, transpose, header).read()
         skip = None if method else say  # those that were asked for are not left out
-        rows = comparison.compare_on_data(table.values, components, methods, random_state=seed, skip=skip)
+        values: Any = table.values
+        values = values.toarray() if hasattr(values, "toarray") else values
+        rows = comparison.compare_on_data(values, components, methods, random_state=seed, skip=skip)
     if as_json:
         for row in rows:
             show(asdict(row), True)
@@ -434,7 +451,8 @@ def _feature_scaling(given: str | None, values: Any, has_uncertainties: bool) ->
 
     if given is not None:
         return None if given == "none" else given
-    ratio = 1.0 if has_uncertainties else size_ratio(values)
+    # In sparse data a few errors may be the typical entry of a feature.
+    ratio = 1.0 if has_uncertainties or sparse.issparse(values) else size_ratio(values)
     if ratio <= WIDELY_DIFFERENT:
         return "auto"
     say(
@@ -476,11 +494,38 @@ def _ranks(text: str, shape: tuple[int, ...]) -> list[int] | None:
     return ranks
 
 
+def _missing_share(values: Any, zeros: str) -> float:
+    """Return the share of the entries that are missing; of sparse data, perhaps all that are not stored."""
+    if not sparse.issparse(values):
+        return float(np.isnan(values).mean())
+    stored: Any = values
+    n_missing = np.count_nonzero(np.isnan(stored.data))
+    if zeros == "missing":
+        n_missing += prod(stored.shape) - stored.nnz
+    return float(n_missing / prod(stored.shape))
+
+
+def _like_data(values: Any, table: Any) -> Any:
+    """Return a matrix that is sparse if the data is: small sparse data is worked on densely."""
+    is_as_data = sparse.issparse(values) or not sparse.issparse(table.values)
+    return values if is_as_data else sparse.csr_array(values)
+
+
+def _cleaned(model: Any, table: Any, arrays: dict[str, Any]) -> Any:
+    """Return the cleaned data, sparse if the data is; what is missing because it is not stored is left out."""
+    from robustnmf.data.validation import weights_of_stored
+
+    cleaned = model.clean(table.values, **arrays)
+    if sparse.issparse(table.values) and not sparse.issparse(cleaned) and model.zeros == "missing":
+        cleaned = np.where(weights_of_stored(table.values, None).toarray() > 0, cleaned, 0)
+    return _like_data(cleaned, table)
+
+
 def _summary(model: Any, table: Any, codes: Any, seconds: float, warned: list[str]) -> dict[str, Any]:
     return {
         "samples": int(codes.shape[0]),
         "features": int(model.n_features_in_),
-        "missing": float(np.isnan(table.values).mean()),
+        "missing": _missing_share(table.values, model.zeros),
         "method": model.method,
         "components": int(model.n_components_),
         "iterations": int(model.n_iter_),
@@ -499,8 +544,21 @@ def _write_results(place: Path, model: Any, codes: Any, table: Any, arrays: Any,
     components = folder.component_names(model.n_components_)
     folder.write_matrix(place / f"codes.{kind}", codes, table.sample_names, components)
     folder.write_matrix(place / f"components.{kind}", model.components_, components, table.feature_names)
-    folder.write_matrix(place / f"cleaned.{kind}", model.clean(table.values, **arrays), *folder.names(table))
-    folder.write_matrix(place / f"outliers.{kind}", model.outliers_, *folder.names(table))
+    of_entries = "npz" if sparse.issparse(table.values) else kind
+    folder.write_matrix(place / f"cleaned.{of_entries}", _cleaned(model, table, arrays), *folder.names(table))
+    folder.write_matrix(place / f"outliers.{of_entries}", _like_data(model.outliers_, table), *folder.names(table))
+
+
+def _report_if_it_fits(model: Any, table: Any, arrays: dict[str, Any], path: Path, **options: Any) -> None:
+    """Write a report, or say why there is none: it looks at all entries of sparse data, zeros included."""
+    from robustnmf.errors import IncompatibleError
+
+    try:
+        _write_report(model, table, arrays, path, **options)
+    except IncompatibleError as error:
+        if not sparse.issparse(table.values):
+            raise
+        say(f"No report: {error}")
 
 
 def _write_report(model: Any, table: Any, arrays: dict[str, Any], path: Path, **options: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from robustnmf.cli.console import json_text
 from robustnmf.formats import Table
@@ -35,23 +36,30 @@ def format_of(path: Path) -> Format:
 
 def write_matrix(
     path: Path,
-    values: Matrix,
+    values: Any,
     rows: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
     *,
     replace: bool = False,
 ) -> None:
-    """Write a matrix as CSV, with its names, or as NumPy array, by the suffix of the path.
+    """Write a matrix as CSV, with its names, as NumPy array, or as sparse matrix of SciPy, by the suffix of the path.
 
     What UTF-8 cannot hold of a name, bytes of a path that are no text, is written as escapes.
     """
+    is_sparse = sparse.issparse(values)
     with write_owned(path, replace=replace) as temporary:
+        if is_sparse and path.suffix.lower() == ".npz":
+            with temporary.open("wb") as file:
+                sparse.save_npz(file, values)
+            return
+        if is_sparse:
+            values = values.toarray()
         if path.suffix.lower() == ".npy":
             with temporary.open("wb") as file:
                 np.save(file, values, allow_pickle=False)
             return
         if path.suffix.lower() not in (".csv", ".tsv"):
-            raise ValueError(f"Results are written as .csv, .tsv or .npy; got {path.name}.")
+            raise ValueError(f"Results are written as .csv, .tsv or .npy, sparse ones also as .npz; got {path.name}.")
         with temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as text:
             writer = csv.writer(text, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", lineterminator="\n")
             if columns is not None:

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array
 
-from robustnmf.data.sparse import canonical, is_sparse
+from robustnmf.data.sparse import canonical, checked, is_sparse
 from robustnmf.engines import DaskEngine, Engine, SparseEngine, StreamingEngine
 from robustnmf.engines.lazy import read_blocks
 from robustnmf.engines.protocol import block_function
 from robustnmf.errors import IncompatibleError
 from robustnmf.formats.registry import rows_of
-from robustnmf.formats.rows import BLOCK_BYTES, FloatRows, is_dask, number_type, row_blocks
-from robustnmf.formats.sparse_rows import SparseRows
+from robustnmf.formats.rows import BLOCK_BYTES, FloatRows, Rows, is_dask, number_type, package_of, row_blocks
+from robustnmf.formats.sparse_rows import Columns, SparseRows, StoredSparsely
 from robustnmf.utils.arrays import Array, Blocks, Namespace, subsample
 from robustnmf.utils.extras import optional
 
@@ -32,7 +32,29 @@ def is_out_of_core(X: Any, engine: Any) -> bool:
     if isinstance(engine, DaskEngine | StreamingEngine) or engine in ("dask", "stream") or is_dask(X):
         return True
     rows = rows_of(X) if engine == "auto" else None
-    return rows is not None and rows.shape[0] * rows.shape[1] * rows.dtype.itemsize > LARGE * _memory()
+    return rows is not None and is_large(rows)
+
+
+def is_large(rows: Rows) -> bool:
+    """Return whether data on disk takes much of the memory; sparse data is taken into memory as it is."""
+    n_rows, n_columns = rows.shape
+    size = rows.nbytes if isinstance(rows, StoredSparsely) else n_rows * n_columns * rows.dtype.itemsize
+    return bool(size > LARGE * _memory())
+
+
+def in_memory(X: Any, engine: Any) -> Any:
+    """Return sparse data on disk, and chosen columns of any, as a matrix, unless they are worked on block by block."""
+    if is_out_of_core(X, engine):
+        return X
+    rows = rows_of(X)
+    if isinstance(rows, StoredSparsely | Columns):
+        return rows.load()
+    if rows is None and package_of(X) == "h5py" and hasattr(X, "keys"):
+        raise TypeError(
+            "X must be a dataset of HDF5, or a group that AnnData has written as a sparse matrix; got another group, "
+            f"with {', '.join(list(X)[:5])}. Take what is in it: file['X']."
+        )
+    return X.to_memory() if package_of(X) == "anndata" and hasattr(X, "to_memory") else X
 
 
 def _memory() -> int:
@@ -76,8 +98,11 @@ def as_data(X: Any) -> Any:
     if is_dask(X):
         return as_dask(X)
     if is_sparse(X):
-        return SparseRows(canonical(X.astype(_floating(X.dtype), copy=False)))
+        return SparseRows(canonical(checked(X).astype(_floating(X.dtype), copy=False)))
     rows = rows_of(X)
+    if isinstance(rows, StoredSparsely):
+        # Columns that are stored together are not read by rows: a little of such data is taken into memory.
+        return rows if rows.is_by_rows or is_large(rows) else SparseRows(rows.load())
     if rows is not None:
         return X if number_type(rows.dtype) == rows.dtype else FloatRows(rows)
     if isinstance(getattr(X, "dtype", None), np.dtype):

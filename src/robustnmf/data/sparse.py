@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from robustnmf.engines.slices import cuts_of
+from robustnmf.formats.sparse_structure import problem_of
 
 Matrix = NDArray[Any]
 
@@ -22,7 +23,7 @@ def is_sparse(X: Any) -> bool:
 
 def as_rows(X: Any) -> Any:
     """Return a sparse matrix by rows, so that some of them can be taken; anything else as an array."""
-    return X.tocsr() if is_sparse(X) else np.asarray(X)
+    return checked(X).tocsr() if is_sparse(X) else np.asarray(X)
 
 
 def dense_chunks(X: Any, *like_X: Any) -> Iterator[tuple[Any, ...]]:
@@ -30,7 +31,7 @@ def dense_chunks(X: Any, *like_X: Any) -> Iterator[tuple[Any, ...]]:
     if not is_sparse(X):
         yield X, *like_X
         return
-    matrices = [rows.tocsr() if is_sparse(rows) else rows for rows in (X, *like_X)]
+    matrices = [checked(rows).tocsr() if is_sparse(rows) else rows for rows in (X, *like_X)]
     n_rows, n_columns = X.shape
     for cut in cuts_of(n_rows, n_columns, CHUNK_ENTRIES):
         parts: list[Any] = [None if rows is None else rows[cut] for rows in matrices]
@@ -38,13 +39,33 @@ def dense_chunks(X: Any, *like_X: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def canonical(X: Any) -> Any:
-    """Return a sparse matrix by rows with sorted indices and without duplicates, which are summed; X is not changed."""
-    X = X.tocsr()
+    """Return a sparse matrix by rows with sorted indices and without duplicates, which are summed; X is not changed.
+
+    Explicit zeros stay. The arrays of X are checked.
+    """
+    X = checked(X).tocsr()
+    # A new matrix of the same arrays: SciPy remembers whether they were in order, also if they have changed since.
+    X = sparse.csr_array((X.data, X.indices, X.indptr), shape=X.shape)
     if X.has_canonical_format:
         return X
     X = X.copy()
     X.sum_duplicates()
     return X
+
+
+def checked(X: Any, name: str = "X") -> Any:
+    """Return a sparse matrix whose arrays fit together, integers as float64: duplicates could overflow in few bits."""
+    if X.ndim != 2:  # others say so
+        return X
+    if X.format not in ("csr", "csc", "bsr", "coo"):
+        X = X.tocsr()
+    problem = problem_of(X)
+    if problem is not None:
+        raise ValueError(
+            f"{name} must be a sparse matrix whose arrays fit together; {problem}. Build it anew: "
+            "scipy.sparse.coo_array((values, (rows, columns)), shape) checks rows and columns."
+        )
+    return X.astype(np.float64) if X.dtype.kind in "biu" else X
 
 
 def sparse_of(blocks: Any, dtype: Any) -> Any:

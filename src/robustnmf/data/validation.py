@@ -11,12 +11,13 @@ from scipy import sparse
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
-from robustnmf.data.sparse import canonical, is_sparse
+from robustnmf.data.sparse import canonical, checked, is_sparse
 from robustnmf.data.uncertainties import is_observed
 from robustnmf.engines import Engine, SparseEngine
 from robustnmf.engines.protocol import block_function
-from robustnmf.errors import SMALLEST_UNCERTAINTY, uncertainty_error
-from robustnmf.formats.sparse_rows import SparseRows
+from robustnmf.errors import SMALLEST_UNCERTAINTY, IncompatibleError, uncertainty_error
+from robustnmf.formats.registry import rows_of
+from robustnmf.formats.sparse_rows import Pattern, SparseRows, StoredSparsely
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
 from robustnmf.utils.entries import Entries
 
@@ -40,6 +41,8 @@ def check_matrix(estimator: Any, X: Any, engine: Engine, *, reset: bool) -> Arra
     _refuse_times(X, "X")
     if isinstance(X, np.ma.MaskedArray):
         X = np.ma.filled(X.astype(np.float64 if X.dtype.kind in "iub" else X.dtype), np.nan)
+    if is_sparse(X):
+        X = checked(X)  # before anything is converted: that would follow wrong indices
     X = validate_data(
         estimator,
         X,
@@ -65,6 +68,8 @@ def check_like(values: Any, name: str, X: Array, engine: Engine) -> Array | None
         _refuse_times(values, name)
         if name == "weights" and isinstance(values, np.ma.MaskedArray):
             values = values.filled(0)
+        if is_sparse(values):
+            values = checked(values, name)
         any_shape: dict[str, Any] = {"ensure_2d": False, "allow_nd": True, "ensure_min_samples": 0}
         is_finite = name == "weights"  # the uncertainty of a missing entry is unknown
         options = any_shape | {"accept_sparse": "csr", "ensure_all_finite": is_finite, "input_name": name}
@@ -90,6 +95,14 @@ def weights_of_stored(X: Any, weights: Any) -> Any:
 
     Explicit zeros are stored entries like others.
     """
+    rows = rows_of(X)
+    if isinstance(rows, StoredSparsely):
+        if weights is not None:
+            raise IncompatibleError(
+                "zeros='missing' of sparse data in a file leaves no room for weights: take X into memory, or pass "
+                "weights that are 0 where nothing is stored, with zeros='data'."
+            )
+        return Pattern(rows)
     if not is_sparse(X):
         raise TypeError(
             f"zeros='missing' is for sparse matrices, of which entries that are not stored are missing; got "
@@ -100,6 +113,8 @@ def weights_of_stored(X: Any, weights: Any) -> Any:
     if weights is None:
         return stored
     check_shape(weights if hasattr(weights, "shape") else np.asarray(weights), "weights", X)
+    if is_sparse(weights):
+        weights = checked(weights, "weights")
     return stored.multiply(weights).tocsr()
 
 

@@ -46,6 +46,9 @@ _SHRINKERS = frozenset({_NBIT, _SCALEOFFSET})
 _SLACK = 4096
 """Bytes that filters may add to a chunk: checksums and the like."""
 
+_TEXT_REFERENCE = 16
+"""Bytes that stand for a text of any length: HDF5 keeps the text elsewhere in the file."""
+
 _FEW_CHUNKS = 2**20
 """Chunks that a dataset may have even if none is stored; HDF5 takes some seconds for so many."""
 
@@ -94,24 +97,29 @@ def read_hdf5(path: Path, options: Options, matlab: bool = False) -> Table:
     """Read a dataset of HDF5."""
     h5py = optional("h5py", "io")
     with h5py.File(path, "r") as file:
-        found = {name: _found(node, matlab) for name, node in _datasets(h5py, file)}
+        found = {name: found_dataset(node, matlab) for name, node in _datasets(h5py, file)}
         # MATLAB keeps the contents of cells in #refs#.
         found = {name: entry for name, entry in found.items() if not (matlab and name.startswith("#"))}
         name = choose(path, found, options._replace(key=options.key and options.key.strip("/")))
-        dataset = file[name]
-        if _is_elsewhere(dataset):
-            elsewhere = f"those of {name!r} are in other files"
-            raise DataFileError(path, "a file that holds its values", elsewhere, "Read those instead.")
-        rows = HDF5Rows.of(dataset)
-        rows.check(options.max_bytes)
-        if rows.chunks:
-            # Not where rows are streamed: it takes as long as to read them, and people stream what they have stored
-            # themselves, with plugins of their own.
-            layout = _Layout(math.prod(rows.chunks), int(dataset.id.get_type().get_size()))
-            _check_stored(path, dataset, _pipeline(path, dataset, layout), layout)
-        values = rows.floats()
+        values = checked_rows(path, file[name], options.max_bytes).floats()
     # MATLAB stores columns first, and so its axes come in reverse.
     return as_table(path, values.T if matlab else values, options.max_bytes)
+
+
+def checked_rows(path: Path, dataset: Any, max_bytes: int) -> HDF5Rows:
+    """Return a dataset of a file that is not trusted, after a look at its chunks."""
+    if _is_elsewhere(dataset):
+        elsewhere = f"those of {dataset.name.strip('/')!r} are in other files"
+        raise DataFileError(path, "a file that holds its values", elsewhere, "Read those instead.")
+    rows = HDF5Rows.of(dataset)
+    rows.check(max_bytes)
+    if rows.chunks:
+        # Not where rows are streamed: it takes as long as to read them, and people stream what they have stored
+        # themselves, with plugins of their own.
+        itemsize = _TEXT_REFERENCE if rows.dtype.kind == "O" else int(dataset.id.get_type().get_size())
+        layout = _Layout(math.prod(rows.chunks), itemsize)
+        _check_stored(path, dataset, _pipeline(path, dataset, layout), layout)
+    return rows
 
 
 def _datasets(h5py: Any, file: Any) -> Iterator[tuple[str, Any]]:
@@ -142,7 +150,7 @@ def _place(h5py: Any, node: Any) -> tuple[int, int]:
     return about.fileno, about.addr
 
 
-def _found(node: Any, matlab: bool) -> Found:
+def found_dataset(node: Any, matlab: bool = False) -> Found:
     """Return what a dataset declares; in MATLAB the axes come in reverse, and text is stored as numbers."""
     try:
         dtype = node.dtype

@@ -1,9 +1,10 @@
-"""Arrays and archives of NumPy: .npy, .npz, and memory maps."""
+"""Arrays and archives of NumPy: .npy, .npz (also those in which SciPy stores sparse matrices), and memory maps."""
 
 from __future__ import annotations
 
 import math
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from os import fspath
 from pathlib import Path
@@ -12,12 +13,13 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robustnmf.formats.errors import DataFileError, OversizedError
+from robustnmf.formats.errors import DataFileError, OversizedError, shortened
 from robustnmf.formats.format import Format
 from robustnmf.formats.limits import check_expansion
 from robustnmf.formats.packed import check_members
 from robustnmf.formats.rows import row_cuts
-from robustnmf.formats.table import Found, Options, Table, as_table, check_array, choose, refuse_key
+from robustnmf.formats.sparse_tables import KINDS, Declared, assembled, check_declared
+from robustnmf.formats.table import Found, Options, Table, as_table, check_array, check_size, choose, refuse_key
 
 _MAX_HEADER = 10_000
 """Longest header of an array, in bytes: the limit of NumPy, which looks at it too late."""
@@ -84,7 +86,7 @@ def read_npy(path: Path, options: Options) -> Table:
 
 
 def read_npz(path: Path, options: Options) -> Table:
-    """Read an array of an archive of NumPy."""
+    """Read an array of an archive of NumPy, or a sparse matrix that SciPy stored in one."""
     with zipfile.ZipFile(path) as archive:
         check_members(archive)
         members = {
@@ -96,12 +98,56 @@ def read_npz(path: Path, options: Options) -> Table:
         for name, entry in members.items():
             with archive.open(entry) as file:
                 headers[name] = _npy_header(file)
+        if options.key is None and _is_sparse(headers):
+            return _read_sparse(path, archive, members, headers, options.max_bytes)
         name = choose(path, headers, options)
-        check_expansion(path, headers[name].shape, 8, path.stat().st_size)
-        with archive.open(members[name]) as file:
-            _check_stored(path, _npy_header(file), members[name].file_size - file.tell())
-            file.seek(0)
-            return as_table(path, np.lib.format.read_array(file, allow_pickle=False), options.max_bytes)
+        return as_table(path, _member(path, archive, members[name]), options.max_bytes)
+
+
+def _member(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
+    """Read an array of an archive whose header has been checked."""
+    with archive.open(entry) as file:
+        found = _npy_header(file)
+        check_expansion(path, found.shape, 8, path.stat().st_size)
+        _check_stored(path, found, entry.file_size - file.tell())
+        file.seek(0)
+        return np.lib.format.read_array(file, allow_pickle=False)
+
+
+_COMPRESSED, _PLACES = ("indices", "indptr"), ("row", "col")
+"""How `scipy.sparse.save_npz` calls what tells the places of the entries; of "coo" it may be one array, "coords"."""
+
+
+def _is_sparse(headers: Mapping[str, Found]) -> bool:
+    """Return whether the arrays of an archive are those of a sparse matrix."""
+    text = headers.get("format", Found((), None))
+    is_named = text.shape == () and text.dtype is not None and text.dtype.kind in "SU" and text.dtype.itemsize <= 64
+    has_places = any(name in headers for name in (*_COMPRESSED, *_PLACES, "coords", "offsets"))
+    return is_named and has_places and {"shape", "data"} <= headers.keys()
+
+
+def _read_sparse(
+    path: Path, archive: zipfile.ZipFile, members: Mapping[str, Any], headers: Mapping[str, Found], max_bytes: int
+) -> Table:
+    """Read a matrix that `scipy.sparse.save_npz` wrote, after a look at what its arrays declare."""
+    kind = str(_member(path, archive, members["format"]).astype("U16"))
+    together = kind == "coo" and "coords" in headers
+    places = ("coords",) if together else _PLACES if kind == "coo" else _COMPRESSED
+    if kind not in KINDS or not headers.keys() >= {*places}:
+        found = f"it is in the format {kind!r}, with {shortened(', '.join(sorted(headers)), 200)}"
+        advice = "Write it with scipy.sparse.save_npz(path, X.tocsr())."
+        raise DataFileError(path, f"a sparse matrix in one of the formats {', '.join(sorted(KINDS))}", found, advice)
+    n_axes = {"data": 3 if kind == "bsr" else 1, "shape": 1, **dict.fromkeys(places, 2 if together else 1)}
+    for name, header in ((name, headers[name]) for name in n_axes):
+        is_integer = name == "data" or getattr(header.dtype, "kind", "") in ("i", "u")
+        if len(header.shape) != n_axes[name] or not is_integer or (name == "shape" and header.shape != (2,)):
+            raise ValueError(f"{name} has {header}")
+        check_size(path, header.shape, 8, max_bytes)
+    n_rows, n_columns = map(int, _member(path, archive, members["shape"]))
+    declared = Declared((n_rows, n_columns), headers["data"].dtype, math.prod(headers["data"].shape))
+    check_declared(path, declared, max_bytes, path.stat().st_size)
+    data, *indices = (_member(path, archive, members[name]) for name in ("data", *places))
+    return Table(assembled(path, kind, (n_rows, n_columns), data, *(indices[0] if together else indices)))
 
 
 def _npy_header(file: IO[bytes]) -> Found:
@@ -129,7 +175,10 @@ def _check_stored(path: Path, found: Found, stored: int) -> None:
 
 
 _NPY = "an array of NumPy", "Write it with numpy.save, as numbers."
-_NPZ = "an archive of NumPy", "Write it with numpy.savez_compressed, as numbers."
+_NPZ = (
+    "an archive of NumPy",
+    "Write it with numpy.savez_compressed, as numbers, or a sparse matrix with scipy.sparse.save_npz.",
+)
 FORMATS = (
     Format(*_NPY, read_npy, (".npy",), (b"\x93NUMPY",), rows_of=_rows_of),
     Format(*_NPZ, read_npz, (".npz",), members=(".npy",)),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy import sparse
 
 from robustnmf.formats.errors import DataFileError, broken_is_data_file_error, times
 from robustnmf.formats.registry import format_of
@@ -37,6 +37,9 @@ def read_table(
           A first column that is not numeric, or has no heading, holds the names of the samples.
         - ``.npy``, ``.npz``, ``.mat``, ``.h5``, ``.hdf5``, ``.zarr`` (folder or zip): an array of two dimensions, or
           of three: an image stack (n, rows, columns).
+        - ``.npz`` of `scipy.sparse.save_npz`, ``.mtx`` and ``.mtx.gz`` (Matrix Market): a sparse matrix, which stays
+          one.
+        - ``.h5ad`` (AnnData): X, dense or sparse, with the names of observations and variables; a layer by `key`.
         - ``.parquet``: numeric columns; the index of pandas, or a first column that is not numeric, holds the names of
           the samples.
         - a folder of images of one size, in natural order of their names, or an image file with several pages. Colour
@@ -54,8 +57,8 @@ def read_table(
         Whether the first line of a text table holds headings. By default it does if at least half of its cells are
         not numbers, or if the cell above the names is empty.
     max_bytes : int or None
-        Largest size of the values as floats, of a text file, and of whatever is unpacked on the way to the values; by
-        default 8 GiB.
+        Largest size of the values as floats (of a sparse matrix, of those that are stored), of a text file, and of
+        whatever is unpacked on the way to the values; by default 8 GiB.
 
     Returns
     -------
@@ -94,15 +97,29 @@ def read_table(
     with ignored_warnings((Warning, "")), broken_is_data_file_error(path, kind.expected, kind.advice):
         table = kind.read(path, options)
     if code is not None:
-        # The code in the precision of the data: -99.9 is stored as another number in float32.
-        table.values[table.values == table.values.dtype.type(code)] = np.nan
+        _mark_missing(table.values, code)
     if not transpose:
         return table
+    turned = table.values.T
+    values = turned.tocsr() if sparse.issparse(table.values) else np.ascontiguousarray(turned)
     # The features then are not pixels any more.
-    return Table(np.ascontiguousarray(table.values.T), table.feature_names, table.sample_names)
+    return Table(values, table.feature_names, table.sample_names)
 
 
-def read_like(path: str | os.PathLike[str], table: Table, **options: Any) -> NDArray[np.floating[Any]]:
+def _mark_missing(values: Any, code: float) -> None:
+    """Set entries that have a code to NaN; of sparse values, those that are stored."""
+    is_sparse = sparse.issparse(values)
+    if is_sparse and code == 0:
+        raise ValueError(
+            "missing_value must not be 0 for sparse data: all entries that are not stored would be missing. "
+            "RobustNMF(zeros='missing') takes them for that."
+        )
+    stored: Any = values.data if is_sparse else values
+    # The code in the precision of the data: -99.9 is stored as another number in float32.
+    stored[stored == stored.dtype.type(code)] = np.nan
+
+
+def read_like(path: str | os.PathLike[str], table: Table, **options: Any) -> Any:
     """Return values that belong to those of a table, entry by entry, such as weights or uncertainties.
 
     Parameters
@@ -116,7 +133,7 @@ def read_like(path: str | os.PathLike[str], table: Table, **options: Any) -> NDA
 
     Returns
     -------
-    ndarray of shape (n_samples, n_features)
+    ndarray or csr_array of shape (n_samples, n_features)
         The values.
 
     Raises

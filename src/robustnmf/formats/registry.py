@@ -6,13 +6,13 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from robustnmf.formats import hdf5, images, matlab, numpy_files, parquet, text, zarr_stores
+from robustnmf.formats import h5ad, hdf5, images, matlab, matrix_market, numpy_files, parquet, text, zarr_stores
 from robustnmf.formats.errors import DataFileError, broken_is_data_file_error
 from robustnmf.formats.format import Format
 from robustnmf.formats.rows import Rows
 
 # The first that knows a file reads it; folders of images come last, as any folder could be one.
-MODULES = (text, numpy_files, matlab, hdf5, zarr_stores, parquet, images)
+MODULES = (text, numpy_files, matlab, matrix_market, h5ad, hdf5, zarr_stores, parquet, images)
 """Modules of this folder that have `FORMATS`."""
 
 FORMATS: tuple[Format, ...] = tuple(known for module in MODULES for known in module.FORMATS)
@@ -23,7 +23,7 @@ def rows_of(X: Any) -> Rows | None:
 
     Parameters
     ----------
-    X : numpy.memmap, h5py.Dataset, zarr.Array, rows, or anything else
+    X : numpy.memmap, h5py.Dataset, h5py.Group of a sparse matrix, X of backed AnnData, zarr.Array, rows, or any other
     """
     if isinstance(X, Rows):
         return X
@@ -38,8 +38,8 @@ def format_of(path: Path) -> Format:
     expected = f"data in a known format ({' '.join(suffixes)}, or a folder of images)"
     if not path.is_file():
         raise DataFileError(path, expected, "it is neither a file nor a folder", "Check the path.")
-    suffix = path.suffix.lower()
-    found = next((known for known in FORMATS if suffix in known.suffixes), None) or _format_by_content(path)
+    endings = {path.suffix.lower(), "".join(path.suffixes[-2:]).lower()}  # .mtx.gz is one of two parts
+    found = next((known for known in FORMATS if endings.intersection(known.suffixes)), None) or _format_by_content(path)
     if found is None:
         words = f"its suffix is {path.suffix!r} and it starts like none of them"
         raise DataFileError(path, expected, words, "Convert it, or correct the suffix.")

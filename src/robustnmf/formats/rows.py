@@ -131,6 +131,10 @@ class ArrayRows(ABC):
         """Return the array as floats."""
         return self._part(0, self.sizes[0], float_type(self.dtype))
 
+    def whole(self) -> NDArray[Any]:
+        """Return the array in its type."""
+        return self._part(0, self.sizes[0], self.dtype)
+
     def _part(self, start: int, stop: int, dtype: Any) -> NDArray[Any]:
         """Return a part of the array, read a few chunks at a time: for each that is read, libraries take memory."""
         sizes = (stop - start, *self.sizes[1:])

@@ -20,8 +20,9 @@ MAX_BYTES = 8 * 2**30
 class Table(NamedTuple):
     """Data from a file, one sample in each row."""
 
-    values: NDArray[np.floating[Any]]
-    """Array of shape (n_samples, n_features), float64 or float32; NaN where missing."""
+    values: Any
+    """Array of shape (n_samples, n_features), float64 or float32; NaN where missing. A sparse matrix in a file stays
+    one: `scipy.sparse.csr_array`, without duplicates."""
     sample_names: list[str] | None = None
     feature_names: list[str] | None = None
     image_shape: tuple[int, int] | None = None
