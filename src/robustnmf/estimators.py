@@ -13,13 +13,12 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_array
 from sklearn.utils.validation import check_is_fitted
 
-from robustnmf.algorithm.encoding import Description, basis_of, noise_in_units
+from robustnmf.algorithm.encoding import Basis, Description, basis_of, noise_in_units
 from robustnmf.algorithm.fit import (
     Fitted,
     check_can_be_blocks,
@@ -31,15 +30,15 @@ from robustnmf.algorithm.fit import (
     is_penalised,
     thresholds,
 )
-from robustnmf.algorithm.halfquadratic import Callback, Result, take_start
+from robustnmf.algorithm.halfquadratic import Callback, Result, comparable, penalty_value, take_start
 from robustnmf.algorithm.streaming import Stream, clean_samples
 from robustnmf.data import quality
 from robustnmf.data.blocks import Data, Observations, data_elsewhere, data_in_memory
 from robustnmf.data.lazy_results import result as lazy_result
 from robustnmf.data.out_of_core import as_data, engine_of, is_out_of_core
-from robustnmf.data.sparse import sparse_of
+from robustnmf.data.sparse import as_sparse, sparse_of
 from robustnmf.data.validation import weights_of_stored
-from robustnmf.engines import Engine, NumPyEngine, StreamingEngine, engine_for
+from robustnmf.engines import Engine, NumPyEngine, SparseEngine, StreamingEngine, engine_for
 from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeError
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.methods import Parts, resolve
@@ -49,7 +48,7 @@ from robustnmf.persistence import save
 from robustnmf.persistence.contents import storable
 from robustnmf.solvers import SharedGram
 from robustnmf.solvers.sparse_error import sparse_error
-from robustnmf.utils.arrays import Array, Namespace, is_on_host, same_kind, to_host
+from robustnmf.utils.arrays import Array, Namespace, device, dtype_of, is_on_host, same_kind, to_host
 
 Matrix = NDArray[Any]
 
@@ -322,13 +321,17 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             return None, *self._fit_elsewhere(X, weights, uncertainties, parts)
         with _unchanged_on_failure(self), engine_for(X, self.engine, self.device).running() as engine:
             data = data_in_memory(self, X, weights, uncertainties, engine=engine, reset=True)
+            _check_can_be_sparse(self, data, parts)
             rank = choose_rank(self, data, X, weights, uncertainties, engine)
             fitted = fit(self, data, rank, parts, engine)
+            if fitted.about is None:
+                fitted = _with_description(fitted, data, encoding_limits(self), engine)
             assert fitted.about is not None
             about = fitted.about.on_host() if is_on_host(X) else fitted.about
             codes = check_codes(fitted.codes * fitted.unit, engine.xp)
             self._take(fitted)
-            self.weights_, self.outliers_ = self._weights(about, X, weights, uncertainties), about.outliers
+            self.weights_ = self._weights(about, X, weights, uncertainties)
+            self.outliers_ = about.outliers if is_on_host(X) else same_kind(X, about.outliers)
             if parts.method.solver.models_sparse_errors:
                 self.sparse_errors_ = self._sparse_errors(data.whole, to_host(codes))
             findings = self._findings(X, data, fitted, engine)
@@ -518,7 +521,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             if data.arrays is None:
                 outliers = engine.split(SparseRows(about.outliers), like=data.X)
                 shared["keeps_zeros"] = self.zeros == "missing"
-                return sparse_of(engine.map(_cleaned_sparsely, outliers, *arguments, **shared), codes.dtype)
+                cleaned = engine.map(_cleaned_sparsely, outliers, *arguments, **shared)
+                return like(X, sparse_of(cleaned, dtype_of(codes)))
             cleaned = engine.xp.empty_like(data.whole.X, dtype=engine.xp.result_type(codes.dtype, data.whole.X.dtype))
             target, outliers = (engine.split(array, like=data.X) for array in (cleaned, about.outliers))
             engine.fill((target,), _cleaned, outliers, *arguments, **shared)
@@ -639,8 +643,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """Return the codes of new samples, and what the fit says of their entries."""
         basis = self._basis.placed(engine.place)
         scaled = data.in_unit(self._unit, self._noise, self._basis.W.dtype, engine)
-        is_copy = scaled is not data
-        Ht, about = describe(scaled, basis, encoding_limits(self), engine, may_overwrite=is_copy)
+        if _is_in_tiles(data, engine):
+            Ht, about = _describe_tiles(scaled, basis, encoding_limits(self), engine)
+        else:
+            is_copy = scaled is not data
+            Ht, about = describe(scaled, basis, encoding_limits(self), engine, may_overwrite=is_copy)
         return check_codes(Ht * self._unit, engine.xp), about
 
     def _warn(self, result: Result, findings: list[str], stacklevel: int) -> None:
@@ -712,6 +719,52 @@ def _unchanged_on_failure(estimator: Any) -> Iterator[None]:
         raise
 
 
+def _check_can_be_sparse(estimator: Any, data: Data, parts: Parts) -> None:
+    """Refuse what needs dense data, if this is sparse."""
+    if data.arrays is not None:
+        return
+    solver = parts.method.solver
+    if parts.algorithm is take_start or solver.models_sparse_errors or not solver.works_by_sums:
+        raise IncompatibleError(
+            f"Method {estimator.method!r} with solver {parts.solver} needs dense data, and X stays sparse here. Pass "
+            "X.toarray() (X.to_dense() of a tensor), or use engine='numpy', which makes it dense; "
+            "method='truncated-cauchy' works on sparse data."
+        )
+
+
+def _is_in_tiles(data: Data, engine: Engine) -> bool:
+    """Return whether data is sparse and on a device."""
+    return data.arrays is None and not isinstance(engine, SparseEngine)
+
+
+def _with_description(fitted: Fitted, data: Data, limits: dict[str, Any], engine: Engine) -> Fitted:
+    """Return a fit to sparse data on a device with its codes, what it says of the entries, and its objective."""
+    basis, weighting = fitted.basis, fitted.basis.weighting
+    scaled = data.in_unit(fitted.unit, fitted.noise, basis.W.dtype, engine)
+    codes, about = _describe_tiles(scaled, basis.placed(engine.place), limits, engine)
+    losses, total, squares = (float(sums.sum()) for sums in (about.losses, about.totals, about.inlier_squares))
+    host = NumPyEngine(n_threads=1)
+    penalty = penalty_value(basis.penalties, basis.W, [to_host(codes)], float(weighting.scale), host)
+    loss = comparable(losses, total, weighting.loss, weighting.scale / fitted.result.state.first_scale)
+    return fitted._replace(codes=codes, about=about, objective=loss + penalty, inlier_squares=squares)
+
+
+def _describe_tiles(data: Data, basis: Basis, limits: dict[str, Any], engine: Engine) -> tuple[Array, Description]:
+    """Return codes of sparse data on a device, (n, r), and what the basis says of the entries; weights are None.
+
+    Only outliers leave a tile, as a sparse matrix of the host.
+    """
+    xp, Ht = engine.xp, basis.encode(data.X, data.M, engine, **limits)
+    outliers, sums = [], []
+    for i, codes in enumerate(Ht):
+        M = None if data.M is None else data.M[i : i + 1]
+        into = [xp.empty(data.X[i].shape, dtype=kind, device=device(codes)) for kind in (codes.dtype, xp.bool)]
+        sums.append(basis.describe(data.X[i : i + 1], M, [codes], into[:1], into[1:], engine, **limits))
+        outliers.append(as_sparse(into[1]))
+    totals = (engine.join([of_tile[0] for of_tile in found]) for found in zip(*sums, strict=True))
+    return engine.join(Ht), Description(None, sparse_of(outliers, bool), *totals)
+
+
 def _check_number(name: str, value: Any, most: float, or_else: str = "") -> None:
     """Refuse what is not a finite number from 0 to `most`."""
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) <= most or value == inf:
@@ -732,7 +785,7 @@ def _cleaned_sparsely(
 ) -> Any:
     """Return a block of sparse data with outliers replaced, as a sparse matrix; missing entries may stay zero."""
     M = None if keeps_zeros else M
-    return sparse.csr_array(_cleaned(outliers, codes, X, M, components=components, xp=xp)[0])
+    return as_sparse(_cleaned(outliers, codes, X, M, components=components, xp=xp)[0])
 
 
 def _product(codes: Array, components: Array, xp: Namespace) -> Array:

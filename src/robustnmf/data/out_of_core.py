@@ -16,7 +16,7 @@ from robustnmf.errors import IncompatibleError
 from robustnmf.formats.registry import rows_of
 from robustnmf.formats.rows import BLOCK_BYTES, FloatRows, is_dask, number_type, row_blocks
 from robustnmf.formats.sparse_rows import SparseRows
-from robustnmf.utils.arrays import Array, Blocks, Namespace, subsample
+from robustnmf.utils.arrays import Array, Blocks, Namespace, subsample, to_host
 from robustnmf.utils.extras import optional
 
 Matrix = NDArray[Any]
@@ -75,6 +75,7 @@ def as_data(X: Any) -> Any:
         return None
     if is_dask(X):
         return as_dask(X)
+    X = to_host(X)
     if is_sparse(X):
         return SparseRows(canonical(X.astype(_floating(X.dtype), copy=False)))
     rows = rows_of(X)
@@ -168,7 +169,7 @@ def even_rows(matrices: Sequence[Any], n_rows: int, engine: Engine) -> list[Matr
 def _even_rows(blocks: Blocks, n_rows: int, engine: Engine) -> Matrix:
     lengths = [len(block) for block in blocks]
     chosen = subsample(lengths, max(1, sum(lengths) // n_rows))
-    return np.asarray(engine.join(engine.map(_some_rows, blocks, chosen)))
+    return np.asarray(to_host(engine.join(engine.map(_some_rows, blocks, chosen))))
 
 
 @block_function(on_host=True)
