@@ -35,9 +35,8 @@ from robustnmf.algorithm.streaming import Stream, clean_samples
 from robustnmf.data import quality
 from robustnmf.data.blocks import Data, Observations, data_elsewhere, data_in_memory
 from robustnmf.data.lazy_results import result as lazy_result
-from robustnmf.data.out_of_core import as_data, engine_of, is_out_of_core
+from robustnmf.data.out_of_core import as_data, engine_of, is_out_of_core, stored_weights
 from robustnmf.data.sparse import as_sparse, sparse_of
-from robustnmf.data.validation import weights_of_stored
 from robustnmf.engines import Engine, NumPyEngine, SparseEngine, StreamingEngine, engine_for
 from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeError
 from robustnmf.formats.sparse_rows import SparseRows
@@ -399,7 +398,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _as_data(self, X: Any, weights: Any, uncertainties: Any) -> tuple[Any, Any, Any]:
         """Return data that is worked on block by block, with weights that say what is missing."""
         if self.zeros == "missing":
-            weights = weights_of_stored(X, weights)
+            weights = stored_weights(X, weights)
         return as_data(X), as_data(weights), as_data(uncertainties)
 
     def _lazily(self, what: str, X: Any, weights: Any, uncertainties: Any) -> Any:
