@@ -186,6 +186,17 @@ def test_large_sparse_data_on_a_gpu_takes_little_memory(dtype):
     assert model.outliers_.layout is torch.sparse_csr and model.outliers_.is_cuda
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+def test_dense_weights_that_are_too_large_for_a_gpu_stay_on_the_host():
+    X, weights = counts(0.3), np.random.default_rng(1).choice([0.0, 0.5, 1.0], (90, 40))
+    there, here = engines("cuda")
+    there["engine"].memory = X.nbytes - 1
+    found = RobustNMF(**FIT, **there).fit(sparse.csr_array(X), weights=weights)
+    expected = RobustNMF(**FIT, **here).fit(X, weights=weights)
+    assert_allclose(found.components_, expected.components_, rtol=1e-6, atol=1e-9)
+
+
 # --- Tensors ----------------------------------------------------------------------------------------------------------
 
 

@@ -141,12 +141,13 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     forget_factor : float
         What is left of the influence of earlier batches after each `partial_fit`, between 0 and 1.
     engine : {"auto", "numpy", "sparse", "torch", "stream", "dask"} or object
-        What does the work: NumPy and Numba on the processor, the same for sparse matrices that stay sparse, Torch on a
-        GPU, or for data that is larger than memory "stream", which reads it block by block, and "dask", the cluster of
-        the active Dask client, or a local one. "auto" is Torch for data on a GPU or a `device` that is one, "sparse"
-        for sparse matrices of more than 2**24 entries of which at most 30 % are stored (others are made dense), Dask
-        for Dask arrays, and "stream" for data on disk (`numpy.memmap`, HDF5, Zarr) that is larger than a quarter of the
-        memory. Or a `DaskEngine`, `SparseEngine` or `StreamingEngine` of `robustnmf.engines`.
+        What does the work: NumPy and Numba on the processor, "sparse" for sparse matrices that stay sparse, there or on
+        a GPU, Torch on a GPU, or for data that is larger than memory "stream", which reads it block by block, and
+        "dask", the cluster of the active Dask client, or a local one. "auto" is Torch for data on a GPU or a `device`
+        that is one, "sparse" for sparse matrices of more than 2**24 entries, on a GPU 2**28, of which at most 30 % are
+        stored (others are made dense), Dask for Dask arrays, and "stream" for data on disk (`numpy.memmap`, HDF5, Zarr)
+        that is larger than a quarter of the memory. Or a `DaskEngine`, `SparseEngine` or `StreamingEngine` of
+        `robustnmf.engines`.
     device : str or None
         Where the work is done: "cpu", "cuda", "cuda:1", "mps". None is where X is. With Dask, "cuda" is the GPU of
         each worker.
@@ -292,8 +293,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         Parameters
         ----------
         X : array-like (n_samples, n_features)
-            Non-negative data; NaN means missing. Large sparse matrices stay sparse, see `engine`; their `outliers_` are
-            sparse too, and `weights_` are computed when rows of them are asked for.
+            Non-negative data; NaN means missing. Large sparse matrices of SciPy, sparse tensors of Torch and sparse
+            chunks of Dask arrays stay sparse, see `engine`; their `outliers_` are sparse too, and `weights_` are
+            computed when rows of them are asked for.
         y : None
             Ignored.
         weights : array-like (n_samples, n_features) or None

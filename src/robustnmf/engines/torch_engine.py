@@ -124,6 +124,8 @@ class TorchEngine(InMemoryEngine):
             X = torch.utils.dlpack.from_dlpack(X)
         if is_sparse_tensor(X):
             check_layout(X)
+            if prod(X.shape) * X.dtype.itemsize > self._room() or self.device.type == "mps":
+                return None  # it is made dense on the host
             X = X.detach().to(self.device).to_dense()
         if not self._is_here(X) and X.nbytes > self._room():
             return None
@@ -211,6 +213,10 @@ class TorchEngine(InMemoryEngine):
         share = torch.ceil(q * weight) if M is None else (q - rounding) * weight
         share = share.clamp(min=torch.finfo(share.dtype).tiny)  # at least one entry
         bits = torch.int32 if A[0].dtype == torch.float32 else torch.int64
+        zeros = torch.zeros_like(weight, dtype=bits)
+        # Most quantiles of sparse data are zero, and every look at it means to make it dense.
+        if self.keeps_sparse and bool(torch.all(self._weight(A, M, zeros, over) >= share)):
+            return zeros.view(A[0].dtype)
         low = torch.full_like(weight, -1, dtype=torch.int64)
         high = torch.full_like(low, int(_bits(torch.tensor(torch.inf, dtype=A[0].dtype))))
         for _ in range(torch.iinfo(bits).bits):

@@ -85,7 +85,11 @@ class TorchSparseEngine(TorchEngine):
         return blocks
 
     def split(self, X: Any, like: Blocks | None = None) -> Blocks:
-        return self.read(X, like) if isinstance(X, Rows) else super().split(X, like)
+        if isinstance(X, Rows):
+            return self.read(X, like)
+        if like is not None and self._is_away(X):  # dense weights that are too large for the device
+            return list(torch.split(X, [len(block) for block in like]))
+        return super().split(X, like)
 
     def join(self, blocks: Blocks) -> Array:
         return super().join([self._resolved(block, {}) for block in blocks])
