@@ -101,7 +101,7 @@ def test_methods_that_need_dense_data_say_so(kind, method):
     "options",
     [
         {"noise": "poisson", "weight_by_noise": True},
-        {"preset": "published"},
+        pytest.param({"preset": "published"}, marks=pytest.mark.slow),
         {"alpha_W": 0.01, "l1_ratio": 0.5},
         {"fixed_components": np.ones((1, 40))},
         {"feature_scaling": "robust"},
@@ -132,14 +132,12 @@ def test_weights_and_uncertainties_count_whatever_they_are(kind, form):
     }[form]
     for name, values in (("weights", rng.choice([0.0, 0.5, 1.0], X.shape)), ("uncertainties", rng.random(X.shape) + 1)):
         given = {name: make(values)}
-        found = RobustNMF(**FIT, **there).fit(tensor(X, device=kind), **given)
-        expected = RobustNMF(**FIT, **here).fit(X, **{name: values})
+        found = RobustNMF(method="capped", **FIT, **there).fit(tensor(X, device=kind), **given)
+        expected = RobustNMF(method="capped", **FIT, **here).fit(X, **{name: values})
         assert_allclose(found.components_, expected.components_, rtol=1e-6, atol=1e-9)
         codes = expected.transform(X, **{name: values})
         assert_allclose(dense(found.transform(tensor(X, device=kind), **given)), codes, rtol=1e-6, atol=1e-6)
-        # They are computed on demand, by NumPy, whose codes are not those of Torch after so few iterations.
-        by_numpy = RobustNMF(**FIT, engine="numpy").fit(X, **{name: values})
-        assert_allclose(np.asarray(found.weights_), by_numpy.weights_, atol=1e-3)
+        assert_allclose(np.asarray(found.weights_), expected.weights_, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", DEVICES)
@@ -161,7 +159,7 @@ def test_some_of_many_samples_are_chosen_and_stay_sparse_on_a_device(kind, monke
     monkeypatch.setattr(stage, "ENOUGH_ENTRIES", 1000)
     monkeypatch.setattr(stage, "ENOUGH_SAMPLES", 5)
     X = counts(0.3, shape=(600, 40))
-    there, here = engines(kind)
+    there, here = engines(kind, 9000)
     S = sparse.csr_array(X)
     assert_agree(RobustNMF(**FIT, **there).fit(S), RobustNMF(**FIT, **here).fit(X), X, S)
     engine = there["engine"]
@@ -236,9 +234,9 @@ def test_tensors_of_all_types_are_taken(dtype):
     for engine in ({"engine": "sparse"}, {"engine": TorchSparseEngine("cpu", TILE)}, {"engine": "torch"}):
         if dtype is torch.float16 and engine == {"engine": "sparse"}:
             continue  # as NumPy has it, it is doubled in the fit: not the type that others use
-        model = RobustNMF(**FIT, **engine).fit(given)
+        model = RobustNMF(method="l2", **FIT, **engine).fit(given)
         assert model.components_.dtype == (np.float32 if dtype.is_floating_point else np.float64)
-        expected = RobustNMF(**FIT, engine="numpy").fit(X.astype(model.components_.dtype))
+        expected = RobustNMF(method="l2", **FIT, engine="numpy").fit(X.astype(model.components_.dtype))
         assert_allclose(model.components_, expected.components_, rtol=1e-3, atol=1e-4)
 
 
@@ -264,7 +262,7 @@ def test_models_of_tensors_are_saved_cloned_and_go_on(tmp_path):
     from sklearn.base import clone
 
     X = tensor(counts(0.2))
-    options = {**FIT, "max_iter": 30, "engine": TorchSparseEngine("cpu", TILE)}
+    options = {**FIT, "max_iter": 15, "engine": TorchSparseEngine("cpu", TILE)}
     whole = RobustNMF(**options).fit(X)
     whole.save(tmp_path / "model")
     assert_array_equal(load(tmp_path / "model").outliers_.toarray(), whole.outliers_.toarray())
@@ -272,7 +270,7 @@ def test_models_of_tensors_are_saved_cloned_and_go_on(tmp_path):
     folder = tmp_path / "state"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        RobustNMF(**options, checkpoint=folder, callback=lambda iteration: iteration.n_iter == 10).fit(X)
+        RobustNMF(**options, checkpoint=folder, callback=lambda iteration: iteration.n_iter == 6).fit(X)
     assert_array_equal(RobustNMF(**options, checkpoint=folder).fit(X).components_, whole.components_)
     batches = RobustNMF(**FIT).partial_fit(X)
     assert batches.n_samples_seen_ == len(X)
@@ -377,24 +375,24 @@ def in_chunks(X, kind=sparse.csr_array, chunks=(45, -1)):
 
 def assert_dask_agrees(method, density, **options):
     X = counts(density)
-    options = {**FIT, "max_iter": 4, "method": method, **options}
-    given = in_chunks(X, chunks=(len(X) // 2, -1))
-    # Of data that is streamed the objective is, as here, that of the codes where the fit ends.
-    expected = RobustNMF(engine="stream", **options).fit(X)
-    assert_agree(RobustNMF(**options).fit(given), expected, X, given)
+    options = {**FIT, "max_iter": 3, "method": method, **options}
+    given, given_dense = (in_chunks(X, kind, (len(X) // 2, -1)) for kind in (sparse.csr_array, None))
+    found, expected = RobustNMF(**options).fit(given), RobustNMF(**options).fit(given_dense)
+    assert_agree(found, expected, given_dense, given)
 
 
 # With the schedule of the default a fit is hundreds of tasks.
 PLAIN = {"schedule": "plain", "scale": "rms"}
+QUICK = {"l2": 0.001, "l1": 0.1, "l21": 0.5, "capped": 0.01, "truncated-cauchy": 0.1}
 
 
 @pytest.mark.dask
 @pytest.mark.parametrize(
     ("method", "density"),
     [
-        pytest.param(method, density, marks=[] if i % len(DENSITIES) == k else pytest.mark.slow)
-        for i, method in enumerate(HALF_QUADRATIC)
-        for k, density in enumerate(DENSITIES)
+        pytest.param(method, density, marks=[] if QUICK.get(method) == density else pytest.mark.slow)
+        for method in HALF_QUADRATIC
+        for density in DENSITIES
     ],
 )
 def test_every_method_gives_what_it_gives_for_dense_chunks(method, density, client, few_tasks):
