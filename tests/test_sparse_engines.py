@@ -334,6 +334,21 @@ def test_what_is_stored_twice_in_a_tile_is_summed():
     assert_array_equal(dense(twice.read(0, 2)), [[0, 0, 3], [5, 0, 0]])
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the tests for a GPU run the kernels themselves")
+@pytest.mark.parametrize("method", ["huber", "truncated-cauchy"])
+def test_kernels_of_a_gpu_work_on_tiles_in_the_interpreter(method):
+    kernels = pytest.importorskip("robustnmf.kernels.cuda.kernels")
+    X = counts(0.3, shape=(60, 24))
+    engine = TorchSparseEngine("cpu", 700)
+    engine.kernels = torch_sparse_engine._kernels_of_tiles(kernels.CudaKernels(engine.device).table)
+    options = {"n_components": 2, "random_state": 0, "max_iter": 3, "method": method}
+    found = RobustNMF(engine=engine, **options).fit(sparse.csr_array(X))
+    expected = RobustNMF(engine="torch", device="cpu", **options).fit(X)
+    assert_allclose(found.components_, expected.components_, rtol=1e-6, atol=1e-9)
+    assert found.objective_ == pytest.approx(expected.objective_, rel=1e-6)
+
+
 @pytest.mark.parametrize("axis", [None, "feature"])
 @pytest.mark.parametrize("device", DEVICES)
 def test_quantiles_of_tiles_are_exact(device, axis, monkeypatch):
