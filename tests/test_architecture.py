@@ -113,7 +113,7 @@ def test_no_module_imports_itself_through_others():
 def test_optional_dependencies_are_imported_inside_functions(path):
     # The commands are themselves imported late, by `cli.main`, and modules for a GPU by `engines.engine_for`.
     allowed = {"typer"} if path.parent == ROOT / "cli" and path.name != "__init__.py" else set()
-    if path.parent == ROOT / "kernels" / "cuda" or path.stem == "torch_engine":
+    if path.parent == ROOT / "kernels" / "cuda" or path.stem.startswith("torch_"):
         allowed = {"torch", "triton"}
     for name, indent in imports(ast.parse(path.read_text())):
         assert indent > 0 or name.split(".")[0] in allowed or name.split(".")[0] not in OPTIONAL, (

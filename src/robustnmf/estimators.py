@@ -13,7 +13,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_array
@@ -36,9 +35,8 @@ from robustnmf.algorithm.streaming import Stream, clean_samples
 from robustnmf.data import quality
 from robustnmf.data.blocks import Data, Observations, data_elsewhere, data_in_memory
 from robustnmf.data.lazy_results import result as lazy_result
-from robustnmf.data.out_of_core import as_data, engine_of, in_memory, is_out_of_core
-from robustnmf.data.sparse import sparse_of
-from robustnmf.data.validation import weights_of_stored
+from robustnmf.data.out_of_core import as_data, engine_of, in_memory, is_out_of_core, stored_weights
+from robustnmf.data.sparse import as_sparse, sparse_of
 from robustnmf.engines import Engine, NumPyEngine, StreamingEngine, engine_for
 from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeError
 from robustnmf.formats.sparse_rows import SparseRows
@@ -49,7 +47,7 @@ from robustnmf.persistence import save
 from robustnmf.persistence.contents import storable
 from robustnmf.solvers import SharedGram
 from robustnmf.solvers.sparse_error import sparse_error
-from robustnmf.utils.arrays import Array, Namespace, is_on_host, same_kind, to_host
+from robustnmf.utils.arrays import Array, Namespace, dtype_of, is_on_host, same_kind, to_host
 
 Matrix = NDArray[Any]
 
@@ -143,12 +141,13 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     forget_factor : float
         What is left of the influence of earlier batches after each `partial_fit`, between 0 and 1.
     engine : {"auto", "numpy", "sparse", "torch", "stream", "dask"} or object
-        What does the work: NumPy and Numba on the processor, the same for sparse matrices that stay sparse, Torch on a
-        GPU, or for data that is larger than memory "stream", which reads it block by block, and "dask", the cluster of
-        the active Dask client, or a local one. "auto" is Torch for data on a GPU or a `device` that is one, "sparse"
-        for sparse matrices of more than 2**24 entries of which at most 30 % are stored (others are made dense), Dask
-        for Dask arrays, and "stream" for data on disk (`numpy.memmap`, HDF5, Zarr) that is larger than a quarter of the
-        memory. Or a `DaskEngine`, `SparseEngine` or `StreamingEngine` of `robustnmf.engines`.
+        What does the work: NumPy and Numba on the processor, "sparse" for sparse matrices that stay sparse, there or on
+        a GPU, Torch on a GPU, or for data that is larger than memory "stream", which reads it block by block, and
+        "dask", the cluster of the active Dask client, or a local one. "auto" is Torch for data on a GPU or a `device`
+        that is one, "sparse" for sparse matrices of more than 2**24 entries, on a GPU 2**28, of which at most 30 % are
+        stored (others are made dense), Dask for Dask arrays, and "stream" for data on disk (`numpy.memmap`, HDF5, Zarr)
+        that is larger than a quarter of the memory. Or a `DaskEngine`, `SparseEngine` or `StreamingEngine` of
+        `robustnmf.engines`.
     device : str or None
         Where the work is done: "cpu", "cuda", "cuda:1", "mps". None is where X is. With Dask, "cuda" is the GPU of
         each worker.
@@ -294,9 +293,10 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         Parameters
         ----------
         X : array-like (n_samples, n_features)
-            Non-negative data; NaN means missing. Large sparse matrices stay sparse, see `engine`; their `outliers_` are
-            sparse too, and `weights_` are computed when rows of them are asked for. Data may be in a file: an array of
-            h5py or zarr, a sparse group of HDF5, X of an AnnData object that is backed.
+            Non-negative data; NaN means missing. Large sparse matrices of SciPy, sparse tensors of Torch and sparse
+            chunks of Dask arrays stay sparse, see `engine`; their `outliers_` are sparse too, and `weights_` are
+            computed when rows of them are asked for. Data may be in a file: an array of h5py or zarr, a sparse group of
+            HDF5, X of an AnnData object that is backed.
         y : None
             Ignored.
         weights : array-like (n_samples, n_features) or None
@@ -324,13 +324,15 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             return None, *self._fit_elsewhere(X, weights, uncertainties, parts)
         with _unchanged_on_failure(self), engine_for(X, self.engine, self.device).running() as engine:
             data = data_in_memory(self, X, weights, uncertainties, engine=engine, reset=True)
+            _check_can_be_sparse(self, data, parts)
             rank = choose_rank(self, data, X, weights, uncertainties, engine)
             fitted = fit(self, data, rank, parts, engine)
             assert fitted.about is not None
             about = fitted.about.on_host() if is_on_host(X) else fitted.about
             codes = check_codes(fitted.codes * fitted.unit, engine.xp)
             self._take(fitted)
-            self.weights_, self.outliers_ = self._weights(about, X, weights, uncertainties), about.outliers
+            self.weights_ = self._weights(about, X, weights, uncertainties)
+            self.outliers_ = about.outliers if is_on_host(X) else same_kind(X, about.outliers)
             if parts.method.solver.models_sparse_errors:
                 self.sparse_errors_ = self._sparse_errors(data.whole, to_host(codes))
             findings = self._findings(X, data, fitted, engine)
@@ -398,7 +400,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _as_data(self, X: Any, weights: Any, uncertainties: Any) -> tuple[Any, Any, Any]:
         """Return data that is worked on block by block, with weights that say what is missing."""
         if self.zeros == "missing":
-            weights = weights_of_stored(X, weights)
+            weights = stored_weights(X, weights)
         return as_data(X), as_data(weights), as_data(uncertainties)
 
     def _lazily(self, what: str, X: Any, weights: Any, uncertainties: Any) -> Any:
@@ -523,7 +525,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             if data.arrays is None:
                 outliers = engine.split(SparseRows(about.outliers), like=data.X)
                 shared["keeps_zeros"] = self.zeros == "missing"
-                return sparse_of(engine.map(_cleaned_sparsely, outliers, *arguments, **shared), codes.dtype)
+                cleaned = engine.map(_cleaned_sparsely, outliers, *arguments, **shared)
+                return like(X, sparse_of(cleaned, dtype_of(codes)))
             cleaned = engine.xp.empty_like(data.whole.X, dtype=engine.xp.result_type(codes.dtype, data.whole.X.dtype))
             target, outliers = (engine.split(array, like=data.X) for array in (cleaned, about.outliers))
             engine.fill((target,), _cleaned, outliers, *arguments, **shared)
@@ -646,8 +649,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """Return the codes of new samples, and what the fit says of their entries."""
         basis = self._basis.placed(engine.place)
         scaled = data.in_unit(self._unit, self._noise, self._basis.W.dtype, engine)
-        is_copy = scaled is not data
-        Ht, about = describe(scaled, basis, encoding_limits(self), engine, may_overwrite=is_copy)
+        Ht, about = describe(scaled, basis, encoding_limits(self), engine, may_overwrite=scaled is not data)
         return check_codes(Ht * self._unit, engine.xp), about
 
     def _warn(self, result: Result, findings: list[str], stacklevel: int) -> None:
@@ -719,6 +721,19 @@ def _unchanged_on_failure(estimator: Any) -> Iterator[None]:
         raise
 
 
+def _check_can_be_sparse(estimator: Any, data: Data, parts: Parts) -> None:
+    """Refuse what needs dense data, if this is sparse."""
+    if data.arrays is not None:
+        return
+    solver = parts.method.solver
+    if parts.algorithm is take_start or solver.models_sparse_errors or not solver.works_by_sums:
+        raise IncompatibleError(
+            f"Method {estimator.method!r} with solver {parts.solver} needs dense data, and X stays sparse here. Pass "
+            "X.toarray() (X.to_dense() of a tensor), or use engine='numpy', which makes it dense; "
+            "method='truncated-cauchy' works on sparse data."
+        )
+
+
 def _check_number(name: str, value: Any, most: float, or_else: str = "") -> None:
     """Refuse what is not a finite number from 0 to `most`."""
     if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) <= most or value == inf:
@@ -739,7 +754,7 @@ def _cleaned_sparsely(
 ) -> Any:
     """Return a block of sparse data with outliers replaced, as a sparse matrix; missing entries may stay zero."""
     M = None if keeps_zeros else M
-    return sparse.csr_array(_cleaned(outliers, codes, X, M, components=components, xp=xp)[0])
+    return as_sparse(_cleaned(outliers, codes, X, M, components=components, xp=xp)[0])
 
 
 def _product(codes: Array, components: Array, xp: Namespace) -> Array:

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from array_api_compat import array_namespace
-from scipy import sparse
 
 from robustnmf.algorithm.beyond import Beyond, replaced
 from robustnmf.algorithm.initializers import bright_features
 from robustnmf.algorithm.leverage import leverages, without_own
+from robustnmf.data.sparse import as_sparse
 from robustnmf.data.units import in_range
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.kernels.interface import StoredKernels, form_of
@@ -628,7 +628,7 @@ def _row_squares(Y: Entries, X: Array, W: Array, kernels: StoredKernels) -> Arra
 def _describe_sparsely(Y: Array, M: Array | None, X: Array, *, xp: Namespace, **how: Any) -> tuple[Any, ...]:
     """Return the sums of `Description` for one block, and its outliers, few of its entries, as a sparse matrix."""
     _, outliers, *sums = _describe(Y, M, X, **how, xp=xp)
-    return *sums, sparse.csr_array(outliers)
+    return *sums, as_sparse(outliers)
 
 
 def _describe(

@@ -36,7 +36,7 @@ from robustnmf.data.out_of_core import as_data, even_rows
 from robustnmf.data.sparse import sparse_of
 from robustnmf.data.units import unit_of
 from robustnmf.data.validation import check_components, check_rank
-from robustnmf.engines import Engine, NumPyEngine, SparseEngine
+from robustnmf.engines import Engine, NumPyEngine
 from robustnmf.errors import IncompatibleError, OutOfRangeError
 from robustnmf.model.noise import NoiseModel
 from robustnmf.model.penalties import ElasticNet, Penalties
@@ -144,7 +144,7 @@ def fit(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) ->
     components, basis = _basis(estimator, result, totals_of_samples, known, noise, parts, engine)
     basis = replace(basis, units=units)
     fitted = Fitted(parts, components, basis, unit, noise, given.shape[0], result, given.noise is not None)
-    if data.arrays is None and not isinstance(engine, SparseEngine):
+    if data.arrays is None and not engine.keeps_sparse:
         return _evaluated(fitted, data, encoding_limits(estimator), engine)
     return _described(fitted, data, encoding_limits(estimator), engine, may_overwrite=data is not given)
 

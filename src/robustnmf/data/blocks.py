@@ -25,7 +25,7 @@ from robustnmf.data.validation import (
 )
 from robustnmf.engines import Engine, NumPyEngine
 from robustnmf.engines.protocol import block_function, traits_of
-from robustnmf.formats.sparse_rows import SparseRows
+from robustnmf.formats.rows import Rows
 from robustnmf.utils.arrays import Array, Blocks, Namespace, dtype_of
 
 Matrix = NDArray[Any]
@@ -131,7 +131,7 @@ def data_in_memory(
     like_X = (check_like(*values, X, engine) for values in ((weights, "weights"), (uncertainties, "uncertainties")))
     blocks = engine.split(X)
     given = _Given(blocks, *(None if values is None else engine.split(values, like=blocks) for values in like_X))
-    whole = None if isinstance(X, SparseRows) else X
+    whole = None if isinstance(X, Rows) else X
     return _observed(given, whole, noise, engine, type(estimator).__name__, training=reset)
 
 

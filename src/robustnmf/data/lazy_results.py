@@ -12,9 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from robustnmf.data.blocks import check_shapes
 from robustnmf.data.out_of_core import as_dask, blocks_of
+from robustnmf.data.sparse import is_sparse
+from robustnmf.data.validation import weights_of_stored
 from robustnmf.engines import Engine, StreamingEngine
 from robustnmf.formats.rows import is_dask
 from robustnmf.utils.extras import optional
@@ -30,6 +33,8 @@ class _Kind(NamedTuple):
     """"entries", "components", or None for one number per sample."""
     dtype: np.dtype[Any] | None = None
     """By default that of the data."""
+    stays_sparse: bool = False
+    """Whether it is sparse for chunks of Dask that are."""
 
     def row_shape(self, model: Any, X: Any) -> tuple[int, ...]:
         """Return the shape of what belongs to one sample."""
@@ -44,10 +49,13 @@ class _Kind(NamedTuple):
 RESULTS: Mapping[str, _Kind] = MappingProxyType(
     {
         "codes": _Kind(lambda model, X, **options: model.transform(X, **options), "components"),
-        "clean": _Kind(lambda model, X, **options: model.clean(X, **options), "entries"),
-        "weights": _Kind(lambda model, X, **options: model._describe_entries(X, **options).weights, "entries"),
+        "clean": _Kind(lambda model, X, **options: model.clean(X, **options), "entries", stays_sparse=True),
+        "weights": _Kind(lambda model, X, **options: model._describe_entries(_dense(X), **options).weights, "entries"),
         "outliers": _Kind(
-            lambda model, X, **options: model._describe_entries(X, **options).outliers, "entries", np.dtype(bool)
+            lambda model, X, **options: model._describe_entries(X, **options).outliers,
+            "entries",
+            np.dtype(bool),
+            stays_sparse=True,
         ),
         "scores": _Kind(lambda model, X, **options: model.score_samples(X, **options), None, np.dtype(np.float64)),
     }
@@ -68,7 +76,7 @@ def result(model: Any, what: str, X: Any, weights: Any, uncertainties: Any, engi
     if isinstance(engine, StreamingEngine):
         lazy = LazyMatrix(fitted, what, X, of_entries, engine)
         return lazy if what in ("clean", "weights", "outliers") else np.asarray(lazy)
-    return _dask_result(fitted, what, X, of_entries)
+    return _dask_result(fitted, what, X, of_entries, keeps_zeros=model.zeros == "missing")
 
 
 def _without_training(model: Any) -> Any:
@@ -80,32 +88,53 @@ def _without_training(model: Any) -> Any:
     return light
 
 
-def _dask_result(model: Any, what: str, X: Any, of_entries: dict[str, Any]) -> Any:
+def _dask_result(model: Any, what: str, X: Any, of_entries: dict[str, Any], *, keeps_zeros: bool) -> Any:
     X = as_dask(X).rechunk({1: -1})
     others = [as_dask(values).rechunk(X.chunks) for values in of_entries.values()]
     kind, dtype = RESULTS[what], RESULTS[what].dtype_for(X)
     row_shape = kind.row_shape(model, X)
     shape: dict[str, Any] = {"chunks": (X.chunks[0], *((size,) for size in row_shape))}
+    empty: Any = np.empty((0, *(0 for _ in row_shape)), dtype=dtype)
+    if kind.stays_sparse and is_sparse(X._meta):
+        empty = sparse.csr_array((0, 0), dtype=dtype)
     return X.map_blocks(
         _of_chunk,
         *others,
         names=tuple(of_entries),
         model=optional("dask", "dask").delayed(model),
         what=what,
+        keeps_zeros=keeps_zeros,
         name=None,
         token=f"robustnmf-{what}",
         dtype=dtype,
-        meta=np.empty((0, *(0 for _ in row_shape)), dtype=dtype),
+        meta=empty,
         **shape if row_shape else {**shape, "drop_axis": 1},
     )
 
 
-def _of_chunk(X: Matrix, *of_entries: Matrix, names: tuple[str, ...], model: Any, what: str) -> Matrix:
-    """Return the result for one chunk, and what its entries have: weights, uncertainties."""
+def _of_chunk(
+    X: Any, *of_entries: Any, names: tuple[str, ...], model: Any, what: str, keeps_zeros: bool = False
+) -> Any:
+    """Return the result for one chunk, and what its entries have: weights, uncertainties.
+
+    Results that stay sparse are so for a sparse chunk; entries that are not stored stay zero if `keeps_zeros`.
+    """
     kind = RESULTS[what]
-    if not len(X):
-        return np.empty((0, *kind.row_shape(model, X)), dtype=kind.dtype_for(X))
-    return np.asarray(kind.compute(model, X, **dict(zip(names, of_entries, strict=True))))
+    shape = (X.shape[0], *kind.row_shape(model, X))
+    found = (
+        kind.compute(model, X, **dict(zip(names, of_entries, strict=True)))
+        if X.shape[0]
+        else np.empty(shape, dtype=kind.dtype_for(X))
+    )
+    if not (kind.stays_sparse and is_sparse(X)):
+        return np.asarray(found)
+    found = sparse.csr_array(found, dtype=kind.dtype_for(X))
+    return found.multiply(weights_of_stored(X, None)).tocsr() if keeps_zeros and what == "clean" else found
+
+
+def _dense(X: Any) -> Any:
+    """Return a sparse chunk as an array: what has a value for each entry is as large."""
+    return X.toarray() if is_sparse(X) else X
 
 
 class LazyMatrix:
@@ -164,7 +193,8 @@ class LazyMatrix:
 
     def _block(self, i: int) -> Matrix:
         blocks = (self._engine.join([blocks[i]]) for blocks in (self._blocks, *self._of_entries.values()))
-        return _of_chunk(*blocks, names=tuple(self._of_entries), model=self._model, what=self._what)
+        rows: Matrix = _of_chunk(*blocks, names=tuple(self._of_entries), model=self._model, what=self._what)
+        return rows
 
     def read(self, start: int, stop: int) -> Matrix:
         """Return some rows, as an array."""

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.utils import check_array
 
 from robustnmf.data.sparse import canonical, checked, is_sparse
+from robustnmf.data.validation import check_shape, weights_of_stored
 from robustnmf.engines import DaskEngine, Engine, SparseEngine, StreamingEngine
 from robustnmf.engines.lazy import read_blocks
 from robustnmf.engines.protocol import block_function
@@ -16,7 +18,7 @@ from robustnmf.errors import IncompatibleError
 from robustnmf.formats.registry import rows_of
 from robustnmf.formats.rows import BLOCK_BYTES, FloatRows, Rows, is_dask, number_type, package_of, row_blocks
 from robustnmf.formats.sparse_rows import Columns, SparseRows, StoredSparsely
-from robustnmf.utils.arrays import Array, Blocks, Namespace, subsample
+from robustnmf.utils.arrays import Array, Blocks, Namespace, subsample, to_host
 from robustnmf.utils.extras import optional
 
 Matrix = NDArray[Any]
@@ -97,6 +99,7 @@ def as_data(X: Any) -> Any:
         return None
     if is_dask(X):
         return as_dask(X)
+    X = to_host(X)
     if is_sparse(X):
         return SparseRows(canonical(checked(X).astype(_floating(X.dtype), copy=False)))
     rows = rows_of(X)
@@ -113,14 +116,14 @@ def as_data(X: Any) -> Any:
 
 
 def _dask_blocks(X: Any, engine: Engine, like: Blocks | None) -> Blocks:
-    """Return the chunks of a Dask array that have rows."""
-    from robustnmf.engines.dask.chunks import chunk_sources, filled_chunks
+    """Return the chunks of a Dask array that have rows; of sparse ones, blocks that are made dense when needed."""
+    from robustnmf.engines.dask.chunks import chunk_sources, dense_blocks, filled_chunks, holds_sparse
 
     X = filled_chunks(X)
     if like is not None:
         X = X.rechunk({0: tuple(len(block) for block in like), 1: -1})
     if isinstance(engine, DaskEngine):
-        return engine.read_dask(X)
+        return engine.read_dask(X, whole=like is not None)
     X = X.rechunk({1: -1})
     chunks = chunk_sources(X)
     if chunks is None:
@@ -128,7 +131,33 @@ def _dask_blocks(X: Any, engine: Engine, like: Blocks | None) -> Blocks:
             "The chunks of this Dask array have work in common, which engine='stream' would repeat for each of them: "
             "use engine='dask', or store the array with to_zarr and pass that."
         )
-    return list(read_blocks(chunks, X.chunks[0], X.shape[1], np.dtype(X.dtype), None))
+    blocks = list(read_blocks(chunks, X.chunks[0], X.shape[1], np.dtype(X.dtype), None))
+    return dense_blocks(blocks, None) if holds_sparse(X) else blocks
+
+
+def stored_weights(X: Any, weights: Any) -> Any:
+    """Return weights of the stored entries of sparse data, also of Dask; see `weights_of_stored`."""
+    if not is_dask(X):
+        return weights_of_stored(X, weights)
+    X = as_dask(X)
+    if not isinstance(X._meta, sparse.csr_array):
+        raise TypeError(
+            "zeros='missing' is for sparse data, of which entries that are not stored are missing; the chunks of this "
+            "Dask array are dense. Set missing entries to NaN, or X.map_blocks(scipy.sparse.csr_array)."
+        )
+    if weights is not None:
+        check_shape(weights, "weights", X)
+    others = [] if weights is None else [as_dask(as_data(weights)).rechunk(X.chunks)]
+    return X.map_blocks(_weights_of_chunk, *others, **_sparse_meta(np.float64))
+
+
+def _weights_of_chunk(X: Any, weights: Any = None) -> Any:
+    return weights_of_stored(X, weights)
+
+
+def _sparse_meta(dtype: Any) -> dict[str, Any]:
+    """Return what Dask is told of chunks that are sparse."""
+    return {"dtype": dtype, "meta": sparse.csr_array((0, 0), dtype=dtype)}
 
 
 def as_dask(X: Any) -> Any:
@@ -149,7 +178,7 @@ def as_dask(X: Any) -> Any:
 
 def _numeric(X: Any) -> Any:
     """Return an array or data frame of Dask as an array of numbers whose chunk sizes are known."""
-    from robustnmf.engines.dask.chunks import with_known_chunks
+    from robustnmf.engines.dask.chunks import as_csr, holds_sparse, with_known_chunks
 
     if hasattr(type(X), "to_dask_array"):
         X = X.to_dask_array(lengths=True)
@@ -160,10 +189,14 @@ def _numeric(X: Any) -> Any:
         )
     if X.ndim != 2:
         raise ValueError(f"X must have two dimensions, samples and features; got {X.ndim}. X.reshape(n, -1) makes two.")
-    is_plain = not isinstance(X._meta, np.ma.MaskedArray) and not hasattr(X._meta, "todense")
+    is_plain = not isinstance(X._meta, np.ma.MaskedArray) and not holds_sparse(X)
     if number_type(X.dtype) == X.dtype and is_plain:
         return with_known_chunks(X)
     dtype = _floating(X.dtype)
+    if holds_sparse(X):
+        if isinstance(X._meta, sparse.csr_array) and dtype == X.dtype and len(X.chunks[1]) == 1:
+            return with_known_chunks(X)
+        return with_known_chunks(X).rechunk({1: -1}).map_blocks(as_csr, dtype, **_sparse_meta(dtype))
     return with_known_chunks(X).map_blocks(_plain, dtype, dtype=dtype, meta=np.empty((0, 0), dtype))
 
 
@@ -173,10 +206,10 @@ def _floating(dtype: Any) -> np.dtype[Any]:
 
 
 def _plain(block: Any, dtype: Any) -> Matrix:
-    """Return a chunk that is masked, sparse, or of objects as an array of numbers; NaN where it is masked."""
+    """Return a chunk that is masked, or of objects, as an array of numbers; NaN where it is masked."""
     if isinstance(block, np.ma.MaskedArray):
         return np.asarray(np.ma.filled(block.astype(dtype), np.nan))
-    return np.asarray(block.todense() if hasattr(block, "todense") else block, dtype=dtype)
+    return np.asarray(block, dtype=dtype)
 
 
 def even_rows(matrices: Sequence[Any], n_rows: int, engine: Engine) -> list[Matrix | None]:
@@ -193,7 +226,7 @@ def even_rows(matrices: Sequence[Any], n_rows: int, engine: Engine) -> list[Matr
 def _even_rows(blocks: Blocks, n_rows: int, engine: Engine) -> Matrix:
     lengths = [len(block) for block in blocks]
     chosen = subsample(lengths, max(1, sum(lengths) // n_rows))
-    return np.asarray(engine.join(engine.map(_some_rows, blocks, chosen)))
+    return np.asarray(to_host(engine.join(engine.map(_some_rows, blocks, chosen))))
 
 
 @block_function(on_host=True)

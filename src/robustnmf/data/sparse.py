@@ -68,6 +68,15 @@ def checked(X: Any, name: str = "X") -> Any:
     return X.astype(np.float64) if X.dtype.kind in "biu" else X
 
 
+def as_sparse(rows: Any) -> Any:
+    """Return a block of dense rows (B, m), of NumPy or Torch, as a sparse array of SciPy."""
+    if isinstance(rows, np.ndarray):
+        return sparse.csr_array(rows)
+    from robustnmf.engines.torch_tiles import csr_of  # imported late: Torch need not be installed
+
+    return csr_of(rows)
+
+
 def sparse_of(blocks: Any, dtype: Any) -> Any:
     """Return blocks of rows, dense or sparse, as one sparse matrix by rows."""
     return sparse.vstack([sparse.csr_array(block, dtype=dtype) for block in blocks], format="csr")

@@ -41,7 +41,7 @@ def typical_uncertainties(
         # The median of an even number of entries is between the two in the middle. A quarter of an entry more than a
         # half reaches the upper one, however many entries of a feature are observed.
         middle = (0.5, 0.5 + 0.25 / sum(len(block) for block in X))
-        lower, upper = (engine.quantile(given, counts, q, axis="feature") for q in middle)
+        lower, upper = (to_host(engine.quantile(given, counts, q, axis="feature")) for q in middle)
         typical = 0.5 * (lower + upper)
     return np.where(typical > 0, typical, 1.0)
 

@@ -13,7 +13,7 @@ from sklearn.utils.validation import validate_data
 
 from robustnmf.data.sparse import canonical, checked, is_sparse
 from robustnmf.data.uncertainties import is_observed
-from robustnmf.engines import Engine, SparseEngine
+from robustnmf.engines import Engine
 from robustnmf.engines.protocol import block_function
 from robustnmf.errors import SMALLEST_UNCERTAINTY, IncompatibleError, uncertainty_error
 from robustnmf.formats.registry import rows_of
@@ -53,9 +53,7 @@ def check_matrix(estimator: Any, X: Any, engine: Engine, *, reset: bool) -> Arra
         ensure_all_finite=False,
         ensure_min_features=1,
     )
-    if is_sparse(X):
-        return SparseRows(canonical(X)) if isinstance(engine, SparseEngine) else engine.to_device(_dense(X))
-    return engine.to_device(X)
+    return _placed(X, engine)
 
 
 def check_like(values: Any, name: str, X: Array, engine: Engine) -> Array | None:
@@ -74,12 +72,7 @@ def check_like(values: Any, name: str, X: Array, engine: Engine) -> Array | None
         is_finite = name == "weights"  # the uncertainty of a missing entry is unknown
         options = any_shape | {"accept_sparse": "csr", "ensure_all_finite": is_finite, "input_name": name}
         values = check_array(values, dtype=np.float64, **options)
-        if not is_sparse(values):
-            given = engine.to_device(values)
-        elif isinstance(engine, SparseEngine):
-            given = SparseRows(canonical(values))
-        else:
-            given = engine.to_device(_dense(values))
+        given = _placed(values, engine)
     check_shape(given, name, X)
     return given
 
@@ -103,6 +96,7 @@ def weights_of_stored(X: Any, weights: Any) -> Any:
                 "weights that are 0 where nothing is stored, with zeros='data'."
             )
         return Pattern(rows)
+    X = to_host(X)
     if not is_sparse(X):
         raise TypeError(
             f"zeros='missing' is for sparse matrices, of which entries that are not stored are missing; got "
@@ -151,15 +145,17 @@ def _refuse_times(values: Any, name: str) -> None:
         raise TypeError(f"{name} must hold numbers; got {dtype}. Convert times to numbers in a unit of your choice.")
 
 
-def _dense(X: Any) -> Matrix:
-    """Return a sparse matrix as an array; its zeros are observed values, so every entry has a weight."""
+def _placed(X: Any, engine: Engine) -> Any:
+    """Return a checked matrix where the engine works: a sparse one as rows or, as its zeros count, as a dense array."""
+    if not is_sparse(X):
+        return engine.to_device(X)
     try:
-        return np.ascontiguousarray(X.toarray())
+        return engine.to_device(SparseRows(canonical(X)))
     except MemoryError as error:
         size = X.shape[0] * X.shape[1] * X.dtype.itemsize / 2**30
         raise MemoryError(
             f"A robust fit gives every entry of X a weight, zeros included, so a sparse X of shape {X.shape} is worked "
-            f"on densely and needs {size:.1f} GiB. Select features or samples, or use float32."
+            f"on densely and needs {size:.1f} GiB. Use engine='sparse', select features or samples, or use float32."
         ) from error
 
 

@@ -11,7 +11,7 @@ from robustnmf.engines.protocol import Engine
 from robustnmf.engines.sparse_engine import SparseEngine
 from robustnmf.engines.streaming_engine import StreamingEngine
 from robustnmf.errors import MissingExtraError
-from robustnmf.utils.arrays import is_on_host
+from robustnmf.utils.arrays import is_on_host, is_sparse_tensor
 
 __all__ = ["DaskEngine", "Engine", "NumPyEngine", "SparseEngine", "StreamingEngine", "engine_for"]
 
@@ -27,35 +27,44 @@ def engine_for(X: Any, engine: str = "auto", device: Any = None) -> Any:
     Parameters
     ----------
     engine : {"auto", "numpy", "sparse", "torch"}
-        "auto" is Torch for data on a GPU and for a `device` other than the CPU, "sparse" for large sparse matrices, and
-        else NumPy, which makes sparse matrices dense. The others of `ENGINES` are for data that is not in memory.
+        "auto" is Torch for data on a GPU and for a `device` other than the CPU, and else NumPy; large sparse matrices
+        stay sparse with both, others are made dense. "sparse" keeps any sparse matrix sparse. The others of `ENGINES`
+        are for data that is not in memory.
     device : str or None
         Where the work is done: "cpu", "cuda", "cuda:1", "mps". None is where X is.
     """
-    if not isinstance(engine, SparseEngine) and engine not in ENGINES:
+    if getattr(engine, "keeps_sparse", False):
+        return engine
+    if engine not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(map(repr, ENGINES))}; got {engine!r}.")
     if engine == "numpy" and device not in (None, "cpu"):
         raise ValueError(f"engine='numpy' works on the CPU; for device={device!r} use engine='torch' or 'auto'.")
-    if isinstance(engine, SparseEngine):
-        return engine
-    on_cpu = device in (None, "cpu")
-    if engine == "sparse" and not (sparse.issparse(X) and on_cpu):
+    is_sparse = sparse.issparse(X) or is_sparse_tensor(X)
+    if engine == "sparse" and not is_sparse:
         raise ValueError(
-            f"engine='sparse' works on sparse matrices of SciPy, on the CPU; got {type(X).__name__}, device={device!r}."
+            f"engine='sparse' works on sparse matrices of SciPy and on sparse tensors; got {type(X).__name__}. "
+            "scipy.sparse.csr_array converts an array."
         )
-    if engine == "sparse" or (engine == "auto" and on_cpu and sparse.issparse(X) and _is_worth_it(X)):
-        return SparseEngine()
     there = None if is_on_host(X) else X
-    if engine == "numpy" or (engine == "auto" and (device == "cpu" if device is not None else there is None)):
+    on_cpu = engine != "torch" and (device == "cpu" if device is not None else there is None)
+    if on_cpu and is_sparse and (engine == "sparse" or (engine == "auto" and _is_worth_it(X, LARGE))):
+        return SparseEngine()
+    if engine == "numpy" or on_cpu:
         return NumPyEngine()
     try:
         from robustnmf.engines.torch_engine import TorchEngine, device_of
+        from robustnmf.engines.torch_sparse_engine import TorchSparseEngine
     except ImportError as error:
         raise MissingExtraError("Torch", "torch") from error
-    return TorchEngine(device_of(there) if device is None else device)
+    made = TorchEngine(device_of(there) if device is None else device)
+    # What is one block anyway is made dense, for the sake of the kernels that read it as a whole.
+    most = max(made.block_entries, LARGE)
+    keeps = engine == "sparse" or (made.device.type != "mps" and _is_worth_it(X, most))
+    return TorchSparseEngine(made.device) if is_sparse and keeps else made
 
 
-def _is_worth_it(X: Any) -> bool:
-    """Return whether a sparse matrix is better not made dense."""
-    n_entries = prod(X.shape)
-    return bool(n_entries > LARGE and X.nnz <= SPARSE * n_entries)
+def _is_worth_it(X: Any, most: int) -> bool:
+    """Return whether a matrix is sparse, of more than so many entries, zeros included, and better not made dense."""
+    n_entries = prod(X.shape) if hasattr(X, "shape") else 0
+    n_stored = X._nnz() if is_sparse_tensor(X) else getattr(X, "nnz", n_entries)
+    return bool(n_entries > most and n_stored <= SPARSE * n_entries)

@@ -89,14 +89,22 @@ class ComputedBlock(LazyBlock):
     dtype: Any
 
 
-def computed_blocks(function: Callable[..., Any], blocks: Sequence[Blocks | None], shared: dict[str, Any]) -> Any:
-    """Return blocks of what the function would return, a tuple of them if that is a tuple."""
+def computed_blocks(
+    function: Callable[..., Any],
+    blocks: Sequence[Blocks | None],
+    shared: dict[str, Any],
+    as_dtype: Callable[[Any], Any] = np.dtype,
+) -> Any:
+    """Return blocks of what the function would return, a tuple of them if that is a tuple.
+
+    `as_dtype` returns a type of numbers as the library of the engine calls it.
+    """
     common = Shared(shared)
     lists: dict[int | None, list[ComputedBlock]] = {}
     n_parts = traits_of(function).parts
     for arguments in zip_blocks(blocks):
         call, first = Call(function, arguments, common), next(a for a in arguments if a is not None)
-        dtype = np.dtype(shared.get("dtype", first.dtype))
+        dtype = as_dtype(shared.get("dtype", first.dtype))
         for part in [None] if n_parts is None else range(n_parts):
             lists.setdefault(part, []).append(ComputedBlock(call, part, tuple(first.shape), dtype))
     return lists[None] if n_parts is None else tuple(lists.values())
@@ -151,7 +159,7 @@ def call(function: Callable[..., Any], arguments: Sequence[Any], shared: dict[st
     """Call a function of blocks with arrays where the engine works, or on the host if it is written for NumPy."""
     if engine.xp is numpy_xp:
         return function(*arguments, **shared, xp=numpy_xp)
-    if traits_of(function).on_host:
+    if traits_of(function).on_host and not engine.keeps_sparse:  # such data is on the device already
         return function(*moved(arguments, to_host), **moved(shared, to_host), xp=numpy_xp)
     return function(*moved(arguments, engine.place), **moved(shared, engine.place), xp=engine.xp)
 

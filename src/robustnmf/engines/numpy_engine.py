@@ -19,6 +19,7 @@ import numpy as np
 from robustnmf.engines.lazy import resolve
 from robustnmf.engines.protocol import InMemoryEngine, traits_of
 from robustnmf.engines.slices import cuts_of
+from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.kernels.interface import Kernels
 from robustnmf.utils.arrays import Array, Blocks, Namespace, add, transposed, zip_blocks
 from robustnmf.utils.process_state import (
@@ -77,7 +78,7 @@ class NumPyEngine(InMemoryEngine):
         return None  # scikit-learn looks at all that comes to the host
 
     def to_device(self, X: Any) -> Array:
-        return X
+        return X.read(0, X.shape[0]) if isinstance(X, SparseRows) and not self.keeps_sparse else X
 
     def split(self, X: Array, like: Blocks | None = None) -> Blocks:
         """Return views of blocks of rows, cut by the number of columns of X or as the blocks `like`."""

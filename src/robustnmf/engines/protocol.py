@@ -64,6 +64,8 @@ class Engine(Protocol):
     xp: Namespace
     gathers_features: bool
     """Whether `map_features` may be asked for any data; where it would move all of it, sums have to do."""
+    keeps_sparse: bool
+    """Whether sparse data stays sparse: blocks are made dense where they are worked on."""
     rows_at_a_time: int | None
     """Rows of a factor that a step is made for at a time; None for all."""
     few_rows: float
@@ -86,7 +88,10 @@ class Engine(Protocol):
         ...
 
     def to_device(self, X: Any) -> Array:
-        """Return a matrix of the host in the memory of the device, or where it is if it is too large for that."""
+        """Return a matrix of the host in the memory of the device, or where it is if it is too large for that.
+
+        `SparseRows` become dense, unless the engine keeps them sparse.
+        """
         ...
 
     def read(self, rows: Rows, like: Blocks | None = None) -> Blocks:
@@ -168,6 +173,7 @@ class InMemoryEngine:
     """What engines have in common whose blocks are arrays of one machine."""
 
     gathers_features = True
+    keeps_sparse = False
 
     def read(self, rows: Rows, like: Blocks | None = None) -> Blocks:
         return self.split(rows.read(0, rows.shape[0]), like)

@@ -38,6 +38,8 @@ class SparseEngine(StreamingEngine):
         Entries of a block, zeros included.
     """
 
+    keeps_sparse = True
+
     def __init__(self, n_threads: int | None = None, block_entries: int = BLOCK_ENTRIES) -> None:
         super().__init__(n_threads)
         self.block_entries = block_entries

@@ -10,7 +10,7 @@ the next is on its way.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from math import ceil, inf
+from math import ceil, inf, prod
 from threading import current_thread, main_thread
 from typing import Any, Literal
 
@@ -21,6 +21,8 @@ import torch
 from robustnmf.engines.lazy import resolve
 from robustnmf.engines.protocol import InMemoryEngine
 from robustnmf.engines.slices import cuts_of
+from robustnmf.engines.torch_tiles import TileRows
+from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.kernels.cuda.graphs import side_stream
 from robustnmf.kernels.interface import NO_KERNELS, Kernels
 from robustnmf.utils.arrays import (
@@ -28,8 +30,10 @@ from robustnmf.utils.arrays import (
     Blocks,
     Namespace,
     add,
+    check_layout,
     is_foreign,
     is_on_host,
+    is_sparse_tensor,
     to_host,
     transposed,
     zip_blocks,
@@ -118,19 +122,29 @@ class TorchEngine(InMemoryEngine):
             if is_on_host(X):
                 return None
             X = torch.utils.dlpack.from_dlpack(X)
+        if is_sparse_tensor(X):
+            check_layout(X)
+            if prod(X.shape) * X.dtype.itemsize > self._room() or self.device.type == "mps":
+                return None  # it is made dense on the host
+            X = X.detach().to(self.device).to_dense()
         if not self._is_here(X) and X.nbytes > self._room():
             return None
-        if X.is_complex():
-            raise ValueError(f"Complex data not supported: X must be real and non-negative; its dtype is {X.dtype}.")
-        narrow = X.is_floating_point() and X.dtype != torch.float64
-        return X.detach().to(self.device, torch.float32 if narrow else self.xp.float64).contiguous()
+        dtype = torch.float32 if floating_type(X) == torch.float32 else self.xp.float64
+        return X.detach().to(self.device, dtype).contiguous()
 
     def to_device(self, X: Any) -> Array:
+        if isinstance(X, SparseRows):
+            return self._dense(X)
         if isinstance(X, np.ndarray):
             X = torch.from_numpy(X if X.flags.writeable else X.copy())  # Torch has no read-only tensors
         if self.device.type == "mps":
             X = X.to(torch.float32)
         return X if self._is_here(X) or X.nbytes > self._room() else X.to(self.device)
+
+    def _dense(self, X: SparseRows) -> Array:
+        """Return sparse data as a dense tensor, made on the device if it fits: its zeros need not travel."""
+        fits = prod(X.shape) * X.dtype.itemsize <= self._room() and self.device.type != "mps"
+        return TileRows.of(X.matrix, self.device).read(0, X.shape[0]) if fits else self.to_device(X.read(0, X.shape[0]))
 
     def split(self, X: Array, like: Blocks | None = None) -> Blocks:
         """Return blocks of rows on the device, or on the host for data that is too large for it."""
@@ -188,7 +202,7 @@ class TorchEngine(InMemoryEngine):
 
         Non-negative floating-point numbers are ordered like their bits, so that 31 or 63 halvings find the entry.
         """
-        if M is None and len(A) == 1 and 0 < A[0].numel() <= SORTED_ENTRIES:
+        if M is None and len(A) == 1 and 0 < prod(A[0].shape) <= SORTED_ENTRIES:
             columns = A[0] if axis == "feature" else A[0].reshape(-1, 1)
             found = torch.sort(torch.abs(columns), dim=0).values[max(ceil(q * len(columns)), 1) - 1]
             return found if axis == "feature" else found[0]
@@ -199,6 +213,10 @@ class TorchEngine(InMemoryEngine):
         share = torch.ceil(q * weight) if M is None else (q - rounding) * weight
         share = share.clamp(min=torch.finfo(share.dtype).tiny)  # at least one entry
         bits = torch.int32 if A[0].dtype == torch.float32 else torch.int64
+        zeros = torch.zeros_like(weight, dtype=bits)
+        # Most quantiles of sparse data are zero, and every look at it means to make it dense.
+        if self.keeps_sparse and bool(torch.all(self._weight(A, M, zeros, over) >= share)):
+            return zeros.view(A[0].dtype)
         low = torch.full_like(weight, -1, dtype=torch.int64)
         high = torch.full_like(low, int(_bits(torch.tensor(torch.inf, dtype=A[0].dtype))))
         for _ in range(torch.iinfo(bits).bits):
@@ -363,6 +381,13 @@ def _propose_on_cpu(G: Array, descent: Array, curvature: Array, X0: Array, max_i
     from robustnmf.kernels.numba.sweep import propose  # imported late: Numba costs a third of a second
 
     return torch.from_numpy(propose(*map(to_host, (G, descent, curvature, X0)), max_iter))
+
+
+def floating_type(X: Any) -> torch.dtype:
+    """Return the type in which the entries of a tensor are worked on: double precision for whole numbers too."""
+    if X.is_complex():
+        raise ValueError(f"Complex data not supported: X must be real and non-negative; its dtype is {X.dtype}.")
+    return torch.float32 if X.is_floating_point() and X.dtype != torch.float64 else torch.float64
 
 
 def _bits(values: Array) -> Array:

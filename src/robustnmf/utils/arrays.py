@@ -12,6 +12,9 @@ from typing import Any, TypeAlias
 
 import array_api_compat
 import numpy as np
+from scipy import sparse
+
+from robustnmf.utils.process_state import ignored_warnings
 
 Array: TypeAlias = Any
 Namespace: TypeAlias = Any
@@ -47,8 +50,10 @@ def subsample(lengths: Sequence[int], every: int) -> list[slice]:
 
 def dtype_of(a: Any) -> np.dtype[Any]:
     """Return the type of the numbers of an array, or of a block that is not an array yet, as NumPy calls it."""
-    dtype: np.dtype[Any] = to_host(a[:0]).dtype if is_foreign(a) else np.dtype(a.dtype)
-    return dtype
+    if is_foreign(a):
+        dtype: np.dtype[Any] = to_host(a[:0]).dtype
+        return dtype
+    return np.dtype(str(a.dtype).removeprefix("torch."))
 
 
 def add(total: Any, part: Any) -> Any:
@@ -115,8 +120,15 @@ def is_on_host(X: Any) -> bool:
     return not hasattr(X, "__dlpack_device__") or int(X.__dlpack_device__()[0]) == 1  # DLPack's number of the CPU
 
 
+def is_sparse_tensor(X: Any) -> bool:
+    """Return whether X is a tensor of Torch that stores only some of its entries."""
+    return array_api_compat.is_torch_array(X) and str(X.layout) != "torch.strided"
+
+
 def to_host(X: Any) -> Any:
-    """Return an array of another library as one of NumPy; anything else as it is.
+    """Return an array of another library as one of NumPy, a sparse tensor as one of SciPy; anything else as it is.
+
+    What is on the host already is not copied.
 
     Examples
     --------
@@ -126,14 +138,54 @@ def to_host(X: Any) -> Any:
     if not is_foreign(X):
         return X
     if array_api_compat.is_torch_array(X):
-        return X.detach().cpu().numpy()
+        return _scipy_of(X.detach().cpu()) if is_sparse_tensor(X) else X.detach().cpu().numpy()
     if array_api_compat.is_cupy_array(X):
         return X.get()
     return np.asarray(X if is_on_host(X) else array_api_compat.to_device(X, "cpu"))
 
 
+def _scipy_of(X: Any) -> Any:
+    """Return a sparse tensor of the host by rows, as a sparse array of SciPy."""
+    check_layout(X)
+    layout = str(X.layout)
+    if layout == "torch.sparse_coo":
+        X = X.coalesce()  # what is stored twice is summed
+        return sparse.coo_array((X.values().numpy(), X.indices().numpy()), shape=tuple(X.shape)).tocsr()
+    if layout == "torch.sparse_csc":
+        parts = (X.values(), X.row_indices(), X.ccol_indices())
+        return sparse.csc_array(tuple(part.numpy() for part in parts), shape=tuple(X.shape)).tocsr()
+    parts = (X.values(), X.col_indices(), X.crow_indices())
+    return sparse.csr_array(tuple(part.numpy() for part in parts), shape=tuple(X.shape))
+
+
+def check_layout(X: Any) -> None:
+    """Refuse a sparse tensor that is no matrix of numbers by rows, columns or coordinates."""
+    layout = str(X.layout).removeprefix("torch.")
+    if layout not in ("sparse_csr", "sparse_csc", "sparse_coo") or X.ndim != 2 or X.dense_dim():
+        raise ValueError(
+            "A sparse tensor must be a matrix of samples and features, in the layout torch.sparse_csr, sparse_csc or "
+            f"sparse_coo; got {layout} of shape {tuple(X.shape)}. X.to_dense().to_sparse_csr() converts others."
+        )
+
+
+def _tensor_of(matrix: Any, X: Any) -> Any:
+    """Return a sparse array of SciPy as a tensor where X is, in the layout of X if that is sparse, else by rows."""
+    import torch
+
+    matrix = matrix.tocsr()
+    parts = (torch.as_tensor(part, device=X.device) for part in (matrix.indptr, matrix.indices, matrix.data))
+    with ignored_warnings((UserWarning, "Sparse CSR tensor support is in beta")):
+        tensor = torch.sparse_csr_tensor(*parts, size=matrix.shape, check_invariants=False)
+        return tensor.to_sparse(layout=X.layout) if is_sparse_tensor(X) else tensor
+
+
 def same_kind(X: Any, values: Any) -> Any:
-    """Return values as an array of the library of X, where X is; if that is no array library, as an array of NumPy."""
+    """Return values as an array of the library of X, where X is; if that is no array library, as an array of NumPy.
+
+    Sparse values are a sparse tensor of Torch if X is a tensor, else a sparse array of SciPy.
+    """
+    if sparse.issparse(values):
+        return _tensor_of(values, X) if array_api_compat.is_torch_array(X) else values
     if not is_foreign(X):
         return to_host(values)
     if is_foreign(values):

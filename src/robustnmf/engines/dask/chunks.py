@@ -4,8 +4,12 @@ from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
-from robustnmf.engines.lazy import Source
-from robustnmf.utils.arrays import Array
+from scipy import sparse
+
+from robustnmf.engines.lazy import Call, ComputedBlock, LazyBlock, Shared, Source
+from robustnmf.engines.protocol import block_function
+from robustnmf.formats.rows import row_cuts
+from robustnmf.utils.arrays import Array, Namespace
 from robustnmf.utils.extras import optional
 
 
@@ -15,9 +19,11 @@ class ChunkSource:
 
     graph: dict[Any, Any]
     key: Any
+    is_sparse: bool = False
+    """Whether the chunk is a sparse matrix."""
 
     def __call__(self) -> Array:
-        return optional("dask", "dask").get(self.graph, self.key)
+        return checked(optional("dask", "dask").get(self.graph, self.key), is_sparse=self.is_sparse)
 
 
 def with_known_chunks(X: Any) -> Any:
@@ -51,5 +57,63 @@ def chunk_sources(X: Any) -> list[Source] | None:
         if tasks & seen:
             return None
         seen |= tasks
-        chunks.append(ChunkSource(own, key))
+        chunks.append(ChunkSource(own, key, holds_sparse(X)))
     return chunks
+
+
+# --- Sparse chunks ----------------------------------------------------------------------------------------------------
+
+
+def holds_sparse(X: Any) -> bool:
+    """Return whether the chunks of a Dask array are sparse matrices, of SciPy or of the package sparse."""
+    return hasattr(X._meta, "todense")
+
+
+def checked(chunk: Any, *, is_sparse: bool) -> Any:
+    """Return a chunk; refuse one that is sparse in an array that says that it is not."""
+    if hasattr(chunk, "todense") and not is_sparse:
+        raise TypeError(
+            f"Chunks of this Dask array are sparse ({type(chunk).__name__}), but its meta says that they are dense. "
+            "Say so where it is made: dask.array.from_delayed(..., meta=scipy.sparse.csr_array((0, 0))), or "
+            "map_blocks(..., meta=scipy.sparse.csr_array((0, 0)))."
+        )
+    return chunk
+
+
+def is_sparse_chunk(chunk: Any) -> bool:
+    """Return whether a chunk is a sparse matrix, as a worker finds it."""
+    return hasattr(chunk, "todense")
+
+
+def as_csr(chunk: Any, dtype: Any) -> Any:
+    """Return a sparse chunk of any kind as a sparse array of SciPy by rows."""
+    if not hasattr(chunk, "tocsr"):
+        return sparse.csr_array(chunk.todense(), dtype=dtype)
+    return sparse.csr_array(chunk.tocsr()).astype(dtype, copy=False)
+
+
+def stored_bytes(chunk: Any) -> int:
+    """Return the bytes that a sparse chunk takes."""
+    return int(sum(part.nbytes for part in (chunk.data, chunk.indices, chunk.indptr)))
+
+
+def dense_blocks(chunks: list[LazyBlock], block_bytes: int | None) -> list[LazyBlock]:
+    """Return blocks that are made of sparse chunks where they are worked on.
+
+    Each has about so many bytes when it is dense: a chunk that is small as it is stored may be large then. None leaves
+    chunks whole.
+    """
+    shared, blocks = Shared({}), list[LazyBlock]()
+    for chunk in chunks:
+        n_rows, n_columns = chunk.shape
+        cuts = [(0, n_rows)] if block_bytes is None else row_cuts(n_rows, n_columns * chunk.dtype.itemsize, block_bytes)
+        for start, stop in cuts:
+            made = Call(dense_rows, (chunk, slice(start, stop)), shared)
+            blocks.append(ComputedBlock(made, None, (stop - start, n_columns), chunk.dtype))
+    return blocks
+
+
+@block_function(recomputed=True, on_host=True)
+def dense_rows(chunk: Any, rows: slice, *, xp: Namespace) -> Array:
+    """Return some rows of a sparse chunk as an array."""
+    return chunk[rows].toarray()

@@ -27,6 +27,16 @@ import numpy as np
 from robustnmf.engines import quantiles as counting
 from robustnmf.engines.dask import files as dask_files
 from robustnmf.engines.dask import tasks as dask_tasks
+from robustnmf.engines.dask.chunks import (
+    checked,
+    chunk_sources,
+    dense_blocks,
+    filled_chunks,
+    holds_sparse,
+    is_sparse_chunk,
+    stored_bytes,
+    with_known_chunks,
+)
 from robustnmf.engines.dask.files import Files, SavedBlock, Shaped
 from robustnmf.engines.dask.tasks import Compiler, FutureBlock, Parcel, Task, add_up, history, size_of
 from robustnmf.engines.dask.workers import Inside
@@ -155,23 +165,37 @@ class DaskEngine(NumPyEngine):
         found = row_blocks(rows, self.block_bytes, like)
         return self._placed(read_blocks(found, [len(block) for block in found], rows.shape[1], rows.dtype, None))
 
-    def read_dask(self, X: Any) -> Blocks:
+    def read_dask(self, X: Any, *, whole: bool = False) -> Blocks:
         """Return the chunks of a Dask array (n, m) that have rows as blocks.
 
         Chunks that are made independently of each other are made in each iteration, unless they fit in the memory of
-        the workers. Others, and what is persisted already, are left to Dask to keep.
+        the workers. Others, and what is persisted already, are left to Dask to keep. Sparse chunks are kept as they
+        are; parts of them, or for `whole` all rows, are made dense where they are worked on.
         """
-        from robustnmf.engines.dask.chunks import chunk_sources, filled_chunks, with_known_chunks
-
         X = filled_chunks(with_known_chunks(X)).rechunk({1: -1})
+        if not holds_sparse(X):
+            return self._chunks(X, X.nbytes)
+        return dense_blocks(self._chunks(X, self._bytes_of_sparse(X)), None if whole else self.block_bytes)
+
+    def _chunks(self, X: Any, n_bytes: int) -> list[LazyBlock]:
+        """Return each chunk of a Dask array of so many bytes, whatever it holds."""
         lengths, dtype = [int(size) for size in X.chunks[0]], np.dtype(X.dtype)
-        chunks = None if self._keeps(X.nbytes) else chunk_sources(X)
+        chunks = None if self._keeps(n_bytes) else chunk_sources(X)
         if chunks is not None:
             return list(read_blocks(chunks, lengths, X.shape[1], dtype, None))
         X = self.client.persist(X)
         futures = {future.key: future for future in self.client.futures_of(X)}
         held = [futures[key] for key, *_ in X.__dask_keys__()]
+        if not holds_sparse(X) and self._gather([self.client.submit(is_sparse_chunk, held[0], pure=False)])[0]:
+            checked(held[0].result(), is_sparse=False)
         return [FutureBlock(f, None, None, (n, X.shape[1]), dtype) for f, n in zip(held, lengths, strict=True)]
+
+    def _bytes_of_sparse(self, X: Any) -> int:
+        """Return the bytes that sparse chunks take, if it matters: to know it, they have to be made once."""
+        if self.keep is not None or self._keeps(X.nbytes):
+            return int(X.nbytes)
+        delayed = optional("dask", "dask").delayed
+        return sum(self._gather(self.client.compute([delayed(stored_bytes)(c) for c in X.to_delayed().ravel()])))
 
     def _placed(self, blocks: Sequence[LazyBlock]) -> Blocks:
         """Return blocks that are read, kept by the workers if they have the room."""

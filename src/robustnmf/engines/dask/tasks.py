@@ -131,10 +131,21 @@ class Task:
         shared = self.shared.of(futures) if isinstance(self.shared, Slot) else self.shared
         with self.inside.engine() as engine:
             values = shared.at(engine).values
+            loaded: dict[int, Any] = {}
             for row in self.arguments:
-                loaded: dict[int, Any] = {}
+                sources = set(_sources(row))  # consecutive blocks may be parts of one chunk, which is read once
+                loaded = {key: value for key, value in loaded.items() if key in sources}
                 arguments = [resolve(argument, loaded, engine, futures) for argument in row]
                 yield moved(call(self.function, arguments, values, engine), to_host)
+
+
+def _sources(blocks: Iterable[Any]) -> Iterator[int]:
+    """Yield the identity of each source that some blocks are read from."""
+    for block in blocks:
+        if isinstance(block, ReadBlock):
+            yield id(block.source)
+        elif isinstance(block, ComputedBlock):
+            yield from _sources(block.call.arguments)
 
 
 def _opened(value: Any) -> Any:
