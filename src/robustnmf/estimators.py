@@ -110,9 +110,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         How the width of the noise grows with the size of an entry. A staged fit decides what is wrong in units of that
         width, which is estimated for each feature, and fits the rest by least squares. "auto" finds how it grows; None
         judges and weights entries by the loss alone. See `robustnmf.model.noise`.
-    weight_by_noise : bool
-        Whether right entries are weighted by one over their squared width, which is more efficient where noise differs.
-        By default they count alike, as in plain NMF.
+    weight_by_noise : "auto" or bool
+        Whether right entries are weighted by one over their expected variance, which is more efficient where noise
+        differs; otherwise they count alike, as in plain NMF. "auto" weights them with ``noise="poisson"``: the variance
+        of a count is its expected value, and the fit is then the robust relative of NMF with the Kullback-Leibler
+        divergence. With `uncertainties`, which say the same, "auto" does not.
     feature_scaling : {"auto", "robust"} or None
         What features are divided by. "robust" is the median positive entry of each: features then count alike, and
         components and codes are in units of X all the same. "auto" does that only to find what is wrong, where sizes of
@@ -242,7 +244,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         solver: Any = "auto",
         schedule: Any = "auto",
         noise: Any = "auto",
-        weight_by_noise: bool = False,
+        weight_by_noise: bool | str = "auto",
         feature_scaling: str | None = "auto",
         zeros: str = "data",
         image_shape: tuple[int, int] | None = None,
@@ -596,8 +598,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             raise ValueError(f"feature_scaling must be 'auto', 'robust' or None; got {self.feature_scaling!r}.")
         if self.zeros not in ("data", "missing"):
             raise ValueError(f"zeros must be 'data' or 'missing'; got {self.zeros!r}.")
-        if not isinstance(self.weight_by_noise, bool | np.bool_):
-            raise ValueError(f"weight_by_noise must be True or False; got {self.weight_by_noise!r}.")
+        if not isinstance(self.weight_by_noise, bool | np.bool_) and self.weight_by_noise != "auto":
+            raise ValueError(f"weight_by_noise must be 'auto', True or False; got {self.weight_by_noise!r}.")
         parts = ("loss", "init", "scale", "outliers", "solver", "schedule", "image_shape")
         given = {name: getattr(self, name) for name in parts} | {"noise": self._noise_assumed()}
         fixed = self.fixed_components is not None
@@ -605,7 +607,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _noise_assumed(self) -> Any:
         """Return the parameter `noise`, with right entries weighted by it if they are to be."""
-        if not self.weight_by_noise:
+        if isinstance(self.weight_by_noise, str):
+            weighted = isinstance(self.noise, str) and self.noise == "poisson"
+        else:
+            weighted = bool(self.weight_by_noise)
+        if not weighted:
             return self.noise
         if self.noise is None:
             raise IncompatibleError("weight_by_noise=True weights entries by a noise model; noise=None has none.")

@@ -117,6 +117,7 @@ def check_codes(codes: Array, xp: Namespace) -> Array:
 
 def fit(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) -> Fitted:
     """Fit data that is in units of X; if it is in memory, also encode and describe it."""
+    parts = _with_known_noise(estimator, given, parts)
     noise, units = _feature_scaling(estimator, given, rank, parts, engine)
     unit = unit_of(given.X, noise, engine)
     known = check_components(estimator.fixed_components, given.shape[1], given.dtype, rank)
@@ -154,18 +155,32 @@ def _feature_scaling(
 ) -> tuple[Matrix | None, Matrix | None]:
     """Return what features are divided by, and multiplied by in least squares, each (m,) or None.
 
-    Least squares is that of X, unless the user wants features to count alike. Where there are uncertainties, they are
-    what features are divided by.
+    Least squares is that of X, unless the user wants features to count alike, or weights entries by their noise: then
+    the unit of a feature does not matter. Counts are all in one unit. Where there are uncertainties, they are what
+    features are divided by.
     """
     if given.noise is not None or estimator.feature_scaling is None:
         return given.noise, None
     if estimator.feature_scaling == "robust":
         return feature_levels(*some_samples(given, rank, engine)), None
-    is_staged = isinstance(parts.algorithm, Staged) and parts.algorithm.noise is not None
-    if not is_staged or reads(parts.outliers) != "mixture" or estimator.fixed_components is not None:
+    assumed = parts.algorithm.noise if isinstance(parts.algorithm, Staged) else None
+    if assumed is None or reads(parts.outliers) != "mixture" or estimator.fixed_components is not None:
+        return None, None
+    if assumed.weights_entries and assumed.of_counts:
         return None, None
     levels = choose_levels(given, rank, parts, estimator.max_iter, engine)
-    return (None, None) if levels is None else (levels, levels / levels.max())
+    if levels is None or assumed.weights_entries:
+        return levels, None
+    return levels, levels / levels.max()
+
+
+def _with_known_noise(estimator: Any, given: Data, parts: Parts) -> Parts:
+    """Return the parts without weights by noise, if those are nobody's wish and uncertainties say the same."""
+    algorithm = parts.algorithm
+    is_wished = not isinstance(estimator.weight_by_noise, str) or not isinstance(estimator.noise, str)
+    if given.noise is None or is_wished or not isinstance(algorithm, Staged) or algorithm.noise is None:
+        return parts
+    return replace(parts, algorithm=replace(algorithm, noise=replace(algorithm.noise, weights_entries=False)))
 
 
 class _Watch(NamedTuple):

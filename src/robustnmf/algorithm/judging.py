@@ -20,6 +20,7 @@ from robustnmf.algorithm.least_squares import (
     CLEAR_GAIN,
     MEASURED,
     MOST_WRONG,
+    Accepted,
     Comparison,
     Explained,
     Judged,
@@ -29,7 +30,7 @@ from robustnmf.algorithm.stage import RESOLUTION, End, Fit, State, Steps, encode
 from robustnmf.algorithm.steps import Compute, Measure
 from robustnmf.model.noise import ARRAYS, NoiseModel
 from robustnmf.model.weighting import Weighting
-from robustnmf.utils.arrays import to_host
+from robustnmf.utils.arrays import Array, Blocks, to_host
 
 # Entries are judged by their noise at least and at most so many times, as long as this share of them turns out to be
 # right; and sweeps of least squares before each time.
@@ -48,6 +49,11 @@ DENSE_NOISE, GROWING_NOISE, MUCH_REJECTED = 0.2, 0.8, 0.13
 TRIAL_SWEEPS, MOST_SWEEPS = (5, 30, 100), 400
 # A fit has learnt something if the median residual of held-out entries fell below this part of that at the start.
 LEARNT_NOTHING = 0.95
+# Sweeps of least squares after which weights that follow the predictions are computed anew; it has converged if the
+# objective was steady so many times in a row.
+REWEIGHTED_EVERY, AT_REST = 5, 2
+# What a noise model is made of beside its arrays, as a checkpoint holds it.
+NUMBERS = ("exponent", "threshold", "of_counts")
 
 
 class Judgement(NamedTuple):
@@ -71,7 +77,7 @@ def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> 
     """
     squares = LeastSquares(fit.V, fit.M, fit.method, fit.engine, fit.tol)
     threshold = final_weighting(fit, weighting, state.mixture).threshold
-    robust = squares.judged(state.point, threshold)
+    robust = _weighted(fit, squares.judged(state.point, threshold))
     # Of sparse data, most that is right is a count of which hardly anything was expected.
     squares = replace(squares, least=threshold if fit.is_sparse else None)
     rejected = yield Measure(partial(squares.rejected_share, robust), is_finite, robust.point, "share")
@@ -92,6 +98,17 @@ def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> 
         everything = Judged(every, replace(judged.model, threshold=inf))
         return Judgement(replace(squares, few=None), every, everything, comparison._replace(takes_all=True))
     return Judgement(squares, some, None if stays else judged, comparison)
+
+
+def _weighted(fit: Fit, robust: Judged) -> Judged:
+    """Return what the robust fit judges with entries that are weighted as counts are, if they are to be.
+
+    Other weights need the widths of features, which are not known yet.
+    """
+    noise = fit.noise
+    if noise is None or not (noise.of_counts and noise.weights_entries):
+        return robust
+    return robust._replace(model=replace(robust.model, of_counts=True, weights_entries=True))
 
 
 def judge_by_noise(
@@ -175,17 +192,39 @@ def improve(
 ) -> Generator[Any, Any, tuple[Point, bool]]:
     """Return a point after some sweeps of least squares on what is right, and whether they have converged.
 
-    In the end codes may be solved for, as those of new samples are.
+    In the end codes may be solved for, as those of new samples are. Weights by noise follow the predictions, so they
+    are computed anew every few sweeps, and entries are judged anew with them.
     """
     steady = [False]
 
     def make() -> Point:
-        data = squares.everything() if squares.is_plain(judged) else squares.accepted(judged)
-        W, Ht, steady[0] = squares.improved(data, point.W, point.Ht, sweeps)
+        if not judged.model.weights_entries:
+            data = squares.everything() if squares.is_plain(judged) else squares.accepted(judged)
+            W, Ht, steady[0] = squares.improved(data, point.W, point.Ht, sweeps)
+        else:
+            data, W, Ht, steady[0] = reweighted(squares, point, judged, sweeps)
         return fit.held.point(W, squares.solved(data, W, Ht) if solve else Ht)
 
     better = yield Compute(make, (point,))
     return better, bool((yield Measure(lambda: float(steady[0]), is_finite, better, "steady")))
+
+
+def reweighted(
+    squares: LeastSquares, point: Point, judged: Judged, sweeps: int
+) -> tuple[Accepted, Array, Blocks, bool]:
+    """Return the data with its last weights, factors after some sweeps, and whether they have converged.
+
+    Weights are those of the point at which entries are judged, then those of the factors.
+    """
+    (W, Ht, *_), at_rest = point, 0
+    for done in range(0, sweeps, REWEIGHTED_EVERY):
+        data = squares.accepted(judged)
+        W, Ht, is_steady = squares.improved(data, W, Ht, min(REWEIGHTED_EVERY, sweeps - done))
+        judged = judged._replace(point=judged.point._replace(W=W, Ht=Ht))
+        at_rest = at_rest + 1 if is_steady else 0
+        if at_rest == AT_REST:
+            break
+    return data, W, Ht, at_rest == AT_REST
 
 
 def find_noise(
@@ -197,7 +236,8 @@ def find_noise(
 
     def find() -> dict[str, Any]:
         found = squares.noise(point, model, robust, noise, RESOLUTION)
-        return {name: getattr(found, name) for name in (*ARRAYS, "exponent", "threshold")}
+        numbers = {name: float(getattr(found, name)) for name in NUMBERS}
+        return {name: getattr(found, name) for name in ARRAYS} | numbers
 
     def are_valid(found: dict[str, Any]) -> bool:
         arrays = [factor(found[name], (fit.n_features,), bounded=False) for name in ARRAYS]
@@ -205,8 +245,8 @@ def find_noise(
 
     found = yield Measure(find, are_valid, point)
     dtype = point.W.dtype
-    fields = {name: found[name] for name in (*ARRAYS, "exponent", "threshold")}
-    fields["weights_entries"] = noise.weights_entries
+    fields = {name: found[name] for name in (*ARRAYS, *NUMBERS)}
+    fields |= {"weights_entries": noise.weights_entries, "of_counts": bool(found["of_counts"])}
     found_model = NoiseModel(**fields).placed(lambda array: fit.engine.place(array, dtype))
     if squares.few is None or squares.robust is None:
         return found_model

@@ -30,7 +30,13 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
     "float64": np.dtype("<f8"),
 }
 
-NOISE_NUMBERS: Mapping[str, Any] = {"exponent": float, "threshold": float, "lenient": bool, "weights_entries": bool}
+NOISE_NUMBERS: Mapping[str, Any] = {
+    "exponent": float,
+    "threshold": float,
+    "lenient": bool,
+    "weights_entries": bool,
+    "of_counts": bool,
+}
 """What a noise model has beside its arrays."""
 
 AXES: Mapping[str, tuple[str, ...]] = {
