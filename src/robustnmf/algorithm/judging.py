@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from robustnmf.algorithm.checkpoint import factor, is_finite
+from robustnmf.algorithm.counts import divergences, everything, limited_counts, singular_start, takes_second
 from robustnmf.algorithm.encoding import Basis, typical_code
 from robustnmf.algorithm.holdout import Point
 from robustnmf.algorithm.least_squares import (
@@ -52,6 +53,8 @@ LEARNT_NOTHING = 0.95
 # Sweeps of least squares after which weights that follow the predictions are computed anew; it has converged if the
 # objective was steady so many times in a row.
 REWEIGHTED_EVERY, AT_REST = 5, 2
+# Sweeps of least squares from the second start of counts, and times that entries are then judged by their noise.
+SECOND_SWEEPS, SECOND_ROUNDS = 60, 3
 # What a noise model is made of beside its arrays, as a checkpoint holds it.
 NUMBERS = ("exponent", "threshold", "of_counts")
 
@@ -84,11 +87,15 @@ def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> 
     judged, overfit, stays = robust, 1.0, not fit.tells_noise
     if not stays:
         squares, judged = yield from judge_by_noise(fit, squares, robust, rejected)
-        stays = follows_noise and (yield from is_dense_noise(fit, squares, robust, judged))
+        # The noise of counts is dense, and their weights know it.
+        doubtful = follows_noise and not fit.weights_counts
+        stays = doubtful and (yield from is_dense_noise(fit, squares, robust, judged))
         if stays:
             judged, overfit = robust, squares.overfit(fit.rank, fit.held.n_observed)
         else:
             judged = yield from widen(fit, squares, judged)
+        if fit.weights_counts:
+            squares, judged = yield from with_second_start(fit, squares, judged)
     squares, some = replace(squares, units=fit.units), judged.point
     if fit.units is not None:
         some, _ = yield from improve(fit, squares, some, judged, 2 * NOISE_SWEEPS)
@@ -97,7 +104,7 @@ def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> 
     if comparison.favours_all(fit.n_samples, fit.rank, overfit):
         everything = Judged(every, replace(judged.model, threshold=inf))
         return Judgement(replace(squares, few=None), every, everything, comparison._replace(takes_all=True))
-    return Judgement(squares, some, None if stays else judged, comparison)
+    return Judgement(squares, some, None if stays and not fit.weights_counts else judged, comparison)
 
 
 def _weighted(fit: Fit, robust: Judged) -> Judged:
@@ -105,8 +112,7 @@ def _weighted(fit: Fit, robust: Judged) -> Judged:
 
     Other weights need the widths of features, which are not known yet.
     """
-    noise = fit.noise
-    if noise is None or not (noise.of_counts and noise.weights_entries):
+    if not fit.weights_counts:
         return robust
     return robust._replace(model=replace(robust.model, of_counts=True, weights_entries=True))
 
@@ -129,6 +135,30 @@ def judge_by_noise(
             break
         last = share
     return squares, judged
+
+
+def with_second_start(
+    fit: Fit, squares: LeastSquares, judged: Judged
+) -> Generator[Any, Any, tuple[LeastSquares, Judged]]:
+    """Return the fit of counts, or that from a second start, if it leaves clearly less of the divergence."""
+    if fit.method.fixed:
+        return squares, judged
+    limited = limited_counts(squares.V, squares.M, fit.engine)
+    plain = replace(squares, V=limited.V, few=None, robust=None)
+
+    def begin() -> Point:
+        return fit.held.point(*singular_start(limited.V, fit.rank, fit.engine))
+
+    point = yield Compute(begin)
+    nothing_wrong = everything(plain, point.W, point.Ht, judged.model)
+    point, _ = yield from improve(fit, plain, point, Judged(point, nothing_wrong), SECOND_SWEEPS)
+    other, rest = Judged(point, nothing_wrong), replace(squares, few=None, robust=None)
+    for n_rounds in range(SECOND_ROUNDS):
+        if n_rounds:
+            point, _ = yield from improve(fit, rest, point, other, NOISE_SWEEPS)
+        other = Judged(point, (yield from find_noise(fit, rest, point, other.model, other)))
+    found = yield Measure(partial(divergences, squares, judged, other, limited), is_divergence, point)
+    return (rest, other) if takes_second(found) else (squares, judged)
 
 
 def is_dense_noise(fit: Fit, squares: LeastSquares, robust: Judged, judged: Judged) -> Generator[Any, Any, bool]:
@@ -304,6 +334,11 @@ def finish_all_samples(fit: Fit, state: State, squares: LeastSquares, judge: Bas
         return fit.held.point(W, whole.part(Ht))._replace(Ht=Ht)
 
     return state._replace(point=(yield Compute(make, (point,))))
+
+
+def is_divergence(found: dict[str, Any]) -> bool:
+    """Return whether a checkpoint holds how much of the divergence a second fit leaves."""
+    return all(found[name] >= 0 for name in ("capped", "limited"))
 
 
 def is_comparison(found: dict[str, Any]) -> bool:

@@ -104,6 +104,11 @@ class Fit:
         return self.n_positive_for_each_parameter > FEWEST_POSITIVE
 
     @property
+    def weights_counts(self) -> bool:
+        """Whether entries are weighted as counts are, by one over their expected value."""
+        return self.noise is not None and self.noise.weights_entries and self.noise.of_counts
+
+    @property
     def tells_noise(self) -> bool:
         """Whether enough is positive to tell noise from what a fit follows."""
         return self.n_positive_for_each_parameter > 1

@@ -166,7 +166,7 @@ class NoiseModel:
         weights = self.weights(predicted, xp)
         if not self.of_counts:
             return Y, weights
-        mean = self._mean_count(xp)
+        mean = self.mean_count(xp)
         shorter = (xp.where(predicted > 0, predicted, 0) + COUNT_OFFSET * mean) / (Y + COUNT_OFFSET * mean)
         shorter = xp.where(shorter < 1, shorter, 1)
         return predicted + shorter * (Y - predicted), weights / shorter
@@ -176,11 +176,11 @@ class NoiseModel:
 
         It is at most 11.
         """
-        mean = self._mean_count(xp)
+        mean = self.mean_count(xp)
         sizes = xp.where(predicted > 0, predicted, 0) / mean
         return (1 + COUNT_OFFSET) / (sizes + COUNT_OFFSET)
 
-    def _mean_count(self, xp: Namespace) -> Array:
+    def mean_count(self, xp: Namespace) -> Array:
         """Return the mean of all entries that were not rejected, 1 if all are zero."""
         mean = xp.mean(self.centers)
         return xp.where(mean > 0, mean, 1)
