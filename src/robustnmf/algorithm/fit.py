@@ -33,6 +33,7 @@ from robustnmf.algorithm.rank_search import find_rank
 from robustnmf.algorithm.staged import Staged
 from robustnmf.data.blocks import Data
 from robustnmf.data.out_of_core import as_data, even_rows
+from robustnmf.data.sample_scaling import SampleScaling
 from robustnmf.data.sparse import sparse_of
 from robustnmf.data.units import unit_of
 from robustnmf.data.validation import check_components, check_rank
@@ -62,6 +63,8 @@ class Fitted(NamedTuple):
     """What the data was divided by."""
     noise: Matrix | None
     """What the features were divided by, (n_features,)."""
+    samples: SampleScaling | None
+    """What the samples were divided by."""
     n_samples: int
     result: Result
     with_uncertainties: bool = False
@@ -117,7 +120,9 @@ def check_codes(codes: Array, xp: Namespace) -> Array:
 
 def fit(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) -> Fitted:
     """Fit data that is in units of X; if it is in memory, also encode and describe it."""
-    parts = _with_known_noise(estimator, given, parts)
+    parts, original = _with_known_noise(estimator, given, parts), given
+    samples = _sample_scaling(estimator, given, rank, engine)
+    given = given if samples is None else samples.divided(given, engine)
     noise, units = _feature_scaling(estimator, given, rank, parts, engine)
     unit = unit_of(given.X, noise, engine)
     known = check_components(estimator.fixed_components, given.shape[1], given.dtype, rank)
@@ -144,10 +149,17 @@ def fit(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) ->
     totals_of_samples = None if data.M is None else engine.map(_row_totals, data.M)
     components, basis = _basis(estimator, result, totals_of_samples, known, noise, parts, engine)
     basis = replace(basis, units=units)
-    fitted = Fitted(parts, components, basis, unit, noise, given.shape[0], result, given.noise is not None)
+    fitted = Fitted(parts, components, basis, unit, noise, samples, given.shape[0], result, given.noise is not None)
     if data.arrays is None and not isinstance(engine, SparseEngine):
         return _evaluated(fitted, data, encoding_limits(estimator), engine)
-    return _described(fitted, data, encoding_limits(estimator), engine, may_overwrite=data is not given)
+    return _described(fitted, data, encoding_limits(estimator), engine, may_overwrite=data is not original)
+
+
+def _sample_scaling(estimator: Any, given: Data, rank: int, engine: Engine) -> SampleScaling | None:
+    """Return what samples are divided by, found with some of them; None for nothing."""
+    if estimator.sample_scaling is None:
+        return None
+    return SampleScaling.of(*some_samples(given, rank, engine))
 
 
 def _feature_scaling(
