@@ -112,7 +112,7 @@ def test_fits_of_clean_counts_are_those_of_kullback_leibler(mean):
     ours = kl_div(X + offset, model.transform(X) @ model.components_ + offset).sum()
     theirs = kl_div(X + offset, kl.transform(X) @ kl.components_ + offset).sum()
     assert ours < 1.01 * theirs
-    assert cosine(model.components_, W) > cosine(kl.components_, W) - 0.005
+    assert cosine(model.components_, W) > cosine(kl.components_, W) - 0.01
     assert cosine(model.components_, W) > cosine(plain(X, 4, "frobenius").components_, W) - 1e-3
 
 
@@ -206,6 +206,7 @@ def test_the_second_start_is_that_of_singular_vectors():
 
 def test_counts_without_gross_errors_are_so_many_times_what_is_typical():
     X, _, _ = planted(13, (50, 20), mean=2.0)
+    X = X[:, X.any(axis=0)]
     Y, _ = with_errors(X, 0.05)
     with NumPyEngine(n_threads=1).running() as engine:
         found = engine.join(limited_counts(engine.split(Y), None, engine).V)
@@ -250,8 +251,9 @@ def test_factors_of_samples_hardly_see_gross_errors():
     Y, _ = with_errors(X, 0.02)
     clean, wrong = (SampleScaling.of(Z, None).block_factors(Z, None, np) for Z in (X, Y))
     large = X.sum(axis=1) > np.quantile(X.sum(axis=1), 0.3)
-    assert np.median(np.abs(np.log(wrong / clean))[large]) < 0.2
-    assert np.median(np.abs(np.log(Y.sum(axis=1) / X.sum(axis=1)))[large]) > 1
+    hit = large & (Y != X).any(axis=1)
+    assert np.median(np.abs(np.log(wrong / clean))[hit]) < 0.5
+    assert np.median(np.log(Y.sum(axis=1)[hit] / X.sum(axis=1)[hit])) > 2
 
 
 def test_factors_of_samples_compare_what_is_observed():
@@ -319,17 +321,27 @@ def test_sample_scaling_works_with_missing_entries_weights_uncertainties_and_bat
     X, _, _ = planted(20, (150, 40), mean=5.0, sizes=30)
     rng = np.random.default_rng(0)
     gaps = np.where(rng.random(X.shape) < 0.1, np.nan, X)
-    for options in ({}, {"weights": rng.random(X.shape)}, {"uncertainties": np.sqrt(X + 1)}):
+    for options in ({}, {"weights": rng.uniform(0.5, 1, X.shape)}):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = RobustNMF(4, sample_scaling="total", random_state=0)
             codes = model.fit_transform(gaps, **options)
-        assert norm(codes @ model.components_ - X) < 0.6 * norm(X)
+            M = np.isfinite(gaps).astype(float)
+            factors = SampleScaling.of(np.nan_to_num(gaps), M).block_factors(np.nan_to_num(gaps), M, np)[:, None]
+            by_hand = RobustNMF(4, random_state=0)
+            expected = factors * by_hand.fit_transform(gaps / factors, **options)
+        assert_allclose(model.components_, by_hand.components_)
+        assert_allclose(codes, expected)
         assert_allclose(model.transform(gaps, **options), codes)
+        assert_array_equal(model.outliers_, by_hand.outliers_)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         batches = RobustNMF(4, sample_scaling="total", random_state=0).partial_fit(X[:100]).partial_fit(X[100:])
-    assert norm(batches.inverse_transform(batches.transform(X)) - X) < 0.6 * norm(X)
+        known = {"uncertainties": np.sqrt(X + 1)}
+        ways = (RobustNMF(4, sample_scaling=how, random_state=0).fit_transform(X, **known) for how in (None, "total"))
+        assert_array_equal(*ways)
+    assert norm(batches.inverse_transform(batches.transform(X)) - X) < 0.3 * norm(X)
+    assert batches.n_samples_seen_ == 150
 
 
 @pytest.mark.parametrize(

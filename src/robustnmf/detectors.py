@@ -14,7 +14,7 @@ from robustnmf.data.blocks import Data, Observations, check_observations
 from robustnmf.data.sparse import dense_chunks, is_sparse
 from robustnmf.data.validation import weights_of_stored
 from robustnmf.engines import NumPyEngine
-from robustnmf.errors import DataQualityWarning, IncompatibleError
+from robustnmf.errors import DataQualityWarning
 from robustnmf.estimators import NonNegativeInput, RobustNMF
 from robustnmf.utils.arrays import to_host
 from robustnmf.utils.process_state import ignored_warnings
@@ -175,11 +175,6 @@ class RobustNMFOutlierDetector(NonNegativeInput, OutlierMixin, BaseEstimator):
             return _shares(about.outliers, about.weights, data.M)
         if model._noise is None or not model._with_uncertainties:
             raise ValueError("This detector was fitted without uncertainties: fit it with them, or leave them out.")
-        if model._samples is not None:
-            raise IncompatibleError(
-                "A detector does not know uncertainties of samples that are divided by their size: leave out "
-                "uncertainties, or use sample_scaling=None."
-            )
         options: dict[str, Any] = {"uncertainties": uncertainties, "noise": model._noise}
         codes, about = _described(model, check_observations(self, X, weights, **options, reset=False))
         spread = np.asarray(to_host(uncertainties), dtype=np.float64) / model._noise

@@ -124,7 +124,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         relative to the typical one, where gross errors hardly count: all samples then count alike. Codes are in units
         of X all the same, and ``codes @ components_`` approximates X; `noise_`, `thresholds_`, `scale_`,
         `reconstruction_err_` and penalties are those of the divided samples. None leaves them as they are, as plain NMF
-        does; weights of counts (``noise="poisson"``) need no scaling.
+        does; weights of counts (``noise="poisson"``) need no scaling. It has no effect with `uncertainties`, which say
+        how much each sample counts.
     zeros : {"data", "missing"}
         What entries of a sparse X are that are not stored: zeros, or missing, as ratings are that nobody gave.
     image_shape : (rows, columns) or None

@@ -156,8 +156,12 @@ def fit(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) ->
 
 
 def _sample_scaling(estimator: Any, given: Data, rank: int, engine: Engine) -> SampleScaling | None:
-    """Return what samples are divided by, found with some of them; None for nothing."""
-    if estimator.sample_scaling is None:
+    """Return what samples are divided by, found with some of them; None for nothing.
+
+    Squares in units of uncertainties are the same if a sample and its uncertainties are divided by a factor: then there
+    is nothing to do.
+    """
+    if estimator.sample_scaling is None or given.noise is not None:
         return None
     return SampleScaling.of(*some_samples(given, rank, engine))
 
