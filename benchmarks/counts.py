@@ -97,7 +97,7 @@ class Case(NamedTuple):
 
 
 def only_in_small(H: Matrix) -> Matrix:
-    """Return codes in which the smallest fifth of the samples has the last component only, and no other sample has it."""
+    """Return codes in which the smallest fifth of the samples has the last component alone, and no others have it."""
     small = H.sum(axis=1) <= np.quantile(H.sum(axis=1), 0.2)
     H = H.copy()
     H[~small, -1] = 0
