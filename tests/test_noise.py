@@ -387,7 +387,7 @@ def test_new_samples_are_judged_as_the_training_data_was():
         ({"noise": "gaussian"}, "noise must be one of"),
         ({"noise": "poisson", "method": "l2"}, "needs schedule='staged'"),
         ({"noise": None, "weight_by_noise": True}, "noise=None has none"),
-        ({"weight_by_noise": 1}, "weight_by_noise must be True or False"),
+        ({"weight_by_noise": 1}, "weight_by_noise must be .auto., True or False"),
         ({"feature_scaling": "max"}, "feature_scaling must be"),
     ],
 )

@@ -108,13 +108,22 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         How the width of the noise grows with the size of an entry. A staged fit decides what is wrong in units of that
         width, which is estimated for each feature, and fits the rest by least squares. "auto" finds how it grows; None
         judges and weights entries by the loss alone. See `robustnmf.model.noise`.
-    weight_by_noise : bool
-        Whether right entries are weighted by one over their squared width, which is more efficient where noise differs.
-        By default they count alike, as in plain NMF.
+    weight_by_noise : "auto" or bool
+        Whether right entries are weighted by one over their expected variance, which is more efficient where noise
+        differs; otherwise they count alike, as in plain NMF. "auto" weights them with ``noise="poisson"``: the variance
+        of a count is its expected value, and the fit is then the robust relative of NMF with the Kullback-Leibler
+        divergence. With `uncertainties`, which say the same, "auto" does not.
     feature_scaling : {"auto", "robust"} or None
         What features are divided by. "robust" is the median positive entry of each: features then count alike, and
         components and codes are in units of X all the same. "auto" does that only to find what is wrong, where sizes of
         features differ and it leaves smaller residuals; least squares is that of X.
+    sample_scaling : {"total"} or None
+        What samples are divided by, for cells or documents of very different sizes. "total" is the total of each
+        relative to the typical one, where gross errors hardly count: all samples then count alike. Codes are in units
+        of X all the same, and ``codes @ components_`` approximates X; `noise_`, `thresholds_`, `scale_`,
+        `reconstruction_err_` and penalties are those of the divided samples. None leaves them as they are, as plain NMF
+        does; weights of counts (``noise="poisson"``) need no scaling. It has no effect with `uncertainties`, which say
+        how much each sample counts.
     zeros : {"data", "missing"}
         What entries of a sparse X are that are not stored: zeros, or missing, as ratings are that nobody gave.
     image_shape : (rows, columns) or None
@@ -241,8 +250,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         solver: Any = "auto",
         schedule: Any = "auto",
         noise: Any = "auto",
-        weight_by_noise: bool = False,
+        weight_by_noise: bool | str = "auto",
         feature_scaling: str | None = "auto",
+        sample_scaling: str | None = None,
         zeros: str = "data",
         image_shape: tuple[int, int] | None = None,
         max_iter: int = 200,
@@ -271,6 +281,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self.noise = noise
         self.weight_by_noise = weight_by_noise
         self.feature_scaling = feature_scaling
+        self.sample_scaling = sample_scaling
         self.zeros = zeros
         self.image_shape = image_shape
         self.max_iter = max_iter
@@ -329,13 +340,13 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             fitted = fit(self, data, rank, parts, engine)
             assert fitted.about is not None
             about = fitted.about.on_host() if is_on_host(X) else fitted.about
-            codes = check_codes(fitted.codes * fitted.unit, engine.xp)
             self._take(fitted)
+            codes = self._codes_in_units(fitted.codes, data, engine)
             self.weights_ = self._weights(about, X, weights, uncertainties)
             self.outliers_ = about.outliers if is_on_host(X) else same_kind(X, about.outliers)
             if parts.method.solver.models_sparse_errors:
                 self.sparse_errors_ = self._sparse_errors(data.whole, to_host(codes))
-            findings = self._findings(X, data, fitted, engine)
+            findings = self._findings(X, data, fitted, engine, codes)
         return codes, fitted.result, findings
 
     def _fit_elsewhere(self, X: Any, weights: Any, uncertainties: Any, parts: Parts) -> tuple[Result, list[str]]:
@@ -356,7 +367,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             findings = self._findings(X, data, fitted, engine)
         return fitted.result, findings
 
-    def _findings(self, X: Any, data: Data, fitted: Fitted, engine: Engine) -> list[str]:
+    def _findings(self, X: Any, data: Data, fitted: Fitted, engine: Engine, codes: Array | None = None) -> list[str]:
         """Return what the user should know of the data, and of what the fit rejects."""
         sample = quality.Sample.of(data, engine, getattr(self, "feature_names_in_", None))
         scaled = self.feature_scaling is not None
@@ -365,7 +376,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         # share of clean data by design.
         if fitted.about is not None and reads(fitted.parts.outliers) == "mixture":
             names = X.index if hasattr(X, "columns") and hasattr(X, "index") else None  # of pandas
-            factors = (fitted.codes * fitted.unit, fitted.components)
+            factors = (codes, fitted.components)
             how: dict[str, Any] = {"fit_warns": fitted.result.warning is not None, "sample_names": names}
             found += quality.rejected(sample, data, fitted.about.outliers, engine, found=found, factors=factors, **how)
         return [finding.message for finding in found]
@@ -377,6 +388,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self.components_ = fitted.components
         self.n_components_ = len(fitted.components)
         self._basis, self._unit, self._noise = fitted.basis, fitted.unit, fitted.noise
+        self._samples = fitted.samples
         self._with_uncertainties = fitted.with_uncertainties
         self.scale_ = fitted.scale
         self.thresholds_ = thresholds(fitted.basis, fitted.unit, fitted.noise)
@@ -463,12 +475,13 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         clean = clean_samples(about.outliers, None if data.whole.M is None else data.whole.M > 0)
         first = self._stream is None
         if clean.any():
-            batch = data.in_unit(self._unit, self._noise, self.components_.dtype, engine).whole
+            batch = self._in_unit(data, engine).whole
             M = np.ones_like(batch.X) if batch.M is None else batch.M
             fixed = 0 if self.fixed_components is None else len(self.fixed_components)
             method = replace(parts.method, penalties=self._basis.penalties, fixed=fixed, solver=SharedGram())
             kept = ~about.outliers & (M > 0)
-            Ht = (codes / np.float64(self._unit)).astype(codes.dtype)  # single precision may not hold the unit
+            # Single precision may not hold the unit.
+            Ht = (codes / (np.float64(self._unit) * self._sample_factors(data.whole))).astype(codes.dtype)
             Y, M, Ht, kept = (array[clean] for array in (batch.X, M, Ht, kept))
             with NumPyEngine().running() as engine:
                 stream = self._stream or Stream.start(self._basis)
@@ -497,9 +510,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         with self._engine_for(X) as engine:
             data = self._check_new(X, weights, uncertainties, engine)
             basis = self._basis.placed(engine.place)
-            scaled = data.in_unit(self._unit, self._noise, self._basis.W.dtype, engine)
+            scaled = self._in_unit(data, engine)
             Ht = basis.encode(scaled.X, scaled.M, engine, **encoding_limits(self))
-            return same_kind(X, check_codes(engine.join(Ht) * self._unit, engine.xp))
+            return same_kind(X, self._codes_in_units(engine.join(Ht), data, engine))
 
     def inverse_transform(self, X: Any) -> Any:
         """Return the reconstruction of codes (n_samples, n_components), in the space of the data."""
@@ -604,10 +617,12 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             _check_number("alpha_H", self.alpha_H, inf, or_else=" or 'same'")
         if self.feature_scaling not in ("auto", "robust", None):
             raise ValueError(f"feature_scaling must be 'auto', 'robust' or None; got {self.feature_scaling!r}.")
+        if self.sample_scaling not in ("total", None):
+            raise ValueError(f"sample_scaling must be 'total' or None; got {self.sample_scaling!r}.")
         if self.zeros not in ("data", "missing"):
             raise ValueError(f"zeros must be 'data' or 'missing'; got {self.zeros!r}.")
-        if not isinstance(self.weight_by_noise, bool | np.bool_):
-            raise ValueError(f"weight_by_noise must be True or False; got {self.weight_by_noise!r}.")
+        if not isinstance(self.weight_by_noise, bool | np.bool_) and self.weight_by_noise != "auto":
+            raise ValueError(f"weight_by_noise must be 'auto', True or False; got {self.weight_by_noise!r}.")
         parts = ("loss", "init", "scale", "outliers", "solver", "schedule", "image_shape")
         given = {name: getattr(self, name) for name in parts} | {"noise": self._noise_assumed()}
         fixed = self.fixed_components is not None
@@ -615,7 +630,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _noise_assumed(self) -> Any:
         """Return the parameter `noise`, with right entries weighted by it if they are to be."""
-        if not self.weight_by_noise:
+        if isinstance(self.weight_by_noise, str):
+            weighted = isinstance(self.noise, str) and self.noise == "poisson"
+        else:
+            weighted = bool(self.weight_by_noise)
+        if not weighted:
             return self.noise
         if self.noise is None:
             raise IncompatibleError("weight_by_noise=True weights entries by a noise model; noise=None has none.")
@@ -648,9 +667,26 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _encode_and_describe(self, data: Data, engine: Engine) -> tuple[Array, Description]:
         """Return the codes of new samples, and what the fit says of their entries."""
         basis = self._basis.placed(engine.place)
-        scaled = data.in_unit(self._unit, self._noise, self._basis.W.dtype, engine)
+        scaled = self._in_unit(data, engine)
         Ht, about = describe(scaled, basis, encoding_limits(self), engine, may_overwrite=scaled is not data)
-        return check_codes(Ht * self._unit, engine.xp), about
+        return self._codes_in_units(Ht, data, engine), about
+
+    def _in_unit(self, data: Data, engine: Engine) -> Data:
+        """Return data in units of X as the fit works on it: samples and features divided, in its unit."""
+        data = data if self._samples is None else self._samples.divided(data, engine)
+        return data.in_unit(self._unit, self._noise, self._basis.W.dtype, engine)
+
+    def _codes_in_units(self, codes: Array, data: Data, engine: Engine) -> Array:
+        """Return codes (n, r) in units of X; data is that of their samples, in units of X."""
+        xp = engine.xp
+        if self._samples is not None:
+            factors = self._samples.factors(data, engine)
+            codes = xp.astype(codes * factors, codes.dtype, copy=False)
+        return check_codes(codes * self._unit, xp)
+
+    def _sample_factors(self, data: Observations) -> Any:
+        """Return what samples are divided by, (n, 1), of data on the host; 1.0 if by nothing."""
+        return 1.0 if self._samples is None else self._samples.block_factors(data.X, data.M, np)[:, None]
 
     def _warn(self, result: Result, findings: list[str], stacklevel: int) -> None:
         """Tell the user, at the line of their call, what is doubtful about a fit and its data."""

@@ -49,6 +49,8 @@ SPATIAL_ROUNDS = 5
 NOISE_STEPS, LAST_SCALE, JUDGEMENTS, SETTLING_STEPS = 24, 3.0, 3, 20
 # Annealing finds a start, for which some of the features are enough: at least so many, and so many for each component.
 START_FEATURES, START_FEATURES_PER_COMPONENT = 256, 8
+# Most times that weights which follow the predictions are computed anew.
+REWEIGHTINGS = 20
 # Least squares converges to this part of the tolerance: what is left would count as noise.
 EXACT = 0.01
 
@@ -326,9 +328,29 @@ class Judge:
         if wrong is None and M is None and not self.noise.weights_entries:
             return settle(self.in_units(Y), M, X, self.plain, self.engine, max_iter, EXACT * tol)
         wrong = self.xp.zeros_like(Y, dtype=self.xp.bool) if wrong is None else wrong
+        if self.noise.weights_entries:
+            return self.reweighted(Y, M, X, wrong, max_iter, tol)
+        return self.fitted_once(Y, M, X, wrong, max_iter, tol)
+
+    def fitted_once(self, Y: Array, M: Array | None, X: Array, wrong: Array, max_iter: int, tol: float) -> Array:
+        """Return codes by least squares with the weights that codes X give."""
         predicted = X @ self.W.T if self.noise.weights_entries else None
         filled, weights = without(wrong, Y, self.xp.ones_like(Y) if M is None else M, predicted, self.noise, self.xp)
         return settle(self.in_units(filled), weights, X, self.plain, self.engine, max_iter, EXACT * tol)
+
+    def reweighted(self, Y: Array, M: Array | None, X: Array, wrong: Array, max_iter: int, tol: float) -> Array:
+        """Return codes by least squares with weights that follow the predictions, until each sample is at rest."""
+        xp, X = self.xp, self.xp.asarray(X, copy=True)
+        rows = xp.arange(X.shape[0], device=device(X))
+        for _ in range(REWEIGHTINGS):
+            some = None if M is None else M[rows]
+            new = self.fitted_once(Y[rows], some, xp.asarray(X[rows], copy=True), wrong[rows], max_iter, tol)
+            moved = xp.max(xp.abs(new - X[rows]), axis=1) > tol * xp.max(new, axis=1)
+            X[rows] = new
+            rows = rows[moved]
+            if rows.shape[0] == 0:
+                break
+        return X
 
     def in_units(self, Y: Array) -> Array:
         """Return samples in the units of least squares."""
@@ -518,10 +540,12 @@ def without(
     n_observed = xp.sum(xp.astype(~missing, weights.dtype), axis=1, keepdims=True)
     typical = xp.sum(weights, axis=1, keepdims=True) / xp.where(n_observed > 0, n_observed, 1)
     weights = xp.where(missing, typical, weights)
-    if noise.weights_entries:
-        weights = weights * xp.astype(noise.weights(predicted, xp), Y.dtype)
     anchored = wrong | missing
-    return xp.where(anchored, noise.centers * xp.ones_like(Y), Y), xp.where(anchored, noise.anchors * weights, weights)
+    filled = xp.where(anchored, noise.centers * xp.ones_like(Y), Y)
+    if noise.weights_entries:
+        filled, factors = noise.working_response(filled, predicted, xp)
+        weights = weights * xp.astype(factors, Y.dtype)
+    return filled, xp.where(anchored, noise.anchors * weights, weights)
 
 
 def _follow(Y: Array, M: Array | None, X: Array, basis: Basis, engine: Engine) -> Array:

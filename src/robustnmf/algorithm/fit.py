@@ -33,6 +33,7 @@ from robustnmf.algorithm.rank_search import find_rank
 from robustnmf.algorithm.staged import Staged
 from robustnmf.data.blocks import Data
 from robustnmf.data.out_of_core import as_data, even_rows
+from robustnmf.data.sample_scaling import SampleScaling
 from robustnmf.data.sparse import sparse_of
 from robustnmf.data.units import unit_of
 from robustnmf.data.validation import check_components, check_rank
@@ -62,6 +63,8 @@ class Fitted(NamedTuple):
     """What the data was divided by."""
     noise: Matrix | None
     """What the features were divided by, (n_features,)."""
+    samples: SampleScaling | None
+    """What the samples were divided by."""
     n_samples: int
     result: Result
     with_uncertainties: bool = False
@@ -117,6 +120,9 @@ def check_codes(codes: Array, xp: Namespace) -> Array:
 
 def fit(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) -> Fitted:
     """Fit data that is in units of X; if it is in memory, also encode and describe it."""
+    parts, original = _with_known_noise(estimator, given, parts), given
+    samples = _sample_scaling(estimator, given, rank, engine)
+    given = given if samples is None else samples.divided(given, engine)
     noise, units = _feature_scaling(estimator, given, rank, parts, engine)
     unit = unit_of(given.X, noise, engine)
     known = check_components(estimator.fixed_components, given.shape[1], given.dtype, rank)
@@ -143,10 +149,21 @@ def fit(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) ->
     totals_of_samples = None if data.M is None else engine.map(_row_totals, data.M)
     components, basis = _basis(estimator, result, totals_of_samples, known, noise, parts, engine)
     basis = replace(basis, units=units)
-    fitted = Fitted(parts, components, basis, unit, noise, given.shape[0], result, given.noise is not None)
+    fitted = Fitted(parts, components, basis, unit, noise, samples, given.shape[0], result, given.noise is not None)
     if data.arrays is None and not engine.keeps_sparse:
         return _evaluated(fitted, data, encoding_limits(estimator), engine)
-    return _described(fitted, data, encoding_limits(estimator), engine, may_overwrite=data is not given)
+    return _described(fitted, data, encoding_limits(estimator), engine, may_overwrite=data is not original)
+
+
+def _sample_scaling(estimator: Any, given: Data, rank: int, engine: Engine) -> SampleScaling | None:
+    """Return what samples are divided by, found with some of them; None for nothing.
+
+    Squares in units of uncertainties are the same if a sample and its uncertainties are divided by a factor: then there
+    is nothing to do.
+    """
+    if estimator.sample_scaling is None or given.noise is not None:
+        return None
+    return SampleScaling.of(*some_samples(given, rank, engine))
 
 
 def _feature_scaling(
@@ -154,18 +171,32 @@ def _feature_scaling(
 ) -> tuple[Matrix | None, Matrix | None]:
     """Return what features are divided by, and multiplied by in least squares, each (m,) or None.
 
-    Least squares is that of X, unless the user wants features to count alike. Where there are uncertainties, they are
-    what features are divided by.
+    Least squares is that of X, unless the user wants features to count alike, or weights entries by their noise: then
+    the unit of a feature does not matter. Counts are all in one unit. Where there are uncertainties, they are what
+    features are divided by.
     """
     if given.noise is not None or estimator.feature_scaling is None:
         return given.noise, None
     if estimator.feature_scaling == "robust":
         return feature_levels(*some_samples(given, rank, engine)), None
-    is_staged = isinstance(parts.algorithm, Staged) and parts.algorithm.noise is not None
-    if not is_staged or reads(parts.outliers) != "mixture" or estimator.fixed_components is not None:
+    assumed = parts.algorithm.noise if isinstance(parts.algorithm, Staged) else None
+    if assumed is None or reads(parts.outliers) != "mixture" or estimator.fixed_components is not None:
+        return None, None
+    if assumed.weights_entries and assumed.of_counts:
         return None, None
     levels = choose_levels(given, rank, parts, estimator.max_iter, engine)
-    return (None, None) if levels is None else (levels, levels / levels.max())
+    if levels is None or assumed.weights_entries:
+        return levels, None
+    return levels, levels / levels.max()
+
+
+def _with_known_noise(estimator: Any, given: Data, parts: Parts) -> Parts:
+    """Return the parts without weights by noise, if those are nobody's wish and uncertainties say the same."""
+    algorithm = parts.algorithm
+    is_wished = not isinstance(estimator.weight_by_noise, str) or not isinstance(estimator.noise, str)
+    if given.noise is None or is_wished or not isinstance(algorithm, Staged) or algorithm.noise is None:
+        return parts
+    return replace(parts, algorithm=replace(algorithm, noise=replace(algorithm.noise, weights_entries=False)))
 
 
 class _Watch(NamedTuple):

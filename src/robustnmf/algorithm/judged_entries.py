@@ -54,7 +54,7 @@ def judged_entries(model: Any, X: Any, weights: Any = None, uncertainties: Any =
         some = Observations(X[::step], None if M is None else M[::step])
         basis = model._basis.placed(engine.place)
         judge = basis if basis.judge is None else basis.judge
-        data = Data.of(some, engine).in_unit(model._unit, model._noise, basis.W.dtype, engine)
+        data = model._in_unit(Data.of(some, engine), engine)
         codes = engine.join(judge.encode(data.X, data.M, engine, **encoding_limits(model)))
     Y, noise, predicted = data.whole.X, judge.noise, codes @ judge.W.T
     is_wrong = noise.ratios(Y, predicted, np) > 1

@@ -14,22 +14,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from robustnmf.algorithm.checkpoint import factor, is_finite
+from robustnmf.algorithm.counts import divergences, everything, limited_counts, takes_second
 from robustnmf.algorithm.encoding import Basis, typical_code
 from robustnmf.algorithm.holdout import Point
 from robustnmf.algorithm.least_squares import (
     CLEAR_GAIN,
     MEASURED,
     MOST_WRONG,
+    Accepted,
     Comparison,
     Explained,
     Judged,
     LeastSquares,
 )
+from robustnmf.algorithm.singular_start import singular_start
 from robustnmf.algorithm.stage import RESOLUTION, End, Fit, State, Steps, encode_all_samples, final_weighting
 from robustnmf.algorithm.steps import Compute, Measure
 from robustnmf.model.noise import ARRAYS, NoiseModel
 from robustnmf.model.weighting import Weighting
-from robustnmf.utils.arrays import to_host
+from robustnmf.utils.arrays import Array, Blocks, to_host
 
 # Entries are judged by their noise at least and at most so many times, as long as this share of them turns out to be
 # right; and sweeps of least squares before each time.
@@ -48,6 +51,13 @@ DENSE_NOISE, GROWING_NOISE, MUCH_REJECTED = 0.2, 0.8, 0.13
 TRIAL_SWEEPS, MOST_SWEEPS = (5, 30, 100), 400
 # A fit has learnt something if the median residual of held-out entries fell below this part of that at the start.
 LEARNT_NOTHING = 0.95
+# Sweeps of least squares after which weights that follow the predictions are computed anew; it has converged if the
+# objective was steady so many times in a row.
+REWEIGHTED_EVERY, AT_REST = 5, 2
+# Sweeps of least squares from the second start of counts, and times that entries are then judged by their noise.
+SECOND_SWEEPS, SECOND_ROUNDS = 60, 3
+# What a noise model is made of beside its arrays, as a checkpoint holds it.
+NUMBERS = ("exponent", "threshold", "of_counts")
 
 
 class Judgement(NamedTuple):
@@ -71,18 +81,22 @@ def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> 
     """
     squares = LeastSquares.of(fit)
     threshold = final_weighting(fit, weighting, state.mixture).threshold
-    robust = squares.judged(state.point, threshold)
+    robust = _weighted(fit, squares.judged(state.point, threshold))
     # Of sparse data, most that is right is a count of which hardly anything was expected.
     squares = replace(squares, least=threshold if fit.is_sparse else None)
     rejected = yield Measure(partial(squares.rejected_share, robust), is_finite, robust.point, "share")
     judged, overfit, stays = robust, 1.0, not fit.tells_noise
     if not stays:
         squares, judged = yield from judge_by_noise(fit, squares, robust, rejected)
-        stays = follows_noise and (yield from is_dense_noise(fit, squares, robust, judged))
+        # The noise of counts is dense, and their weights know it.
+        doubtful = follows_noise and not fit.weights_counts
+        stays = doubtful and (yield from is_dense_noise(fit, squares, robust, judged))
         if stays:
             judged, overfit = robust, squares.overfit(fit.rank, fit.held.n_observed)
         else:
             judged = yield from widen(fit, squares, judged)
+        if fit.weights_counts:
+            squares, judged = yield from with_second_start(fit, squares, judged)
     squares, some = replace(squares, units=fit.units), judged.point
     if fit.units is not None:
         some, _ = yield from improve(fit, squares, some, judged, 2 * NOISE_SWEEPS)
@@ -91,7 +105,17 @@ def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> 
     if comparison.favours_all(fit.n_samples, fit.rank, overfit):
         everything = Judged(every, replace(judged.model, threshold=inf))
         return Judgement(replace(squares, few=None), every, everything, comparison._replace(takes_all=True))
-    return Judgement(squares, some, None if stays else judged, comparison)
+    return Judgement(squares, some, None if stays and not fit.weights_counts else judged, comparison)
+
+
+def _weighted(fit: Fit, robust: Judged) -> Judged:
+    """Return what the robust fit judges with entries that are weighted as counts are, if they are to be.
+
+    Other weights need the widths of features, which are not known yet.
+    """
+    if not fit.weights_counts:
+        return robust
+    return robust._replace(model=replace(robust.model, of_counts=True, weights_entries=True))
 
 
 def judge_by_noise(
@@ -112,6 +136,30 @@ def judge_by_noise(
             break
         last = share
     return squares, judged
+
+
+def with_second_start(
+    fit: Fit, squares: LeastSquares, judged: Judged
+) -> Generator[Any, Any, tuple[LeastSquares, Judged]]:
+    """Return the fit of counts, or that from a second start, if it leaves clearly less of the divergence."""
+    if fit.method.fixed:
+        return squares, judged
+    limited = limited_counts(squares.V, squares.M, fit.engine)
+    plain = replace(squares, V=limited.V, few=None, robust=None)
+
+    def begin() -> Point:
+        return fit.held.point(*singular_start(limited.V, fit.rank, fit.engine))
+
+    point = yield Compute(begin)
+    nothing_wrong = everything(plain, point.W, point.Ht, judged.model)
+    point, _ = yield from improve(fit, plain, point, Judged(point, nothing_wrong), SECOND_SWEEPS)
+    other, rest = Judged(point, nothing_wrong), replace(squares, few=None, robust=None)
+    for n_rounds in range(SECOND_ROUNDS):
+        if n_rounds:
+            point, _ = yield from improve(fit, rest, point, other, NOISE_SWEEPS)
+        other = Judged(point, (yield from find_noise(fit, rest, point, other.model, other)))
+    found = yield Measure(partial(divergences, squares, judged, other, limited), is_divergence, point)
+    return (rest, other) if takes_second(found) else (squares, judged)
 
 
 def is_dense_noise(fit: Fit, squares: LeastSquares, robust: Judged, judged: Judged) -> Generator[Any, Any, bool]:
@@ -175,17 +223,39 @@ def improve(
 ) -> Generator[Any, Any, tuple[Point, bool]]:
     """Return a point after some sweeps of least squares on what is right, and whether they have converged.
 
-    In the end codes may be solved for, as those of new samples are.
+    In the end codes may be solved for, as those of new samples are. Weights by noise follow the predictions, so they
+    are computed anew every few sweeps, and entries are judged anew with them.
     """
     steady = [False]
 
     def make() -> Point:
-        data = squares.everything() if squares.is_plain(judged) else squares.accepted(judged)
-        W, Ht, steady[0] = squares.improved(data, point.W, point.Ht, sweeps)
+        if not judged.model.weights_entries:
+            data = squares.everything() if squares.is_plain(judged) else squares.accepted(judged)
+            W, Ht, steady[0] = squares.improved(data, point.W, point.Ht, sweeps)
+        else:
+            data, W, Ht, steady[0] = reweighted(squares, point, judged, sweeps)
         return fit.held.point(W, squares.solved(data, W, Ht) if solve else Ht)
 
     better = yield Compute(make, (point,))
     return better, bool((yield Measure(lambda: float(steady[0]), is_finite, better, "steady")))
+
+
+def reweighted(
+    squares: LeastSquares, point: Point, judged: Judged, sweeps: int
+) -> tuple[Accepted, Array, Blocks, bool]:
+    """Return the data with its last weights, factors after some sweeps, and whether they have converged.
+
+    Weights are those of the point at which entries are judged, then those of the factors.
+    """
+    (W, Ht, *_), at_rest = point, 0
+    for done in range(0, sweeps, REWEIGHTED_EVERY):
+        data = squares.accepted(judged)
+        W, Ht, is_steady = squares.improved(data, W, Ht, min(REWEIGHTED_EVERY, sweeps - done))
+        judged = judged._replace(point=judged.point._replace(W=W, Ht=Ht))
+        at_rest = at_rest + 1 if is_steady else 0
+        if at_rest == AT_REST:
+            break
+    return data, W, Ht, at_rest == AT_REST
 
 
 def find_noise(
@@ -197,7 +267,8 @@ def find_noise(
 
     def find() -> dict[str, Any]:
         found = squares.noise(point, model, robust, noise, RESOLUTION)
-        return {name: getattr(found, name) for name in (*ARRAYS, "exponent", "threshold")}
+        numbers = {name: float(getattr(found, name)) for name in NUMBERS}
+        return {name: getattr(found, name) for name in ARRAYS} | numbers
 
     def are_valid(found: dict[str, Any]) -> bool:
         arrays = [factor(found[name], (fit.n_features,), bounded=False) for name in ARRAYS]
@@ -205,8 +276,8 @@ def find_noise(
 
     found = yield Measure(find, are_valid, point)
     dtype = point.W.dtype
-    fields = {name: found[name] for name in (*ARRAYS, "exponent", "threshold")}
-    fields["weights_entries"] = noise.weights_entries
+    fields = {name: found[name] for name in (*ARRAYS, *NUMBERS)}
+    fields |= {"weights_entries": noise.weights_entries, "of_counts": bool(found["of_counts"])}
     found_model = NoiseModel(**fields).placed(lambda array: fit.engine.place(array, dtype))
     if squares.few is None or squares.robust is None:
         return found_model
@@ -264,6 +335,11 @@ def finish_all_samples(fit: Fit, state: State, squares: LeastSquares, judge: Bas
         return fit.held.point(W, whole.part(Ht))._replace(Ht=Ht)
 
     return state._replace(point=(yield Compute(make, (point,))))
+
+
+def is_divergence(found: dict[str, Any]) -> bool:
+    """Return whether a checkpoint holds how much of the divergence a second fit leaves."""
+    return all(found[name] >= 0 for name in ("capped", "limited"))
 
 
 def is_comparison(found: dict[str, Any]) -> bool:

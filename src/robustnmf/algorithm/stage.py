@@ -106,8 +106,17 @@ class Fit:
 
     @property
     def can_restart(self) -> bool:
-        """Whether singular vectors may tell more than the robust fit: most entries are zero, and all are there."""
-        return self.is_sparse and self.judges_by_noise and self.M is None and not self.method.fixed
+        """Whether singular vectors may tell more than the robust fit: most entries are zero, and all are there.
+
+        Weighted counts have a second start of their own.
+        """
+        is_plain = self.M is None and not self.method.fixed and not self.weights_counts
+        return is_plain and self.is_sparse and self.judges_by_noise
+
+    @property
+    def weights_counts(self) -> bool:
+        """Whether entries are weighted as counts are, by one over their expected value."""
+        return self.noise is not None and self.noise.weights_entries and self.noise.of_counts
 
     @property
     def tells_noise(self) -> bool:

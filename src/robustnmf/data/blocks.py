@@ -89,11 +89,15 @@ class Data:
         if is_in_unit and engine.xp.max(engine.join(engine.map(_largest, self.X))) <= limit:
             return self  # without a copy: data may be as large as memory allows
         by = unit if noise is None else engine.place(in_range(noise * unit, wide))
-        ((X, whole),) = _made(divided, [self.X], whole, engine, by=by, wide=wide, limit=limit, dtype=np.dtype(dtype))
+        ((X, whole),) = made_of(divided, [self.X], whole, engine, by=by, wide=wide, limit=limit, dtype=np.dtype(dtype))
         if whole is None:
             return replace(self, X=X)
         M = self.whole.M if self.whole.M is None else engine.xp.astype(self.whole.M, whole.dtype, copy=False)
         return replace(self, X=X, M=None if M is None else engine.split(M, like=X), arrays=Observations(whole, M))
+
+    def with_entries(self, X: Blocks, arrays: Observations | None) -> "Data":
+        """Return the data with other entries, in blocks and, if they are in memory, as arrays."""
+        return replace(self, X=X, arrays=arrays)
 
 
 def check_observations(
@@ -186,13 +190,13 @@ def _observed(
         largest = engine.join(engine.map(_largest_weight, *given, noise=shared["noise"]))
         shared["largest"] = float(engine.xp.max(largest)) or 1.0
     function = _values_and_weights if found.n_missing else _weights  # of complete data no copy is made
-    made = _made(function, given, whole, engine, **shared, dtype=Data(X, None).dtype)
+    made = made_of(function, given, whole, engine, **shared, dtype=Data(X, None).dtype)
     (V, all_V), (M, all_M) = made if found.n_missing else [(X, whole), *made]
     arrays = None if whole is None else Observations(all_V, all_M)
     return Data(V, M, arrays, noise if uncertainties is not None else None, found.seen)
 
 
-def _made(
+def made_of(
     function: Callable[..., Any],
     blocks: Sequence[Blocks | None],
     whole: Array | None,

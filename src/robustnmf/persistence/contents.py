@@ -30,7 +30,13 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
     "float64": np.dtype("<f8"),
 }
 
-NOISE_NUMBERS: Mapping[str, Any] = {"exponent": float, "threshold": float, "lenient": bool, "weights_entries": bool}
+NOISE_NUMBERS: Mapping[str, Any] = {
+    "exponent": float,
+    "threshold": float,
+    "lenient": bool,
+    "weights_entries": bool,
+    "of_counts": bool,
+}
 """What a noise model has beside its arrays."""
 
 AXES: Mapping[str, tuple[str, ...]] = {
@@ -41,6 +47,8 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "fixed_components": ("n_fixed", "n_features_in_"),
     "noise": ("n_features_in_",),
     "units": ("n_features_in_",),
+    "sample_levels": ("n_features_in_",),
+    "sample_means": ("n_features_in_",),
     "judge_components": ("n_components_", "n_features_in_"),
     "judge_code": ("n_components_",),
     **{f"noise_{name}": ("n_features_in_",) for name in noise.ARRAYS},
@@ -51,8 +59,9 @@ AXES: Mapping[str, tuple[str, ...]] = {
 }
 """Arrays and their axes. "typical_code" and "cut" belong to the basis, names with HISTORY to a column of history_;
 "fixed_components" is a parameter, "noise" what the features are divided by, and "units" what they are multiplied by in
-least squares. "outlier_places" are the shape of sparse outliers, and row and column of each. Names with "noise_" belong
-to the noise model, with "judge_" to the basis in which entries are judged."""
+least squares. Names with "sample_" say what samples are divided by. "outlier_places" are the shape of sparse outliers,
+and row and column of each. Names with "noise_" belong to the noise model, with "judge_" to the basis in which entries
+are judged."""
 HISTORY = "history_."
 NEEDED = ("components_", "thresholds_", "typical_code")
 OF_TRAINING = ("weights_", "outliers_", "sparse_errors_")
@@ -88,6 +97,7 @@ OPTIONAL_ATTRIBUTES = (
     "_metadata_request",
     "_stream",
     "_noise",
+    "_samples",
     "_with_uncertainties",
     "noise_",
     "comparison_",

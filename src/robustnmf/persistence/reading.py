@@ -17,6 +17,7 @@ from scipy import sparse
 from robustnmf import methods
 from robustnmf.algorithm.encoding import Basis, basis_of, noise_in_units
 from robustnmf.algorithm.least_squares import MEASURED, Comparison
+from robustnmf.data.sample_scaling import SampleScaling
 from robustnmf.model.noise import ARRAYS, NoiseModel
 from robustnmf.model.weighting import Weighting
 from robustnmf.persistence import contents
@@ -177,7 +178,7 @@ def restored(document: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> Any:
     W, code = basis_of(arrays["components_"], arrays.get("noise")), arrays["typical_code"]
     basis = Basis(W, code, weighting, scalars["penalties"], scalars["sweeps"], units=arrays.get("units"))
     attributes["_basis"] = _with_noise(basis, document, arrays)
-    attributes |= {"_stream": None, "_noise": arrays.get("noise")}
+    attributes |= {"_stream": None, "_noise": arrays.get("noise"), "_samples": _sample_scaling(arrays)}
     # In files of version 0.1, features are divided by nothing but uncertainties.
     given = _entry(document, "uncertainties", bool) if "uncertainties" in document else "noise" in arrays
     attributes["_with_uncertainties"] = given
@@ -208,6 +209,20 @@ def _sparse_outliers(places: Matrix, n_features: int) -> Any:
     return sparse.csr_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=tuple(shape.tolist()))
 
 
+def _sample_scaling(arrays: Mapping[str, Matrix]) -> SampleScaling | None:
+    """Return what samples are divided by, if the file says so: those of version 0.1 do not."""
+    found = [arrays.get(f"sample_{name}") for name in SampleScaling._fields]
+    known = [array for array in found if array is not None]
+    if not known:
+        return None
+    if len(known) < len(found):
+        raise ModelFileError("it lacks a part of what samples are divided by.")
+    levels, means = known
+    if not (0 < levels.min() <= levels.max() < inf and 0 <= means.min() <= means.max() < inf):
+        raise ModelFileError("what samples are divided by is not positive, or not finite.")
+    return SampleScaling(levels, means)
+
+
 def _comparison(document: Mapping[str, Any]) -> Comparison | None:
     """Return how the fit compared with least squares, if the file says so: those of version 0.1 do not."""
     fields = _entry(document, "comparison", dict | None) if "comparison" in document else None
@@ -228,6 +243,7 @@ def _with_noise(basis: Basis, document: Mapping[str, Any], arrays: Mapping[str, 
         raise ModelFileError("it lacks a part of its noise model.")
     if numbers is None:
         return basis
+    numbers = {"of_counts": False, **numbers}  # files of version 0.1 do not say
     found = {name: _entry(numbers, name, hint, _decoded) for name, hint in contents.NOISE_NUMBERS.items()}
     positive = all((named[name] > 0).all() for name in ("widths", "levels")) and found["threshold"] > 0
     if not (positive and all((array >= 0).all() for array in named.values()) and 0 <= found["exponent"] <= 1):

@@ -197,6 +197,8 @@ def _arrays_of(model: Any) -> dict[str, Matrix]:
         arrays["outlier_places"] = np.vstack([outliers.shape, np.column_stack(outliers.coords)]).astype(np.float64)
     if model._noise is not None:
         arrays["noise"] = model._noise
+    if model._samples is not None:
+        arrays |= {f"sample_{name}": array for name, array in model._samples._asdict().items()}
     noise = _noise_of(basis)
     if noise is not None:
         arrays |= {f"noise_{name}": getattr(noise, name) for name in ARRAYS}

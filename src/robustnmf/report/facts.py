@@ -73,7 +73,7 @@ class Facts:
 
     model: Any
     data: Observations
-    """Divided by uncertainties or levels of features, as in the fit."""
+    """Divided by uncertainties or levels of features, and by factors of samples, as in the fit."""
     codes: Matrix
 
     @classmethod
@@ -87,10 +87,13 @@ class Facts:
             model.outliers_ = model.outliers_.toarray()
         if model._noise is not None:
             data = data._replace(X=data.X / model._noise)
+        sizes = model._sample_factors(data)
+        data = data._replace(X=data.X / sizes)
         given, fitted = data.X.shape, model.outliers_.shape
         if given != fitted:
             raise ValueError(f"X must be the data of the fit, of shape {fitted}; got shape {given}.")
-        facts = cls(model, data, np.asarray(model.transform(X, weights=weights, uncertainties=uncertainties)))
+        codes = np.asarray(model.transform(X, weights=weights, uncertainties=uncertainties))
+        facts = cls(model, data, codes / sizes)
         norm, of_data = facts.norms
         if abs(norm - model.reconstruction_err_) > SAME * norm + ROUNDING * of_data:
             raise ValueError(
