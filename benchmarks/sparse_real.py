@@ -282,7 +282,7 @@ def tables(name: str, data: Sparse, scores: dict[tuple[str, float], Score]) -> I
 
 
 def report(names: Sequence[str], n_repeats: int) -> Iterator[str]:
-    yield "# Real sparse data\n"
+    yield "# Results of `make sparse-real`\n"
     yield (
         f"`python benchmarks/sparse_real.py`: {n_repeats} repeats, each without another tenth of the samples; medians, "
         "and the range in brackets. Errors are planted in the stored entries, which become 10 to 100 times as large. "
