@@ -38,6 +38,7 @@ SHARES = (0.0, 0.01, 0.05)
 LARGER = (10, 100)
 OURS = "robustnmf, default"
 POISSON = 'robustnmf, `noise="poisson"`'
+SQUARES = 'robustnmf, `method="l2"`'
 NEURONS = ("pip:cellrank==2.3.3", "cellrank-2.3.3/tests/_ground_truth_adatas/adata_200.h5ad")
 
 
@@ -165,12 +166,13 @@ def planted(X: sparse.csr_array, share: float, seed: int) -> tuple[sparse.csr_ar
     return damaged, wrong
 
 
-def models(rank: int, seed: int, poisson: bool) -> dict[str, Any]:
+def models(rank: int, seed: int, of_text: bool) -> dict[str, Any]:
     options: dict[str, Any] = {"max_iter": 1000, "random_state": seed}
     kullback = {"beta_loss": "kullback-leibler", "solver": "mu"}
+    ours: dict[str, Any] = {SQUARES: {"method": "l2"}} if of_text else {POISSON: {"noise": "poisson"}}
     return {
         OURS: RobustNMF(rank, random_state=seed),
-        **({POISSON: RobustNMF(rank, noise="poisson", random_state=seed)} if poisson else {}),
+        **{name: RobustNMF(rank, random_state=seed, **choice) for name, choice in ours.items()},
         "scikit-learn, Frobenius, nndsvda": NMF(rank, init="nndsvda", **options),
         "scikit-learn, Frobenius, random": NMF(rank, init="random", **options),
         "scikit-learn, Kullback-Leibler, nndsvda": NMF(rank, init="nndsvda", **kullback, **options),
@@ -230,7 +232,7 @@ def repeated(data: Sparse, n_repeats: int) -> dict[tuple[str, float], Score]:
     rows: dict[tuple[str, float], list[Score]] = {}
     for share in SHARES:
         for seed in range(n_repeats):
-            for method, model in models(data.rank, seed, poisson=data.counts is None).items():
+            for method, model in models(data.rank, seed, of_text=data.counts is not None).items():
                 rows.setdefault((method, share), []).append(score(model, data, share, seed))
     return {key: Score(*map(np.array, zip(*row, strict=True))) for key, row in rows.items()}
 

@@ -2,8 +2,8 @@
 Topics of news with wrong counts
 ================================
 
-Tf-idf of 395 news texts is a sparse matrix. Two of a hundred stored entries are made 50 times as large. The topics of
-ordinary NMF become lists of words that never meet; those of :class:`robustnmf.RobustNMF` stay what they were.
+Tf-idf of 395 news texts is a sparse matrix. Two of a hundred stored entries are made 50 times as large. Topics of
+ordinary NMF then are words that seldom meet; :class:`robustnmf.RobustNMF` finds the errors, and its topics make sense.
 """
 
 import matplotlib.pyplot as plt
@@ -71,4 +71,4 @@ for ax, (name, model), colour in zip(axes, models.items(), ("C1", "C0"), strict=
     print(f"{name}: mean coherence {values.mean():.2f}, best topic: {labels[-1]}")
 
 # %%
-# Names that belong together, as those of one family or one country, are in one topic again.
+# Names that belong together, as those of one family or one country, are in one topic.
