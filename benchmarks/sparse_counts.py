@@ -92,6 +92,7 @@ def fit(method: str, size: str) -> dict[str, Any]:
     n, m, rank, stored = SHAPES[size]
     wrong, right, W = planted(n, m, rank, stored)
     X = right if method.endswith("without errors") else wrong
+    X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)  # as SciPy stores them
     is_wrong = (wrong != right).tocsr()
     del wrong, right
     nbytes = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes

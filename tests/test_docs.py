@@ -27,9 +27,14 @@ DOCS = ROOT / "docs"
 HTML = DOCS / "_build" / "html"
 EXAMPLES = sorted((ROOT / "examples").glob("plot_*.py"))
 # Take more than three seconds on one core.
-SLOW = {"plot_faces", "plot_hyperspectral", "plot_rank", "plot_streaming", "plot_video_background"}
+SLOW = {
+    *("plot_cells", "plot_faces", "plot_hyperspectral", "plot_rank", "plot_streaming", "plot_text"),
+    "plot_video_background",
+}
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "guide").glob("*.md"))]
-SLOW_PAGES = {"dask", "index", "rank"}
+SLOW_PAGES = {"cells", "dask", "index", "rank", "text"}
+# Packages of the docs extra that data comes with.
+DATA = {"plot_cells": "scanpy", "cells": "scanpy", "plot_text": "lda", "text": "lda"}
 REFERENCE = (DOCS / "api.rst").read_text(encoding="utf-8")
 # What modules of the reference share with others of the package, and nobody else needs.
 INTERNAL = {
@@ -77,6 +82,8 @@ def run_example(path, folder, **variables):
 
 @pytest.mark.parametrize("path", marked(EXAMPLES, SLOW))
 def test_example_runs_and_says_what_it_found(path, tmp_path):
+    if path.stem in DATA:
+        pytest.importorskip(DATA[path.stem])
     assert run_example(path, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -90,6 +97,17 @@ def test_example_takes_the_data_from_a_folder(name, file, tmp_path):
     if not (data / file).is_file():
         pytest.skip(f"no {file}: say where it is with ROBUSTNMF_DATA=…")
     assert file in run_example(ROOT / "examples" / f"{name}.py", tmp_path, ROBUSTNMF_DATA=str(data))
+
+
+@pytest.mark.parametrize("path", [path for path in EXAMPLES if path.stem in DATA], ids=lambda path: path.stem)
+def test_example_names_the_package_that_it_lacks(path, tmp_path):
+    package = DATA[path.stem]
+    (tmp_path / f"{package}.py").write_text(f"raise ModuleNotFoundError({package!r})")
+    command = [sys.executable, str(path)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "MPLBACKEND": "Agg"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1
+    assert f"pip install {package}" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -130,6 +148,8 @@ def blocks(path):
 
 @pytest.mark.parametrize("path", marked([page for page in PAGES if blocks(page)], SLOW_PAGES))
 def test_code_on_a_page_runs_and_prints_what_is_shown(path, tmp_path, monkeypatch):
+    if path.stem in DATA:
+        pytest.importorskip(DATA[path.stem])
     monkeypatch.chdir(tmp_path)
     namespace = {}
     for code, shown in blocks(path):
