@@ -21,6 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
+from sklearn.decomposition import NMF
+
+from robustnmf import RobustNMF
 
 RESULTS = Path(__file__).parent / "results" / "sparse_counts.md"
 METHODS = ("robustnmf", "scikit-learn", "scikit-learn, without errors")
@@ -96,17 +99,12 @@ def fit(method: str, size: str) -> dict[str, Any]:
     is_wrong = (wrong != right).tocsr()
     del wrong, right
     nbytes = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
+    model: Any = NMF(rank, init="random", max_iter=200, tol=0, random_state=0)
+    if method == "robustnmf":
+        model = RobustNMF(rank, random_state=0)
     begin = perf_counter()
     with Memory() as memory, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if method == "robustnmf":
-            from robustnmf import RobustNMF
-
-            model: Any = RobustNMF(rank, random_state=0)
-        else:
-            from sklearn.decomposition import NMF
-
-            model = NMF(rank, init="random", max_iter=200, tol=0, random_state=0)
         model.fit_transform(X)
     seconds = perf_counter() - begin
     found = cosines(model.components_, W)

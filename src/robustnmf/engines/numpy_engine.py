@@ -34,8 +34,6 @@ from robustnmf.utils.process_state import (
 BLOCK_ENTRIES = 2**18
 # Rows of a factor that a thread works on at a time.
 ROWS = 256
-# Partial sums over blocks that exist at a time.
-MOST_SUMS = 32
 
 
 class NumPyEngine(InMemoryEngine):
@@ -48,6 +46,9 @@ class NumPyEngine(InMemoryEngine):
     block_entries : int or None
         Entries of the data matrix in one block; None takes `BLOCK_ENTRIES`.
     """
+
+    most_sums = 32
+    """Partial sums over blocks that exist at a time."""
 
     def __init__(self, n_threads: int | None = None, block_entries: int | None = None) -> None:
         self.xp: Namespace = xp
@@ -140,7 +141,7 @@ class NumPyEngine(InMemoryEngine):
                 total = part if total is None else add(total, part)
             return mapped, total
 
-        n_runs = min(len(arguments), MOST_SUMS)
+        n_runs = min(len(arguments), self.most_sums)
         ends = [len(arguments) * (i + 1) // n_runs for i in range(n_runs)]
         results = self._each(run, list(zip([0, *ends[:-1]], ends, strict=True)))
         return transposed([kept for mapped, _ in results for kept in mapped]), reduce(

@@ -40,6 +40,8 @@ class SparseEngine(StreamingEngine):
 
     keeps_sparse = True
 
+    most_sums = 16  # sparse data often has many features, and what is stored of it takes little memory
+
     def __init__(self, n_threads: int | None = None, block_entries: int = BLOCK_ENTRIES) -> None:
         super().__init__(n_threads)
         self.block_entries = block_entries

@@ -8,8 +8,6 @@ numbers, for so many features at a time that they stay below a bound.
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from robustnmf.engines.protocol import Engine
 from robustnmf.model.weighting import Weighting
 from robustnmf.solvers.objective import Objective
@@ -72,4 +70,4 @@ def _sums(
 
 def _code_sums(X: Array, *, xp: Namespace) -> Any:
     """Return the sum of the codes of a block, (r,)."""
-    return np.asarray(xp.sum(X, axis=0))
+    return xp.sum(X, axis=0)
