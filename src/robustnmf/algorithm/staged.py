@@ -7,9 +7,11 @@ entries, and on when it stops. `Staged` answers all three by measurement, on a f
    the main stage follows each, and the one that leaves the typical sample with the smaller residuals goes on.
 2. The main stage lowers the loss of the model. Scale and threshold come from the entries held out: the fit has not seen
    them, so their residuals are those of new data. It ends when they are no longer predicted better.
-3. Without a noise model, the fit may turn out to have been too strict: scale and threshold are doubled if that predicts
+3. Of data of which most entries are zero, least squares from singular vectors is tried, which may find components that
+   a random start has left out.
+4. Without a noise model, the fit may turn out to have been too strict: scale and threshold are doubled if that predicts
    the held-out entries clearly better.
-4. What is wrong is decided in units of the noise of each entry, and the rest is fitted by least squares; see
+5. What is wrong is decided in units of the noise of each entry, and the rest is fitted by least squares; see
    `robustnmf.algorithm.judging`. Held-out entries are used again. Of large data, all stages before work with some of
    the samples, and all of them come in here.
 
