@@ -37,6 +37,7 @@ tables: $(STAMP)
 # Sparse counts of 100 000 samples and 20 000 features, beside scikit-learn (half an hour).
 sparse: $(STAMP)
 	$(BIN)/python benchmarks/sparse_counts.py
+	$(BIN)/python benchmarks/sparse_counts.py --break-even
 
 # Counts with planted components, gross errors, drop-outs and sizes of samples, beside scikit-learn (minutes).
 counts: $(BENCH_STAMP)

@@ -27,6 +27,8 @@ from robustnmf import RobustNMF
 
 RESULTS = Path(__file__).parent / "results" / "sparse_counts.md"
 METHODS = ("robustnmf", "scikit-learn", "scikit-learn, without errors")
+# Shapes and densities of data that is fitted as it is and made dense.
+BREAK_EVEN, DENSITIES = ((500, 400), (1500, 1000), (4000, 2500), (8000, 5000)), (0.01, 0.05, 0.1, 0.2)
 SHAPES = {"large": (100_000, 20_000, 20, 0.02), "small": (10_000, 2_000, 10, 0.02)}
 
 Matrix = NDArray[Any]
@@ -146,12 +148,47 @@ def page(results: list[dict[str, Any]], size: str) -> str:
     return "\n".join([*lines, ""])
 
 
+def break_even() -> str:
+    """Return a page of how long fits of stored entries take, relative to fits of the same data made dense."""
+    lines = [
+        "# Sparse or dense",
+        "",
+        "`python benchmarks/sparse_counts.py --break-even`: seconds of a fit by stored entries, `engine='sparse'`, "
+        "relative to one of the data made dense, `engine='numpy'`, in one process, one after the other (single "
+        "precision, 8 components, 1 % of the stored entries wrong).",
+        "",
+        "| samples x features | entries | " + " | ".join(f"{stored:.0%} stored" for stored in DENSITIES) + " |",
+        "| --- | --- |" + " --- |" * len(DENSITIES),
+    ]
+    for n, m in BREAK_EVEN:
+        ratios = []
+        for stored in DENSITIES:
+            X, _, _ = planted(n, m, 8, stored)
+            seconds = {engine: min(_seconds(X, engine) for _ in range(2)) for engine in ("numpy", "sparse")}
+            ratios.append(seconds["sparse"] / seconds["numpy"])
+        lines.append(f"| {n} x {m} | 2^{np.log2(n * m):.1f} | " + " | ".join(f"{ratio:.2f}" for ratio in ratios) + " |")
+        print(lines[-1], file=sys.stderr)
+    return "\n".join([*lines, ""])
+
+
+def _seconds(X: Any, engine: str) -> float:
+    begin = perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        RobustNMF(8, engine=engine, random_state=0).fit(X)
+    return perf_counter() - begin
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--small", action="store_true", help="data of a hundredth of the entries; nothing is written")
     parser.add_argument("--methods", nargs="*", default=METHODS, choices=METHODS)
+    parser.add_argument("--break-even", action="store_true", help="when data is better made dense (minutes)")
     parser.add_argument("--fit", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.break_even:
+        RESULTS.with_name("sparse_break_even.md").write_text(break_even())
+        return
     size = "small" if options.small else "large"
     if options.fit:
         print(json.dumps(fit(options.fit, size)))
