@@ -557,6 +557,7 @@ def test_duplicates_and_disorder_in_streamed_sparse_data_are_taken(tmp_path):
     np.testing.assert_allclose(fitted(stored, **STREAM).components_, fitted(ZEROS).components_, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_streamed_entries_that_are_not_stored_may_be_missing(tmp_path):
     matrix = sparse.csr_array(ZEROS)
     matrix.data[[3, 50, 200]] = 0  # explicit zeros are data

@@ -78,7 +78,9 @@ def engines(kind, tile=TILE):
 # --- Agreement --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("density", DENSITIES)
+@pytest.mark.parametrize(
+    "density", [pytest.param(density, marks=[pytest.mark.slow] * (density in (0.001, 0.1))) for density in DENSITIES]
+)
 @pytest.mark.parametrize("method", HALF_QUADRATIC)
 @pytest.mark.parametrize("kind", ["numpy", *DEVICES])
 def test_every_method_gives_what_it_gives_for_dense_data(kind, method, density):
