@@ -9,7 +9,7 @@ from scipy.optimize import nnls
 from robustnmf.algorithm.beyond import Beyond, replaced
 from robustnmf.algorithm.singular_start import from_singular_vectors, singular_start, winsorised
 from robustnmf.engines import NumPyEngine, SparseEngine
-from robustnmf.engines.protocol import traits_of
+from robustnmf.engines.protocol import block_function
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.kernels.interface import PredictionBounds
 from robustnmf.kernels.numba.table import KERNELS
@@ -123,36 +123,23 @@ def test_entries_can_be_looked_up_chosen_and_made_dense():
         np.ones(7) * entries
 
 
-def stored_functions():
-    """Return all functions of blocks that know what to do with stored entries."""
-    import importlib
-    import pkgutil
-
-    import robustnmf
-
-    found = {}
-    for module in pkgutil.walk_packages(robustnmf.__path__, "robustnmf."):
-        if ".cuda" in module.name or ".cli" in module.name or "torch" in module.name:
-            continue
-        for value in vars(importlib.import_module(module.name)).values():
-            if callable(value) and traits_of(value).stored is not None:
-                found[f"{value.__module__}.{value.__name__}"] = value
-    return found
+def _kind_of_stored(Y, M, *, xp):
+    return "stored" if isinstance(Y, Entries) else "neither"
 
 
-def test_blocks_of_sparse_data_reach_functions_as_what_is_stored():
-    """A function that has a twin gets entries from the sparse engine, and the dense block from the others."""
-    functions = stored_functions()
-    assert {"robustnmf.algorithm.encoding.encode", "robustnmf.solvers.shared_gram._sweep_block"} <= set(functions)
-    Y = problem()[0]
-    count = functions["robustnmf.algorithm.initializers._count_positive_entries"]
-    sums = []
-    for engine, data in ((NumPyEngine(1), Y), (SparseEngine(1), SparseRows(sparse.csr_array(Y)))):
-        blocks = engine.split(data)
-        sums.append(engine.sum(count, blocks, None))
-        # With weights, the block is dense.
-        sums.append(engine.sum(count, blocks, engine.split(np.ones_like(Y), like=blocks)))
-    assert sums == [(Y.size, np.count_nonzero(Y))] * 4
+@block_function(stored=_kind_of_stored)
+def _kind(Y, M, *, xp):
+    return "dense" if isinstance(Y, np.ndarray) else "neither"
+
+
+def test_a_function_gets_stored_entries_from_the_sparse_engine_unless_there_are_weights():
+    Y, engine = problem()[0], SparseEngine(1, block_entries=1000)
+    blocks = engine.split(SparseRows(sparse.csr_array(Y)))
+    weights = engine.split(np.ones_like(Y), like=blocks)
+    assert len(blocks) > 1
+    assert engine.map(_kind, blocks, None) == ["stored"] * len(blocks)
+    assert engine.map(_kind, blocks, weights) == ["dense"] * len(blocks)
+    assert NumPyEngine(1).map(_kind, [Y], None) == ["dense"]
 
 
 @pytest.mark.parametrize("q", [0.1, 0.5, 0.75, 0.9, 1.0])

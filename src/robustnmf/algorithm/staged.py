@@ -388,7 +388,7 @@ def restart(fit: StagedFit, state: State) -> Steps:
     new = yield Compute(make, (point,))
     if (yield Measure(gain, is_finite, new, "gain")) > BETTER_START:
         return state
-    monitor = replace(Monitor.begin(fit.held, state.monitor.scale, new), path=state.monitor.path)
+    monitor = Monitor.begin(fit.held, state.monitor.scale, new)
     return state._replace(point=new, last=new, mixture=fit.mixture(new), monitor=monitor)
 
 

@@ -64,9 +64,9 @@ class SparseEngine(StreamingEngine):
         if is_stored and not traits.recomputed:
             return NumPyEngine.map(self, self._reading(function), *blocks, **shared)
         if is_stored and traits.keeps_stored:
-            first = self._of_entries(function, *(None if b is None else b[0] for b in blocks), **shared, xp=self.xp)
-            if first is not NotImplemented:
-                return NumPyEngine.map(self, partial(self._of_entries, function), *blocks, **shared)
+            found = NumPyEngine.map(self, partial(self._of_entries, function), *blocks, **shared)
+            if found[0] is not NotImplemented:
+                return found
         if traits.selects_rows and is_lazy(blocks[0]):
             return super().map(partial(_sparse_result, function), *blocks, **shared)
         return super().map(function, *blocks, **shared)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from robustnmf.formats.rows import Rows, row_cuts
+from robustnmf.formats.rows import FloatRows, Rows, row_cuts
 from robustnmf.utils.entries import Entries
 
 Matrix = NDArray[Any]
@@ -78,30 +78,16 @@ class StoredSparsely(Rows, Protocol):
 
 
 @dataclass(frozen=True)
-class Pattern:
+class Pattern(FloatRows):
     """Which entries of a sparse matrix are stored, explicit zeros included: 1 for these, and 0 for all others."""
 
     rows: StoredSparsely
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return self.rows.shape
-
-    @property
-    def dtype(self) -> Any:
-        """Type of the numbers."""
-        return np.dtype(np.float64)
 
     def read(self, start: int, stop: int) -> Matrix:
         """Return some rows."""
         found = self.rows.stored(start, stop)
         ones = sparse.csr_array((np.ones(found.nnz), found.indices, found.indptr), shape=found.shape)
         return np.asarray(ones.toarray())
-
-    def cuts(self, block_bytes: int) -> list[tuple[int, int]]:
-        """Return first and last row of blocks."""
-        return self.rows.cuts(block_bytes)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Kernels of solvers and of statistics, in Numba."""
+"""Kernels of solvers and of statistics, in Numba.
+
+What a kernel calls is in its file, because Numba compiles a cached function again only if its own file has changed.
+"""
 
 from math import sqrt
 from typing import Any
@@ -214,6 +217,41 @@ def _least_squares(G: Any, rhs: Any, Q: Any, A: Any, ridge: Any, X: Any, max_ite
         for k in range(r):
             gram[k, k] += ridge
         solve_row(gram, rhs[b], x, gradient, L, z, max_iter, tol)
+
+
+@njit(**FAST)
+def least_squares_of_rows(
+    rows: Any, A: Any, G: Any, linear: Any, ridge: Any, X: Any, max_iter: int, tol: float
+) -> None:
+    """Overwrite X (B, r) by the solutions for rows whose zeros are not stored, see `kernels.numba.stored.Rows`."""
+    n_rows, r = X.shape
+    zero, one = X.dtype.type(0), X.dtype.type(1)
+    gram, rhs, gradient = np.empty_like(G), np.empty_like(G[0]), np.empty_like(G[0])
+    L, z = np.empty_like(G), np.empty_like(G[0])
+    for b in range(n_rows):
+        weight = rows.row_weights[b]
+        for k in range(r):
+            rhs[k] = zero
+            for i in range(r):
+                gram[k, i] = G[k, i]
+        for i in range(rows.indptr[b], rows.indptr[b + 1]):
+            a, value = A[rows.columns[i]], rows.values[i]
+            for k in range(r):
+                rhs[k] += value * a[k]
+        for i in range(rows.changed_indptr[b], rows.changed_indptr[b + 1]):
+            a, q = A[rows.changed_columns[i]], rows.weights[i]
+            pull = q * rows.new[i] - rows.old[i]
+            for k in range(r):
+                rhs[k] += pull * a[k]
+                part = (q - one) * a[k]
+                for j in range(r):
+                    gram[k, j] += part * a[j]
+        for k in range(r):
+            rhs[k] = weight * rhs[k] - linear[k]
+            for j in range(r):
+                gram[k, j] *= weight
+            gram[k, k] += ridge
+        solve_row(gram, rhs, X[b], gradient, L, z, max_iter, tol)
 
 
 @njit(**FAST)

@@ -12,7 +12,7 @@ from numba import njit
 from robustnmf.kernels.interface import FEATURES_OF_TILE as TILE
 from robustnmf.kernels.interface import PredictionBounds
 from robustnmf.kernels.line_search import checked_features
-from robustnmf.kernels.numba.functions import solve_row
+from robustnmf.kernels.numba.functions import least_squares_of_rows
 from robustnmf.kernels.numba.options import FAST, inputs
 from robustnmf.kernels.numba.sweep import propose
 
@@ -278,41 +278,8 @@ def least_squares(entries: Any, X: Any, A: Any, linear: Any, ridge: float, max_i
     dtype = entries.values.dtype
     new = np.array(X, dtype=dtype, order="C")
     linear = np.broadcast_to(np.asarray(linear, dtype=dtype), A.shape[1:])
-    _least_squares(rows_of(entries), *inputs(A, A.T @ A, linear), dtype.type(ridge), new, max_iter, tol)
+    least_squares_of_rows(rows_of(entries), *inputs(A, A.T @ A, linear), dtype.type(ridge), new, max_iter, tol)
     return new
-
-
-@njit(**FAST)
-def _least_squares(rows: Any, A: Any, G: Any, linear: Any, ridge: Any, X: Any, max_iter: int, tol: float) -> None:
-    """Overwrite X (B, r) by the solutions."""
-    n_rows, r = X.shape
-    zero, one = X.dtype.type(0), X.dtype.type(1)
-    gram, rhs, gradient = np.empty_like(G), np.empty_like(G[0]), np.empty_like(G[0])
-    L, z = np.empty_like(G), np.empty_like(G[0])
-    for b in range(n_rows):
-        weight = rows.row_weights[b]
-        for k in range(r):
-            rhs[k] = zero
-            for i in range(r):
-                gram[k, i] = G[k, i]
-        for i in range(rows.indptr[b], rows.indptr[b + 1]):
-            a, value = A[rows.columns[i]], rows.values[i]
-            for k in range(r):
-                rhs[k] += value * a[k]
-        for i in range(rows.changed_indptr[b], rows.changed_indptr[b + 1]):
-            a, q = A[rows.changed_columns[i]], rows.weights[i]
-            pull = q * rows.new[i] - rows.old[i]
-            for k in range(r):
-                rhs[k] += pull * a[k]
-                part = (q - one) * a[k]
-                for j in range(r):
-                    gram[k, j] += part * a[j]
-        for k in range(r):
-            rhs[k] = weight * rhs[k] - linear[k]
-            for j in range(r):
-                gram[k, j] *= weight
-            gram[k, k] += ridge
-        solve_row(gram, rhs, X[b], gradient, L, z, max_iter, tol)
 
 
 def squares(entries: Any, X: Any, W: Any) -> float:
