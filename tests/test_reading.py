@@ -22,7 +22,7 @@ from scipy import sparse
 from scipy.io import mmread, mmwrite, savemat
 
 from robustnmf.errors import MissingExtraError
-from robustnmf.formats import DataFileError, Table, read_like, read_table
+from robustnmf.formats import Axis, DataFileError, LabelledMatrix, read_like, read_table
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -32,6 +32,10 @@ STACK = np.random.default_rng(1).random((4, 3, 2)).round(4)
 FRAMES = np.random.default_rng(2).integers(0, 2**16, (3, 7, 5), dtype=np.uint16)
 NAMES = [f"s{i}" for i in range(6)]
 FEATURES = list("abcde")
+
+
+def labels(matrix):
+    return matrix.sample_names, matrix.feature_names, matrix.image_shape
 
 
 def write_npy(path, values=X):
@@ -224,7 +228,7 @@ def refused(path, *words, **options):
 def test_array_comes_back_as_it_was_written(tmp_path, name, dtype):
     table = read_table(written(tmp_path, name, X.astype(dtype)))
     np.testing.assert_array_equal(table.values, X.astype(dtype), strict=True)
-    assert table[1:] == (None, None, None)
+    assert labels(table) == (None, None, None)
 
 
 @each_array
@@ -252,7 +256,7 @@ def test_transpose_exchanges_samples_and_features(tmp_path, name):
     table, turned = read_table(path), read_table(path, transpose=True)
     assert type(turned.values) is type(table.values)
     np.testing.assert_array_equal(dense(turned.values), dense(table.values).T)
-    assert turned[1:] == (table.feature_names, table.sample_names, None)
+    assert labels(turned) == (table.feature_names, table.sample_names, None)
 
 
 @each_file
@@ -281,10 +285,39 @@ def test_size_is_checked_against_the_limit(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    "values", [X[0], STACK[None], np.zeros((0, 3)), np.float64(1)], ids=["1d", "4d", "empty", "0d"]
+    "values", [X[0], np.zeros((1,) * 7), np.zeros((0, 3)), np.float64(1)], ids=["1d", "7d", "empty", "0d"]
 )
 def test_array_of_other_dimensions_is_refused(tmp_path, values):
     refused(written(tmp_path, "a.npy", values), "stack of images", str(np.shape(values)))
+
+
+CUBE = np.random.default_rng(4).random((3, 4, 2, 5))
+
+
+def test_axes_of_samples_are_named_where_nobody_can_guess_them(tmp_path):
+    path = written(tmp_path, "a.npy", CUBE)
+    refused(path, "sample_axes", "3 x 4 x 2 x 5")
+    refused(path, "sample_axes is (0, 4)", sample_axes=(0, 4))
+    refused(path, "but not all", sample_axes=(0, 1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("options", "axes"),
+    [({"samples": "frames"}, (0,)), ({"samples": "pixels"}, (0, 1, 2)), ({"sample_axes": (-1, 1)}, (3, 1))],
+)
+def test_axes_of_an_array_become_samples_and_features_and_come_back(tmp_path, options, axes):
+    matrix = read_table(written(tmp_path, "a.npy", CUBE), **options)
+    assert matrix.samples.grid == tuple(CUBE.shape[axis] for axis in axes)
+    samples_first = np.moveaxis(CUBE, axes, range(len(axes)))
+    np.testing.assert_array_equal(matrix.values, samples_first.reshape(matrix.shape))
+    np.testing.assert_array_equal(matrix.array(), CUBE)
+    np.testing.assert_array_equal(matrix.transposed.array(), CUBE)
+
+
+def test_a_guess_of_axes_is_a_note(tmp_path):
+    path = written(tmp_path, "a.npy", STACK)
+    assert "4 frames" in read_table(path).notes[0] and "pixels" in read_table(path).notes[0]
+    assert read_table(path, samples="frames").notes == ()
 
 
 @pytest.mark.parametrize("values", [X.astype(">f8"), np.asfortranarray(X), X.astype(np.longdouble)])
@@ -368,7 +401,7 @@ def test_sparse_matrix_comes_back_as_it_was_written_and_stays_sparse(tmp_path, n
     is_text = name.startswith("a.mtx")  # all digits are there
     assert table.values.dtype == (np.float32 if dtype == np.float32 and not is_text else np.float64)
     has_names = name.endswith(".h5ad")
-    assert table[1:] == (NAMES if has_names else None, FEATURES if has_names else None, None)
+    assert labels(table) == (NAMES if has_names else None, FEATURES if has_names else None, None)
 
 
 @each_sparse
@@ -561,7 +594,7 @@ def test_h5ad_names_must_be_as_many_as_lines(tmp_path):
     with h5py.File(path, "a") as file:
         del file["obs"], file["var/_index"]
         file["var/_index"] = np.arange(5)
-    assert read_table(path)[1:] == (None, None, None)
+    assert labels(read_table(path)) == (None, None, None)
 
 
 def test_h5ad_parts_in_other_files_are_not_read(tmp_path):
@@ -659,7 +692,7 @@ def test_file_without_known_suffix_is_recognised_by_its_content(tmp_path, name, 
 def test_csv_with_headings_and_names(tmp_path):
     table = text(tmp_path, 'sample,"a, b",c\nx,1,2\n"y ""z""",3,4e1\n')
     np.testing.assert_array_equal(table.values, [[1, 2], [3, 40]])
-    assert table[1:] == (["x", 'y "z"'], ["a, b", "c"], None)
+    assert labels(table) == (["x", 'y "z"'], ["a, b", "c"], None)
 
 
 @pytest.mark.parametrize(
@@ -855,7 +888,7 @@ def test_image_folder_is_read_in_natural_order(tmp_path, suffix):
     (tmp_path / f"._frame2.{suffix}").write_bytes(b"of macOS")
     table = read_table(tmp_path)
     np.testing.assert_array_equal(table.values, frames.reshape(3, -1).astype(float), strict=True)
-    assert table[1:] == (names, None, (7, 5))
+    assert labels(table) == (names, None, (7, 5))
 
 
 @pytest.mark.parametrize("suffix", ["tif", "png"])
@@ -884,7 +917,7 @@ def test_tiff_pages_are_samples(tmp_path, dtype, compression):
     table = read_table(tmp_path / "a.tif")
     dtype = np.float32 if dtype == np.float32 else np.float64
     np.testing.assert_array_equal(table.values, frames.reshape(3, -1).astype(dtype), strict=True)
-    assert table[1:] == (None, None, (7, 5))
+    assert labels(table) == (None, None, (7, 5))
 
 
 @pytest.mark.parametrize("dtype", ["uint16", ">u2", "int16", "uint32", "int32", "float32"])
@@ -1186,7 +1219,7 @@ def test_mutated_file_is_read_or_refused(name, mutate):
 
 
 def test_read_like_returns_values_of_the_same_shape(tmp_path):
-    table = Table(X, NAMES, FEATURES)
+    table = LabelledMatrix(X, Axis(NAMES), Axis(FEATURES))
     np.testing.assert_array_equal(read_like(written(tmp_path, "a.npy", 2 * X), table), 2 * X)
     np.testing.assert_array_equal(read_like(written(tmp_path, "a.csv"), table), X)
     np.testing.assert_array_equal(read_like(written(tmp_path, "a.npy", X.T), table, transpose=True), X)
@@ -1194,13 +1227,13 @@ def test_read_like_returns_values_of_the_same_shape(tmp_path):
 
 def test_read_like_names_both_shapes(tmp_path):
     with pytest.raises(DataFileError, match=r"6 x 5.*it is 5 x 6"):
-        read_like(written(tmp_path, "a.npy", X.T), Table(X))
+        read_like(written(tmp_path, "a.npy", X.T), LabelledMatrix(X))
 
 
 def test_read_like_refuses_names_in_another_order(tmp_path):
     path = written(tmp_path, "a.csv")
     with pytest.raises(DataFileError, match="sample 1 is 's5'; here it is 's0'"):
-        read_like(path, Table(X, NAMES[::-1], FEATURES))
+        read_like(path, LabelledMatrix(X, Axis(NAMES[::-1]), Axis(FEATURES)))
     with pytest.raises(DataFileError, match="feature 1 is 'b'; here it is 'a'"):
-        read_like(path, Table(X, NAMES, list("bacde")))
-    np.testing.assert_array_equal(read_like(path, Table(X, None, list("vwxyz"))), X)
+        read_like(path, LabelledMatrix(X, Axis(NAMES), Axis(list("bacde"))))
+    np.testing.assert_array_equal(read_like(path, LabelledMatrix(X, features=Axis(list("vwxyz")))), X)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from robustnmf.cli.console import json_text
-from robustnmf.formats import Table
+from robustnmf.formats import LabelledMatrix
 from robustnmf.utils.files import write_owned
 
 Matrix = NDArray[Any]
@@ -79,6 +79,6 @@ def component_names(count: int) -> list[str]:
     return [f"component {k + 1}" for k in range(count)]
 
 
-def names(table: Table) -> tuple[list[str] | None, list[str] | None]:
+def names(table: LabelledMatrix) -> tuple[Sequence[str] | None, Sequence[str] | None]:
     """Return the names of samples and features."""
     return table.sample_names, table.feature_names

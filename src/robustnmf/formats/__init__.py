@@ -7,11 +7,23 @@ whatever is wrong with a file is a `DataFileError`. `docs/guide/files.md` lists 
 
 from robustnmf.formats.errors import DataFileError
 from robustnmf.formats.images import IMAGE_SUFFIXES as IMAGE_SUFFIXES
+from robustnmf.formats.labelled_matrix import ArrayLayout, Axis, LabelledMatrix, Source
+from robustnmf.formats.options import MAX_BYTES as MAX_BYTES
+from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.parquet import ParquetRows
 from robustnmf.formats.reading import read_like, read_table
 from robustnmf.formats.registry import rows_of
-from robustnmf.formats.table import MAX_BYTES as MAX_BYTES
-from robustnmf.formats.table import Table
 from robustnmf.formats.text import MISSING_WORDS as MISSING_WORDS
 
-__all__ = ["DataFileError", "ParquetRows", "Table", "read_like", "read_table", "rows_of"]
+__all__ = [
+    "ArrayLayout",
+    "Axis",
+    "DataFileError",
+    "LabelledMatrix",
+    "ParquetRows",
+    "ReadOptions",
+    "Source",
+    "read_like",
+    "read_table",
+    "rows_of",
+]

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from robustnmf.formats.labelled_matrix import LabelledMatrix
+from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.rows import Rows
-from robustnmf.formats.table import Options, Table
 
 
 @dataclass(frozen=True)
@@ -17,12 +18,14 @@ class Format:
 
     Parameters
     ----------
+    name : str
+        What it is called in `Source.format`, and in files that this package writes.
     expected : str
         What errors call it.
     advice : str
         How to make a file that can be read.
-    read : function (path, options) -> Table
-        Reads a file. Whatever it raises becomes a `DataFileError`.
+    read : function (path, options) -> LabelledMatrix
+        Reads a file; the caller adds format and options to its `source`. Whatever it raises becomes a `DataFileError`.
     suffixes : tuple of str
         How the names of such files end, in lower case.
     signatures : tuple of bytes
@@ -35,14 +38,22 @@ class Format:
         Returns the rows of an open array of this format, so that it can be streamed; None for anything else.
     has_words : bool
         Whether a missing entry may be a word.
+    write : function (path, matrix) or None
+        Writes a matrix in this format, so that `read` returns the same; None where nothing is written in it. The path
+        is a new file, or for formats that are folders a new folder.
+    suffix_written : str
+        Suffix of what `write` writes; "" is the first one of `suffixes`.
     """
 
+    name: str
     expected: str
     advice: str
-    read: Callable[[Path, Options], Table]
+    read: Callable[[Path, ReadOptions], LabelledMatrix]
     suffixes: tuple[str, ...] = ()
     signatures: tuple[bytes, ...] = ()
     members: tuple[str, ...] = ()
     owns_folder: Callable[[Path], bool] = lambda path: False
     rows_of: Callable[[Any], Rows | None] = lambda X: None
     has_words: bool = False
+    write: Callable[[Path, LabelledMatrix], None] | None = None
+    suffix_written: str = ""

@@ -17,13 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from robustnmf.formats.checks import Found, as_matrix, check_array, float_type
 from robustnmf.formats.errors import DataFileError, OversizedError, shortened
 from robustnmf.formats.format import Format
 from robustnmf.formats.hdf5 import HDF5Rows, checked_rows, found_dataset
+from robustnmf.formats.labelled_matrix import LabelledMatrix
+from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.rows import package_of, row_cuts
 from robustnmf.formats.sparse_structure import Lines, compressed_problem
 from robustnmf.formats.sparse_tables import Declared, assembled, check_declared
-from robustnmf.formats.table import Found, Options, Table, as_table, check_array, float_type
 from robustnmf.utils.extras import optional
 
 _FORMATS = {"csr_matrix": "csr", "csc_matrix": "csc", "csr": "csr", "csc": "csc"}
@@ -197,7 +199,7 @@ def _loaded(path: Path, group: Any, data: HDF5Rows, indices: HDF5Rows, indptr: H
     return assembled(path, _kind(group), (n_rows, n_columns), data.floats(), indices.whole(), indptr.whole())
 
 
-def read_h5ad(path: Path, options: Options) -> Table:
+def read_h5ad(path: Path, options: ReadOptions) -> LabelledMatrix:
     """Read X, or the layer that is asked for, with the names of its axes."""
     h5py = optional("h5py", "io")
     with h5py.File(path, "r") as file:
@@ -206,16 +208,16 @@ def read_h5ad(path: Path, options: Options) -> Table:
             declared = _declared(path, node)
             check_declared(path, declared, options.max_bytes, path.stat().st_size)
             arrays = [checked_rows(path, node[array], options.max_bytes) for array in _ARRAYS]
-            table = Table(_loaded(path, node, *arrays))
+            table = LabelledMatrix(_loaded(path, node, *arrays))
         else:
             check_array(path, name, found_dataset(node), options.max_bytes)
             values = checked_rows(path, node, options.max_bytes).floats()
-            table = as_table(path, values, options.max_bytes)
+            table = as_matrix(path, values, options)
         n_samples, n_features = table.values.shape
         variables = "raw/var" if name == "raw/X" else "var"
-        return table._replace(
-            sample_names=_names(h5py, path, file, "obs", n_samples),
-            feature_names=_names(h5py, path, file, variables, n_features),
+        return table.with_names(
+            samples=_names(h5py, path, file, "obs", n_samples),
+            features=_names(h5py, path, file, variables, n_features),
         )
 
 
@@ -303,4 +305,4 @@ def _rows_of(X: Any) -> SparseHDF5Rows | None:
 
 
 _WORDS = "a file of AnnData", "Write it with AnnData.write_h5ad."
-FORMATS = (Format(*_WORDS, read_h5ad, (".h5ad",), rows_of=_rows_of),)
+FORMATS = (Format("h5ad", *_WORDS, read_h5ad, (".h5ad",), rows_of=_rows_of),)

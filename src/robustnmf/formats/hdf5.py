@@ -7,16 +7,18 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from robustnmf.formats.checks import Found, as_matrix, choose
 from robustnmf.formats.errors import DataFileError, OversizedError
 from robustnmf.formats.format import Format
+from robustnmf.formats.labelled_matrix import LabelledMatrix
 from robustnmf.formats.limits import check_count, check_expansion, n_chunks
+from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.packed import Inflated, unpacked_size
 from robustnmf.formats.rows import ArrayRows, package_of
-from robustnmf.formats.table import Found, Options, Table, as_table, choose
 from robustnmf.utils.extras import optional
 
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -93,17 +95,17 @@ def _is_elsewhere(dataset: Any) -> bool:
     return bool(dataset.external) or dataset.is_virtual
 
 
-def read_hdf5(path: Path, options: Options, matlab: bool = False) -> Table:
+def read_hdf5(path: Path, options: ReadOptions, matlab: bool = False) -> LabelledMatrix:
     """Read a dataset of HDF5."""
     h5py = optional("h5py", "io")
     with h5py.File(path, "r") as file:
         found = {name: found_dataset(node, matlab) for name, node in _datasets(h5py, file)}
         # MATLAB keeps the contents of cells in #refs#.
         found = {name: entry for name, entry in found.items() if not (matlab and name.startswith("#"))}
-        name = choose(path, found, options._replace(key=options.key and options.key.strip("/")))
+        name = choose(path, found, replace(options, key=options.key and options.key.strip("/")))
         values = checked_rows(path, file[name], options.max_bytes).floats()
     # MATLAB stores columns first, and so its axes come in reverse.
-    return as_table(path, values.T if matlab else values, options.max_bytes)
+    return as_matrix(path, values.T if matlab else values, options)
 
 
 def checked_rows(path: Path, dataset: Any, max_bytes: int) -> HDF5Rows:
@@ -279,6 +281,5 @@ def _least(shrinker: _Filter, head: bytes, layout: _Layout) -> int:
     return 21 + -(-layout.n_values * int.from_bytes(head, "little") // 8) if head else 0
 
 
-FORMATS = (
-    Format("an HDF5 file", "Write it with h5py.", read_hdf5, (".h5", ".hdf5"), (HDF5_SIGNATURE,), rows_of=_rows_of),
-)
+_WORDS = "an HDF5 file", "Write it with h5py."
+FORMATS = (Format("hdf5", *_WORDS, read_hdf5, (".h5", ".hdf5"), (HDF5_SIGNATURE,), rows_of=_rows_of),)

@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from robustnmf.formats.checks import check_size, float_type, refuse_key
 from robustnmf.formats.errors import DataFileError, OversizedError, broken_is_data_file_error, times
 from robustnmf.formats.folders import check_entry
 from robustnmf.formats.format import Format
+from robustnmf.formats.labelled_matrix import Axis, LabelledMatrix
 from robustnmf.formats.limits import check_expansion
-from robustnmf.formats.table import Options, Table, check_size, float_type, refuse_key
+from robustnmf.formats.options import ReadOptions
 from robustnmf.utils.extras import optional
 
 IMAGE_SUFFIXES = frozenset(
@@ -34,7 +36,7 @@ _SCAN, _MAX_SCANS = b"\xff\xda", 100
 _WORDS = ("an image", "Save it as PNG, or as grey TIFF with 8, 16 or 32 bits per pixel.")
 
 
-def read_image_folder(path: Path, options: Options) -> Table:
+def read_image_folder(path: Path, options: ReadOptions) -> LabelledMatrix:
     """Read the images of a folder, one sample each."""
     refuse_key(path, options.key)
     files = _image_files(path)
@@ -44,7 +46,7 @@ def read_image_folder(path: Path, options: Options) -> Table:
         raise DataFileError(path, expected, "there are none in it", advice)
     stored = sum(file.stat().st_size for file in files)
     values, image_shape = _stack(path, _single_images(files), len(files), stored, options.max_bytes)
-    return Table(values, [file.name for file in files], None, image_shape)
+    return LabelledMatrix(values, Axis([file.name for file in files]), Axis(grid=image_shape, grid_names=("y", "x")))
 
 
 def _image_files(folder: Path) -> list[Path]:
@@ -82,13 +84,13 @@ def _single_images(files: Iterable[Path]) -> Iterator[_Page]:
             yield _Page(file, file.name, image)
 
 
-def read_image_file(path: Path, options: Options) -> Table:
+def read_image_file(path: Path, options: ReadOptions) -> LabelledMatrix:
     """Read the pages of an image file, one sample each."""
     refuse_key(path, options.key)
     with _open_image(path) as image:
         count = _n_pages(path, image)
         values, image_shape = _stack(path, _pages(path, image, count), count, path.stat().st_size, options.max_bytes)
-    return Table(values, None, None, image_shape)
+    return LabelledMatrix(values, features=Axis(grid=image_shape, grid_names=("y", "x")))
 
 
 def _pages(path: Path, image: Any, count: int) -> Iterator[_Page]:
@@ -195,7 +197,9 @@ def _side(tags: Any, tag: int) -> int:
 
 _SIGNATURES = b"\x89PNG", b"\xff\xd8\xff", b"II*\0", b"MM\0*", b"GIF8"
 FORMATS = (
-    Format(*_WORDS, read_image_file, tuple(IMAGE_SUFFIXES), _SIGNATURES),
+    Format("image", *_WORDS, read_image_file, tuple(IMAGE_SUFFIXES), _SIGNATURES),
     # Last: any folder that is nothing else.
-    Format("a folder of images", "Save them as PNG or TIFF.", read_image_folder, owns_folder=Path.is_dir),
+    Format(
+        "image-folder", "a folder of images", "Save them as PNG or TIFF.", read_image_folder, owns_folder=Path.is_dir
+    ),
 )

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 
+from robustnmf.formats.checks import check_size
 from robustnmf.formats.errors import DataFileError, times
-from robustnmf.formats.table import check_size
 
 SMALL = 2**26
 """Bytes that are never worth an error: 64 MiB."""

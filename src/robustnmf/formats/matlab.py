@@ -10,12 +10,14 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from robustnmf.formats.checks import Found, as_matrix, check_array, choose
 from robustnmf.formats.errors import OversizedError, times
 from robustnmf.formats.format import Format
 from robustnmf.formats.hdf5 import HDF5_SIGNATURE, read_hdf5
+from robustnmf.formats.labelled_matrix import LabelledMatrix
 from robustnmf.formats.limits import check_expansion
+from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.packed import Inflated
-from robustnmf.formats.table import Found, Options, Table, as_table, check_array, choose
 
 # Numbers in MAT-files of version 5: types of parts, classes of arrays (sparse, double ... uint64, objects).
 _ARRAY, _COMPRESSED, _SPARSE, _OPAQUE, _COMPLEX = 14, 15, 5, 17, 0x800
@@ -36,7 +38,7 @@ _SPARSE_EXPANSION = 16
 """How many times more than other files those of MATLAB may declare than they hold."""
 
 
-def read_mat(path: Path, options: Options) -> Table:
+def read_mat(path: Path, options: ReadOptions) -> LabelledMatrix:
     """Read an array of MATLAB: up to version 7 its own format, from 7.3 on HDF5."""
     with path.open("rb") as file:
         start = file.read(520)
@@ -45,7 +47,7 @@ def read_mat(path: Path, options: Options) -> Table:
     return _read_mat5(path, options)
 
 
-def _read_mat5(path: Path, options: Options) -> Table:
+def _read_mat5(path: Path, options: ReadOptions) -> LabelledMatrix:
     from scipy.io import loadmat, whosmat
 
     _check_mat5(path)
@@ -58,7 +60,7 @@ def _read_mat5(path: Path, options: Options) -> Table:
     check_expansion(path, found[name].shape, 8, _SPARSE_EXPANSION * path.stat().st_size)
     _check_mat5(path, name)
     values = loadmat(path, appendmat=False, variable_names=[name])[name]
-    return as_table(path, _dense(path, values, options.max_bytes), options.max_bytes)
+    return as_matrix(path, _dense(path, values, options.max_bytes), options)
 
 
 class _Stored(NamedTuple):
@@ -205,4 +207,5 @@ def _dense(path: Path, values: Any, max_bytes: int) -> Any:
     return dense
 
 
-FORMATS = (Format("a MAT-file", "Save it from MATLAB with save -v7, as numbers.", read_mat, (".mat",), (b"MATLAB ",)),)
+_WORDS = "a MAT-file", "Save it from MATLAB with save -v7, as numbers."
+FORMATS = (Format("mat", *_WORDS, read_mat, (".mat",), (b"MATLAB ",)),)

@@ -10,11 +10,13 @@ from typing import IO, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from robustnmf.formats.checks import Found, as_matrix, check_array, refuse_key
 from robustnmf.formats.errors import DataFileError, OversizedError, shortened, times
 from robustnmf.formats.format import Format
+from robustnmf.formats.labelled_matrix import LabelledMatrix
+from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.packed import DEFLATE_RATIO
 from robustnmf.formats.sparse_tables import Declared, assembled, check_declared
-from robustnmf.formats.table import Found, Options, Table, as_table, check_array, refuse_key
 
 _SIGNATURE, _GZIP = b"%%MatrixMarket", b"\x1f\x8b"
 
@@ -44,7 +46,7 @@ class _Header(NamedTuple):
     """Lines with entries."""
 
 
-def read_matrix_market(path: Path, options: Options) -> Table:
+def read_matrix_market(path: Path, options: ReadOptions) -> LabelledMatrix:
     """Read a matrix of the Matrix Market.
 
     Not with SciPy, whose reader ends the process over some files that were cut short.
@@ -55,7 +57,7 @@ def read_matrix_market(path: Path, options: Options) -> Table:
         _check_header(path, header, options.max_bytes)
         entries = _entries(file, header, options.max_bytes)
     if not header.is_sparse:
-        return as_table(path, _dense(entries["value"], header), options.max_bytes)
+        return as_matrix(path, _dense(entries["value"], header), options)
     rows, columns = entries["row"] - 1, entries["column"] - 1
     values = entries["value"] if header.has_values else np.ones(len(entries))
     if header.symmetry != "general":
@@ -63,7 +65,7 @@ def read_matrix_market(path: Path, options: Options) -> Table:
         sign = -1 if header.symmetry == "skew-symmetric" else 1
         values = np.concatenate([values, sign * values[mirrored]])
         rows, columns = np.concatenate([rows, columns[mirrored]]), np.concatenate([columns, rows[mirrored]])
-    return Table(assembled(path, "coo", header.shape, values, rows, columns))
+    return LabelledMatrix(assembled(path, "coo", header.shape, values, rows, columns))
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -167,4 +169,4 @@ def _check_header(path: Path, header: _Header, max_bytes: int) -> None:
 
 
 _WORDS = "a matrix of the Matrix Market", "Write it with scipy.io.mmwrite, as numbers."
-FORMATS = (Format(*_WORDS, read_matrix_market, (".mtx", ".mtx.gz"), (_SIGNATURE,)),)
+FORMATS = (Format("mtx", *_WORDS, read_matrix_market, (".mtx", ".mtx.gz"), (_SIGNATURE,)),)

@@ -13,13 +13,15 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from robustnmf.formats.checks import Found, as_matrix, check_array, check_size, choose, refuse_key
 from robustnmf.formats.errors import DataFileError, OversizedError, shortened
 from robustnmf.formats.format import Format
+from robustnmf.formats.labelled_matrix import LabelledMatrix
 from robustnmf.formats.limits import check_expansion
+from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.packed import check_members
 from robustnmf.formats.rows import row_cuts
 from robustnmf.formats.sparse_tables import KINDS, Declared, assembled, check_declared
-from robustnmf.formats.table import Found, Options, Table, as_table, check_array, check_size, choose, refuse_key
 
 _MAX_HEADER = 10_000
 """Longest header of an array, in bytes: the limit of NumPy, which looks at it too late."""
@@ -70,7 +72,7 @@ def _rows_of(X: Any) -> FileRows | None:
     return FileRows.of(X) if isinstance(X, np.memmap) and X.filename is not None and X.ndim == 2 else None
 
 
-def read_npy(path: Path, options: Options) -> Table:
+def read_npy(path: Path, options: ReadOptions) -> LabelledMatrix:
     """Read an array of NumPy."""
     refuse_key(path, options.key)
     with path.open("rb") as file:
@@ -82,10 +84,10 @@ def read_npy(path: Path, options: Options) -> Table:
     stored = mapped if mapped.flags.c_contiguous else mapped.T
     rows = FileRows.of(stored.reshape(len(stored), -1))
     values = rows.read(0, len(stored)).reshape(stored.shape)
-    return as_table(path, values if mapped.flags.c_contiguous else values.T, options.max_bytes)
+    return as_matrix(path, values if mapped.flags.c_contiguous else values.T, options)
 
 
-def read_npz(path: Path, options: Options) -> Table:
+def read_npz(path: Path, options: ReadOptions) -> LabelledMatrix:
     """Read an array of an archive of NumPy, or a sparse matrix that SciPy stored in one."""
     with zipfile.ZipFile(path) as archive:
         check_members(archive)
@@ -101,7 +103,7 @@ def read_npz(path: Path, options: Options) -> Table:
         if options.key is None and _is_sparse(headers):
             return _read_sparse(path, archive, members, headers, options.max_bytes)
         name = choose(path, headers, options)
-        return as_table(path, _member(path, archive, members[name]), options.max_bytes)
+        return as_matrix(path, _member(path, archive, members[name]), options)
 
 
 def _member(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
@@ -128,7 +130,7 @@ def _is_sparse(headers: Mapping[str, Found]) -> bool:
 
 def _read_sparse(
     path: Path, archive: zipfile.ZipFile, members: Mapping[str, Any], headers: Mapping[str, Found], max_bytes: int
-) -> Table:
+) -> LabelledMatrix:
     """Read a matrix that `scipy.sparse.save_npz` wrote, after a look at what its arrays declare."""
     kind = str(_member(path, archive, members["format"]).astype("U16"))
     together = kind == "coo" and "coords" in headers
@@ -147,7 +149,7 @@ def _read_sparse(
     declared = Declared((n_rows, n_columns), headers["data"].dtype, math.prod(headers["data"].shape))
     check_declared(path, declared, max_bytes, path.stat().st_size)
     data, *indices = (_member(path, archive, members[name]) for name in ("data", *places))
-    return Table(assembled(path, kind, (n_rows, n_columns), data, *(indices[0] if together else indices)))
+    return LabelledMatrix(assembled(path, kind, (n_rows, n_columns), data, *(indices[0] if together else indices)))
 
 
 def _npy_header(file: IO[bytes]) -> Found:
@@ -180,6 +182,6 @@ _NPZ = (
     "Write it with numpy.savez_compressed, as numbers, or a sparse matrix with scipy.sparse.save_npz.",
 )
 FORMATS = (
-    Format(*_NPY, read_npy, (".npy",), (b"\x93NUMPY",), rows_of=_rows_of),
-    Format(*_NPZ, read_npz, (".npz",), members=(".npy",)),
+    Format("npy", *_NPY, read_npy, (".npy",), (b"\x93NUMPY",), rows_of=_rows_of),
+    Format("npz", *_NPZ, read_npz, (".npz",), members=(".npy",)),
 )

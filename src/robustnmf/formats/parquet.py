@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from robustnmf.formats.checks import Found, check_array, check_size, refuse_key
 from robustnmf.formats.errors import DataFileError, OversizedError, broken_is_data_file_error, shortened
 from robustnmf.formats.format import Format
+from robustnmf.formats.labelled_matrix import Axis, LabelledMatrix
 from robustnmf.formats.limits import SMALL, check_expansion, room_for_chunk
+from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.parquet_pages import page_sizes
-from robustnmf.formats.table import Found, Options, Table, check_array, check_size, refuse_key
 from robustnmf.utils.cached import cached_property
 from robustnmf.utils.extras import optional
 
@@ -29,13 +31,14 @@ _MAX_NAMES = 2**28
 """How long the names of the samples may be together, in characters: 256 Mi."""
 
 
-def read_parquet(path: Path, options: Options) -> Table:
+def read_parquet(path: Path, options: ReadOptions) -> LabelledMatrix:
     """Read a Parquet file, one group of rows after the other."""
     refuse_key(path, options.key)
     rows = ParquetRows((str(path),), options.max_bytes)
     check_array(path, "", Found(rows.shape, rows.dtype), options.max_bytes)
     largest = rows.check()
-    return Table(rows.read(0, rows.shape[0]), rows.sample_names(largest), rows.columns)
+    values = rows.read(0, rows.shape[0])
+    return LabelledMatrix(values, Axis(rows.sample_names(largest)), Axis(rows.columns))
 
 
 class _Group(NamedTuple):
@@ -233,4 +236,4 @@ def _columns_of(path: str, schema: Any) -> _Columns:
     return _Columns([schema.names[i] for i in labels], [schema.names[i] for i in columns], dtype)
 
 
-FORMATS = (Format(*_WORDS, read_parquet, (".parquet",), (b"PAR1",)),)
+FORMATS = (Format("parquet", *_WORDS, read_parquet, (".parquet",), (b"PAR1",)),)

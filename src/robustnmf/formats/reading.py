@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from numbers import Integral
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,13 @@ import numpy as np
 from scipy import sparse
 
 from robustnmf.formats.errors import DataFileError, broken_is_data_file_error, times
+from robustnmf.formats.labelled_matrix import LabelledMatrix, Source
+from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.registry import format_of
-from robustnmf.formats.table import MAX_BYTES, Options, Table
 from robustnmf.utils.process_state import ignored_warnings
 
 
-def read_table(
-    path: str | os.PathLike[str],
-    *,
-    key: str | None = None,
-    missing_value: float | str | None = None,
-    transpose: bool = False,
-    header: bool | None = None,
-    max_bytes: int | None = None,
-) -> Table:
+def read_table(path: str | os.PathLike[str], options: ReadOptions | None = None, **changes: Any) -> LabelledMatrix:
     r"""Return the data in a file or folder.
 
     Parameters
@@ -46,23 +40,14 @@ def read_table(
           becomes grey by ITU-R 601; grey images keep their depth.
 
         Files with other suffixes are recognised by their first bytes.
-    key : str or None
-        Name of the array, in a file that may hold several. By default the only one of two or three dimensions; single
-        rows and columns do not count beside larger arrays.
-    missing_value : float, str or None
-        Stands for a missing entry besides NaN: a number, or in text tables any word.
-    transpose : bool
-        Exchange samples and features. Of an image stack, pixels then are the samples.
-    header : bool or None
-        Whether the first line of a text table holds headings. By default it does if at least half of its cells are
-        not numbers, or if the cell above the names is empty.
-    max_bytes : int or None
-        Largest size of the values as floats (of a sparse matrix, of those that are stored), of a text file, and of
-        whatever is unpacked on the way to the values; by default 8 GiB.
+    options : ReadOptions or None
+        How to read it.
+    **changes
+        Fields of `ReadOptions`, such as ``missing_value=-999``; others are those of `options`.
 
     Returns
     -------
-    Table
+    LabelledMatrix
         The values and what is known of samples and features. Integers and booleans become float64.
 
     Raises
@@ -89,21 +74,16 @@ def read_table(
     # Not `path.exists`: it raises over names that no file can have.
     if not os.path.exists(path):
         raise FileNotFoundError(f"path must name data; there is no file or folder {path}. Check the path.")
-    max_bytes = _checked_limit(max_bytes)
+    options = replace(options or ReadOptions(), **changes)
     kind = format_of(path)
-    code = _missing_number(missing_value, words=kind.has_words)
-    options = Options(key, missing_value, header, max_bytes)
+    codes = _missing_numbers(options.missing_values, words=kind.has_words)
     # Libraries warn about oddities in files that say nothing to the user: either it can be read or it cannot.
     with ignored_warnings((Warning, "")), broken_is_data_file_error(path, kind.expected, kind.advice):
-        table = kind.read(path, options)
-    if code is not None:
-        _mark_missing(table.values, code)
-    if not transpose:
-        return table
-    turned = table.values.T
-    values = turned.tocsr() if sparse.issparse(table.values) else np.ascontiguousarray(turned)
-    # The features then are not pixels any more.
-    return Table(values, table.feature_names, table.sample_names)
+        matrix = kind.read(path, options)
+    for code in codes:
+        _mark_missing(matrix.values, code)
+    matrix = replace(matrix, source=replace(matrix.source or Source(), format=kind.name, options=options))
+    return matrix.transposed if options.transpose else matrix
 
 
 def _mark_missing(values: Any, code: float) -> None:
@@ -119,17 +99,17 @@ def _mark_missing(values: Any, code: float) -> None:
     stored[stored == stored.dtype.type(code)] = np.nan
 
 
-def read_like(path: str | os.PathLike[str], table: Table, **options: Any) -> Any:
+def read_like(path: str | os.PathLike[str], table: LabelledMatrix, **options: Any) -> Any:
     """Return values that belong to those of a table, entry by entry, such as weights or uncertainties.
 
     Parameters
     ----------
     path : str or path-like
         What to read, as for `read_table`.
-    table : Table
+    table : LabelledMatrix
         The data.
     **options
-        Options of `read_table`.
+        Fields of `ReadOptions`.
 
     Returns
     -------
@@ -151,7 +131,9 @@ def read_like(path: str | os.PathLike[str], table: Table, **options: Any) -> Any
     return other.values
 
 
-def _check_order(path: str | os.PathLike[str], what: str, wanted: list[str] | None, given: list[str] | None) -> None:
+def _check_order(
+    path: str | os.PathLike[str], what: str, wanted: Sequence[str] | None, given: Sequence[str] | None
+) -> None:
     """Raise if the same names come in another order; other names may be right, such as "Al_error" for "Al"."""
     if wanted is None or given is None or wanted == given or sorted(wanted) != sorted(given):
         return
@@ -160,23 +142,16 @@ def _check_order(path: str | os.PathLike[str], what: str, wanted: list[str] | No
     raise DataFileError(path, expected, f"here it is {given[place]!r}", f"Sort the {what} of one of the two.")
 
 
-def _checked_limit(max_bytes: int | None) -> int:
-    if max_bytes is None:
-        return MAX_BYTES
-    if isinstance(max_bytes, bool) or not isinstance(max_bytes, Integral) or max_bytes < 1:
-        raise ValueError(f"max_bytes must be a positive integer or None; got {max_bytes!r}. 2**30 stands for 1 GiB.")
-    return int(max_bytes)
-
-
-def _missing_number(value: float | str | None, words: bool) -> float | None:
-    """Return the number that stands for a missing entry, if it is one."""
-    if value is None:
-        return None
-    try:
-        return float(value)
-    except ValueError:
-        if words:
-            return None
-        raise ValueError(
-            f"missing_value must be a number, except for text tables; it is {value!r}. Give a number such as -999."
-        ) from None
+def _missing_numbers(values: Sequence[float | str], words: bool) -> list[float]:
+    """Return the numbers among what stands for a missing entry."""
+    numbers = []
+    for value in values:
+        try:
+            numbers.append(float(value))
+        except ValueError:
+            if not words:
+                raise ValueError(
+                    f"missing_value must be a number, except for text tables; it is {value!r}. Give a number such as "
+                    "-999."
+                ) from None
+    return numbers

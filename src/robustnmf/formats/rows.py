@@ -16,8 +16,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from robustnmf.formats.checks import float_type
 from robustnmf.formats.limits import check_chunks, check_small_chunks, slabs
-from robustnmf.formats.table import float_type
 
 # Bytes of a block that is read at a time: large enough for a disk, small beside any memory.
 BLOCK_BYTES = 2**24

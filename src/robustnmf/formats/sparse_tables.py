@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from robustnmf.formats.checks import check_size, float_type
 from robustnmf.formats.errors import DataFileError, times
 from robustnmf.formats.limits import check_expansion
 from robustnmf.formats.sparse_structure import Lines, block_problem, compressed_problem, coordinate_problem
-from robustnmf.formats.table import check_size, float_type
 
 Vector = NDArray[Any]
 

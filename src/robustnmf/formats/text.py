@@ -13,9 +13,11 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
+from robustnmf.formats.checks import check_size, refuse_key
 from robustnmf.formats.errors import DataFileError, OversizedError, shortened
 from robustnmf.formats.format import Format
-from robustnmf.formats.table import Options, Table, check_size, refuse_key
+from robustnmf.formats.labelled_matrix import Axis, LabelledMatrix
+from robustnmf.formats.options import ReadOptions
 
 MISSING_WORDS = frozenset({"", "na", "nan", "null"})
 """Cells of a text table that are missing entries, in lower case."""
@@ -48,13 +50,13 @@ class _Layout(NamedTuple):
 
 
 class _Numbers:
-    """Turns cells into numbers; `missing` is a further word for a missing entry.
+    """Turns cells into numbers; `missing` are further words for a missing entry.
 
     Where the delimiter is the semicolon, the decimal mark may be a comma, the same in all cells.
     """
 
-    def __init__(self, missing: float | str | None, delimiter: str | None) -> None:
-        self.missing = missing.strip() if isinstance(missing, str) else None
+    def __init__(self, missing: Iterable[float | str], delimiter: str | None) -> None:
+        self.missing = frozenset(word.strip() for word in missing if isinstance(word, str))
         self.commas = delimiter == ";"
         self.mark = ""
 
@@ -64,7 +66,7 @@ class _Numbers:
             number = float(cell.replace(",", ".") if self.commas else cell)
         except ValueError:
             cell = cell.strip()
-            return math.nan if cell.lower() in MISSING_WORDS or cell == self.missing else None
+            return math.nan if cell.lower() in MISSING_WORDS or cell in self.missing else None
         # Python reads 1_000 as a number, other programs do not: it is a name.
         return None if "_" in cell or (self.commas and self._mixes_marks(cell)) else number
 
@@ -93,7 +95,7 @@ class _Lines:
         self.used = 0
 
 
-def read_text(path: Path, options: Options) -> Table:
+def read_text(path: Path, options: ReadOptions) -> LabelledMatrix:
     """Read a table of text."""
     refuse_key(path, options.key)
     check_size(path, (path.stat().st_size,), 1, options.max_bytes)
@@ -106,10 +108,10 @@ def read_text(path: Path, options: Options) -> Table:
         rows = _rows(path, opening, lines, delimiter)
         comments, first = _after_comments(path, rows)
         body = _opening_rows(first, rows)
-        layout = _layout(path, comments, body, _Numbers(options.missing_value, delimiter), options.header)
+        layout = _layout(path, comments, body, _Numbers(options.missing_values, delimiter), options.header)
         # A comment line with headings stands above the body, other headings are its first row.
         skipped = 1 if layout.headings is not None and not _fits(comments, len(first.cells)) else 0
-        numbers = _Numbers(options.missing_value, delimiter)
+        numbers = _Numbers(options.missing_values, delimiter)
         return _filled(path, chain(body[skipped:], rows), layout, numbers, options.max_bytes)
 
 
@@ -253,7 +255,7 @@ def _counts(cells: Sequence[str], start: int) -> bool:
     return len(cells) > 0 and [cell.strip() for cell in cells] == [str(start + i) for i in range(len(cells))]
 
 
-def _filled(path: Path, rows: Iterable[_Row], layout: _Layout, numbers: _Numbers, max_bytes: int) -> Table:
+def _filled(path: Path, rows: Iterable[_Row], layout: _Layout, numbers: _Numbers, max_bytes: int) -> LabelledMatrix:
     first, width = int(layout.named), layout.width
     values = array("d")
     names = []
@@ -274,7 +276,7 @@ def _filled(path: Path, rows: Iterable[_Row], layout: _Layout, numbers: _Numbers
         raise DataFileError(path, "a table of numbers", "it has no values beside headings and names", advice)
     headings = None if layout.headings is None else [heading.strip() for heading in layout.headings]
     table = np.frombuffer(values, dtype=np.float64).reshape(-1, width - first)
-    return Table(table, names if layout.named else None, headings)
+    return LabelledMatrix(table, Axis(names if layout.named else None), Axis(headings))
 
 
 def _not_a_number(path: Path, row: _Row, place: int, layout: _Layout, is_first: bool) -> DataFileError:
@@ -290,4 +292,4 @@ def _not_a_number(path: Path, row: _Row, place: int, layout: _Layout, is_first: 
 
 
 _WORDS = "a table of text in UTF-8", "Save it as comma-separated text in UTF-8."
-FORMATS = (Format(*_WORDS, read_text, (".csv", ".tsv", ".txt"), has_words=True),)
+FORMATS = (Format("text", *_WORDS, read_text, (".csv", ".tsv", ".txt"), has_words=True),)

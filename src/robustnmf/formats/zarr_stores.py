@@ -8,20 +8,22 @@ import re
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from robustnmf.formats.checks import Found, as_matrix, check_array, choose, refuse_key
 from robustnmf.formats.errors import DataFileError, OversizedError
 from robustnmf.formats.folders import check_tree
 from robustnmf.formats.format import Format
+from robustnmf.formats.labelled_matrix import LabelledMatrix
 from robustnmf.formats.limits import check_count, check_expansion, n_chunks, room_for_chunk
+from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.packed import DEFLATE_RATIO, HEADERS, PACKERS, check_members, unpacked_size
 from robustnmf.formats.rows import ArrayRows, package_of
-from robustnmf.formats.table import Found, Options, Table, as_table, check_array, choose, refuse_key
 from robustnmf.utils.extras import optional
 
 _SHARDS = frozenset({"sharding_indexed"})
@@ -83,7 +85,7 @@ class _Stored(NamedTuple):
     """Opens it in binary mode."""
 
 
-def read_zarr(path: Path, options: Options) -> Table:
+def read_zarr(path: Path, options: ReadOptions) -> LabelledMatrix:
     """Read an array of zarr, from a folder or a zip file."""
     storage = optional("zarr.storage", "io")
     if path.is_dir():
@@ -122,14 +124,14 @@ def _check_metadata(files: Mapping[str, _Stored]) -> None:
         raise OversizedError(f"it has {nodes} arrays and groups, and the most that is read is {_MAX_NODES}")
 
 
-def _read_store(path: Path, store: Any, files: Mapping[str, _Stored], options: Options) -> Table:
+def _read_store(path: Path, store: Any, files: Mapping[str, _Stored], options: ReadOptions) -> LabelledMatrix:
     """Read an array of zarr, or the one that is asked for in a group."""
     # What is consolidated may be stale, and may name what is not in the store.
     node = optional("zarr", "io").open(store, mode="r", use_consolidated=False)
     if hasattr(node, "members"):
         arrays = {name: member for name, member in node.members(max_depth=None) if hasattr(member, "shape")}
         found = {name: Found(member.shape, member.dtype) for name, member in arrays.items()}
-        node = arrays[choose(path, found, options._replace(key=options.key and options.key.strip("/")))]
+        node = arrays[choose(path, found, replace(options, key=options.key and options.key.strip("/")))]
     else:
         refuse_key(path, options.key)
         check_array(path, "", Found(node.shape, node.dtype), options.max_bytes)
@@ -141,7 +143,7 @@ def _read_store(path: Path, store: Any, files: Mapping[str, _Stored], options: O
     rows.check(options.max_bytes)
     _check_stored(path, rows, blocks)
     _check_blocks(node, chain, blocks, room_for_chunk(rows.sizes, rows.dtype.itemsize, options.max_bytes))
-    return as_table(path, rows.floats(), options.max_bytes)
+    return as_matrix(path, rows.floats(), options)
 
 
 def _check_stored(path: Path, rows: ZarrRows, blocks: Mapping[str, _Stored]) -> None:
@@ -264,4 +266,6 @@ def _owns_folder(folder: Path) -> bool:
 
 
 _WORDS = "an array or group of zarr", "Write it with zarr.save."
-FORMATS = (Format(*_WORDS, read_zarr, (".zarr",), members=ZARR_METADATA, owns_folder=_owns_folder, rows_of=_rows_of),)
+FORMATS = (
+    Format("zarr", *_WORDS, read_zarr, (".zarr",), members=ZARR_METADATA, owns_folder=_owns_folder, rows_of=_rows_of),
+)

@@ -1,0 +1,250 @@
+"""A matrix with what is known of its samples, its features and the file that it comes from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from robustnmf.formats.options import ReadOptions
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The samples, or the features: what they are called, and the grid whose points they are.
+
+    Parameters
+    ----------
+    names : sequence of str or None
+        A name for each.
+    title : str or None
+        What the names are: the heading above them, such as "date".
+    grid : tuple of int or None
+        Shape of the grid whose points they are, in C order: (rows, columns) for the pixels of an image.
+    grid_names : tuple of str or None
+        What the axes of the grid are, such as ("y", "x").
+    units : sequence of str or None
+        Unit of each, "" where there is none.
+    columns : mapping of str to sequence of str
+        Further texts about each, by their headings.
+    """
+
+    names: Sequence[str] | None = None
+    title: str | None = None
+    grid: tuple[int, ...] | None = None
+    grid_names: tuple[str, ...] | None = None
+    units: Sequence[str] | None = None
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def some(self, places: Sequence[int]) -> Axis:
+        """Return what is known of some of them; they are no grid any more."""
+        taken = [_some(values, places) for values in (self.names, self.units)]
+        columns = {title: [column[i] for i in places] for title, column in self.columns.items()}
+        return Axis(taken[0], self.title, units=taken[1], columns=columns)
+
+
+def _some(values: Sequence[str] | None, places: Sequence[int]) -> list[str] | None:
+    return None if values is None else [values[i] for i in places]
+
+
+@dataclass(frozen=True)
+class ArrayLayout:
+    """Which axes of an array are samples; those of the others are features.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of the array.
+    sample_axes : tuple of int
+        Axes whose points are samples, in the order in which samples are counted.
+    names : tuple of str or None
+        What the axes are, such as ("t", "y", "x").
+
+    Examples
+    --------
+    >>> cube = np.arange(24).reshape(2, 3, 4)
+    >>> layout = ArrayLayout((2, 3, 4), (0, 1), ("y", "x", "band"))
+    >>> layout.matrix(cube).shape, layout.samples.grid, layout.features.grid
+    ((6, 4), (2, 3), (4,))
+    >>> bool((layout.array(layout.matrix(cube)) == cube).all())
+    True
+    """
+
+    shape: tuple[int, ...]
+    sample_axes: tuple[int, ...]
+    names: tuple[str, ...] | None = None
+
+    @property
+    def feature_axes(self) -> tuple[int, ...]:
+        """Axes whose points are features."""
+        return tuple(axis for axis in range(len(self.shape)) if axis not in self.sample_axes)
+
+    @property
+    def samples(self) -> Axis:
+        """The grid of the samples."""
+        return self._axis(self.sample_axes)
+
+    @property
+    def features(self) -> Axis:
+        """The grid of the features."""
+        return self._axis(self.feature_axes)
+
+    def _axis(self, axes: tuple[int, ...]) -> Axis:
+        names = None if self.names is None else tuple(self.names[axis] for axis in axes)
+        return Axis(grid=tuple(self.shape[axis] for axis in axes), grid_names=names)
+
+    def matrix(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return an array of this shape as a matrix, (n_samples, n_features)."""
+        turned = array.transpose(self.sample_axes + self.feature_axes)
+        return turned.reshape(math.prod(self.samples.grid or ()), -1)
+
+    def array(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return a matrix (n_samples, n_features) as an array of this shape."""
+        order = self.sample_axes + self.feature_axes
+        turned = values.reshape([self.shape[axis] for axis in order])
+        return turned.transpose([order.index(axis) for axis in range(len(order))])
+
+    @property
+    def transposed(self) -> ArrayLayout:
+        """The layout in which features and samples are exchanged."""
+        return replace(self, sample_axes=self.feature_axes)
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The file that a matrix was read from: what is needed to write such a file again.
+
+    Parameters
+    ----------
+    format : str
+        Name of the format, see `robustnmf.formats.format.Format`.
+    options : ReadOptions
+        How the file was read.
+    dtype : dtype or None
+        Type of the numbers in the file.
+    layout : ArrayLayout or None
+        How the array in the file became a matrix, if it had other axes than samples and features.
+    about : mapping
+        Whatever the writer of this format needs: the delimiter of a text, the frames per second of a movie.
+    """
+
+    format: str = ""
+    options: ReadOptions = field(default_factory=ReadOptions)
+    dtype: np.dtype[Any] | None = None
+    layout: ArrayLayout | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledMatrix:
+    """Data with one sample in each row, and what is known of samples and features.
+
+    Parameters
+    ----------
+    values : ndarray or csr_array of shape (n_samples, n_features)
+        float64 or float32; NaN where missing. A sparse matrix in a file stays one, without duplicates.
+    samples, features : Axis
+        What is known of them.
+    uncertainties : ndarray of shape (n_samples, n_features) or None
+        Standard deviations of the entries, where the file tells them; NaN where it does not.
+    source : Source or None
+        The file, None for what is no file's.
+    notes : tuple of str
+        What was guessed when the file was read, in words for the user.
+    """
+
+    values: Any
+    samples: Axis = field(default_factory=Axis)
+    features: Axis = field(default_factory=Axis)
+    uncertainties: NDArray[Any] | None = None
+    source: Source | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Samples and features."""
+        n_samples, n_features = self.values.shape
+        return int(n_samples), int(n_features)
+
+    @property
+    def sample_names(self) -> Sequence[str] | None:
+        """A name for each sample."""
+        return self.samples.names
+
+    @property
+    def feature_names(self) -> Sequence[str] | None:
+        """A name for each feature."""
+        return self.features.names
+
+    @property
+    def image_shape(self) -> tuple[int, int] | None:
+        """(rows, columns) if each sample is an image; its features are the pixels, line by line."""
+        grid = self.features.grid
+        return (grid[0], grid[1]) if grid is not None and len(grid) == 2 else None
+
+    def place(self, sample: int, feature: int) -> str:
+        """Return what an entry is called: by names where there are some, else by numbers from 0 on.
+
+        Examples
+        --------
+        >>> air = LabelledMatrix(np.ones((1, 2)), Axis(["2004-07-04"]), Axis(["Sulphate", "Nitrate"]))
+        >>> air.place(0, 1)
+        "sample '2004-07-04', feature 'Nitrate'"
+        """
+        return f"{_called('sample', self.samples, sample)}, {_called('feature', self.features, feature)}"
+
+    def with_values(self, values: Any) -> LabelledMatrix:
+        """Return other values of the same samples and features, such as a mask of them."""
+        return replace(self, values=values)
+
+    def with_names(self, samples: Sequence[str] | None = None, features: Sequence[str] | None = None) -> LabelledMatrix:
+        """Return the matrix with other names of samples and features; None leaves them as they are."""
+        axes = [
+            axis if names is None else replace(axis, names=names)
+            for axis, names in ((self.samples, samples), (self.features, features))
+        ]
+        return replace(self, samples=axes[0], features=axes[1])
+
+    def some_features(self, places: Sequence[int]) -> LabelledMatrix:
+        """Return some of the features, in another order perhaps."""
+        chosen = np.asarray(places, dtype=np.intp)
+        uncertainties = None if self.uncertainties is None else self.uncertainties[:, chosen]
+        values = self.values[:, chosen]
+        source = None if self.source is None else replace(self.source, layout=None)
+        return replace(
+            self, values=values, features=self.features.some(places), uncertainties=uncertainties, source=source
+        )
+
+    def array(self) -> Any:
+        """Return the values in the shape that they have in the file."""
+        layout = None if self.source is None else self.source.layout
+        return self.values if layout is None else layout.array(self.values)
+
+    @property
+    def transposed(self) -> LabelledMatrix:
+        """The matrix with samples and features exchanged."""
+        source = self.source
+        if source is not None and source.layout is not None:
+            source = replace(source, layout=source.layout.transposed)
+        return LabelledMatrix(
+            _turned(self.values),
+            self.features,
+            self.samples,
+            None if self.uncertainties is None else _turned(self.uncertainties),
+            source,
+            self.notes,
+        )
+
+
+def _turned(values: Any) -> Any:
+    turned: Any = values.T
+    return turned.tocsr() if sparse.issparse(values) else np.ascontiguousarray(turned)
+
+
+def _called(what: str, axis: Axis, place: int) -> str:
+    return f"{what} {place}" if axis.names is None else f"{what} {axis.names[place]!r}"
