@@ -64,6 +64,8 @@ class ArrayLayout:
         Axes whose points are samples, in the order in which samples are counted.
     names : tuple of str or None
         What the axes are, such as ("t", "y", "x").
+    feature_axes : tuple of int
+        The other axes, by default as they come.
 
     Examples
     --------
@@ -78,11 +80,12 @@ class ArrayLayout:
     shape: tuple[int, ...]
     sample_axes: tuple[int, ...]
     names: tuple[str, ...] | None = None
+    feature_axes: tuple[int, ...] = ()
 
-    @property
-    def feature_axes(self) -> tuple[int, ...]:
-        """Axes whose points are features."""
-        return tuple(axis for axis in range(len(self.shape)) if axis not in self.sample_axes)
+    def __post_init__(self) -> None:
+        if not self.feature_axes:
+            others = tuple(axis for axis in range(len(self.shape)) if axis not in self.sample_axes)
+            object.__setattr__(self, "feature_axes", others)
 
     @property
     def samples(self) -> Axis:
@@ -112,7 +115,7 @@ class ArrayLayout:
     @property
     def transposed(self) -> ArrayLayout:
         """The layout in which features and samples are exchanged."""
-        return replace(self, sample_axes=self.feature_axes)
+        return replace(self, sample_axes=self.feature_axes, feature_axes=self.sample_axes)
 
 
 @dataclass(frozen=True, eq=False)
