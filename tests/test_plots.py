@@ -12,10 +12,14 @@ from robustnmf import RobustNMF, TruncatedCauchyNMF, plots
 from robustnmf.algorithm import judged_entries
 from robustnmf.errors import MissingExtraError
 from robustnmf.model.losses import Absolute, Cauchy, Squared, Truncated
+from robustnmf.selection import select_rank
 from robustnmf.utils.process_state import ignored_warnings
 
 matplotlib.use("Agg")
 plt = pytest.importorskip("matplotlib.pyplot")
+
+
+NAMES = [f"f{place}" for place in range(24)]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +65,7 @@ def test_components_as_images_are_a_mosaic(model, ax):
 def test_components_as_lines_stand_above_each_other_over_wavelengths(model, ax):
     waves = np.linspace(400, 700, 24)
     plots.components(model, kind="spectra", feature_names=waves, ax=ax)
-    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["0", "1", "2"]
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["1", "2", "3"]
     for line, base, component in zip(ax.get_lines(), ax.get_yticks(), model.components_, strict=True):
         np.testing.assert_array_equal(line.get_xdata(), waves)
         np.testing.assert_allclose(line.get_ydata() - base, component, atol=1e-12)
@@ -95,20 +99,123 @@ def test_codes_are_drawn_as_they_are(model, data, ax):
     assert (other.get_xlabel(), other.get_ylabel()) == ("component", "sample")
 
 
-def test_the_map_of_residuals_leaves_missing_entries_out(model, data, ax):
+def test_the_map_of_residuals_is_in_widths_of_the_noise_and_leaves_missing_entries_out(model, data, ax):
     plots.residuals(model, data.X, kind="map", ax=ax)
-    expected = data.X - model.transform(data.X) @ model.components_
-    np.testing.assert_allclose(drawn(ax), expected)
+    predicted = np.minimum(model.transform(data.X) @ model.components_, model.noise_.largest)
+    expected = (data.X - predicted) / model.noise_.width(predicted, np)
+    np.testing.assert_allclose(drawn(ax), expected, atol=1e-6)
     assert np.isnan(drawn(ax)[3, 5:9]).all()
 
 
-def test_the_histogram_of_residuals_counts_every_observed_entry(model, data, ax):
-    plots.residuals(model, data.X, ax=ax)
-    tops = [[bar.get_y() + bar.get_height() for bar in bars] for bars in ax.containers]
-    assert sum(tops[0]) == np.isfinite(data.X).sum() - model.outliers_.sum()
-    assert sum(tops[1]) == np.isfinite(data.X).sum()  # the outliers are on top
+@pytest.mark.parametrize("draw", [plots.residuals, plots.residual_histogram])
+def test_the_histogram_of_residuals_counts_every_observed_entry(model, data, ax, draw):
+    draw(model, data.X, ax=ax)
+    counts = [[bar.get_height() for bar in bars] for bars in ax.containers]
+    assert sum(counts[0]) == np.isfinite(data.X).sum() - model.outliers_.sum()
+    assert sum(counts[1]) == model.outliers_.sum()
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert set(labels) == {"kept", "outliers", "scale", "threshold"}
+    assert set(labels) == {"kept", "outliers", "threshold"}
+    assert max(line.get_xdata()[0] for line in ax.lines) == pytest.approx(model.noise_.threshold)
+
+
+def test_the_histogram_of_a_feature_counts_its_entries(model, data, ax):
+    plots.residual_histogram(model, data.X, feature=6, ax=ax)
+    counts = [sum(bar.get_height() for bar in bars) for bars in ax.containers]
+    assert counts == [np.isfinite(data.X[:, 6]).sum() - model.outliers_[:, 6].sum(), model.outliers_[:, 6].sum()]
+
+
+@pytest.mark.parametrize("method", ["cauchy", "l2", "truncated-cauchy"])
+def test_residuals_of_a_fit_with_uncertainties_are_in_units_of_them(data, ax, method):
+    U = 0.02 + 0.05 * np.nan_to_num(data.X)
+    options = {"noise": None} if method == "truncated-cauchy" else {}
+    model = RobustNMF(3, method=method, random_state=0, **options).fit(data.X, uncertainties=U)
+    plots.residuals(model, data.X, uncertainties=U, kind="map", ax=ax)
+    codes = model.transform(data.X, uncertainties=U)
+    typical = np.nanmedian(np.where(np.isfinite(data.X), U, np.nan), axis=0)
+    expected = (data.X - codes @ model.components_) / typical / model.scale_
+    np.testing.assert_allclose(drawn(ax), expected, atol=1e-6 * np.nanmax(np.abs(expected)))
+
+
+def areas(axes):
+    """Return the upper edges of stacked areas, from left to right, one row each."""
+    edges = []
+    for area in axes.collections:
+        points = area.get_paths()[0].vertices
+        n = (len(points) - 3) // 2
+        edges.append(points[n + 2 : 2 * n + 2, 1][::-1])
+    return np.array(edges)
+
+
+def test_contributions_add_up_to_the_reconstruction_of_each_sample(model, data, ax):
+    codes = model.transform(data.X)
+    assert plots.contributions(model, codes=codes, ax=ax) is ax
+    np.testing.assert_allclose(areas(ax)[-1], (codes @ model.components_).sum(axis=1), rtol=1e-6)
+
+
+def test_contributions_to_a_feature_lie_on_an_axis_of_time(model, data, ax):
+    dates = [f"2024-01-{day:02d}" for day in range(1, 29)] + [f"2024-02-{day:02d}" for day in range(1, 13)]
+    plots.contributions(model, data.X, feature="f5", index=dates[::-1], kind="lines", ax=ax, feature_names=NAMES)
+    codes = model.transform(data.X)[::-1]  # drawn in the order of time
+    for k, line in enumerate(ax.lines):
+        np.testing.assert_allclose(line.get_ydata(), codes[:, k] * model.components_[k, 5])
+        assert line.get_xdata().astype(str)[[0, -1]].tolist() == ["2024-01-01T00:00:00", "2024-02-12T00:00:00"]
+    assert ax.get_ylabel() == "f5"
+
+
+def test_profiles_are_what_an_average_sample_gets(model, data):
+    codes = model.transform(data.X)
+    panels = plots.profiles(model, codes=codes)
+    given = codes.mean(axis=0)[:, None] * model.components_
+    for k, panel in enumerate(panels):
+        np.testing.assert_allclose([bar.get_height() for bar in panel.containers[0]], given[k])
+    (dots,) = panels[1].figure.axes[len(panels) + 1].lines
+    np.testing.assert_allclose(dots.get_ydata(), 100 * given[1] / given.sum(axis=0))
+    single = plots.profiles(model, codes=codes, component=2)
+    np.testing.assert_allclose([bar.get_height() for bar in single.containers[0]], given[1])
+
+
+def test_shares_and_what_is_not_explained_are_all_of_a_feature(model, data, ax):
+    plots.explained_share(model, data.X, ax=ax)
+    heights = np.array([[bar.get_height() for bar in bars] for bars in ax.containers])
+    kept = np.isfinite(data.X) & ~model.outliers_
+    codes = model.transform(data.X)
+    feature = 6
+    total = data.X[kept[:, feature], feature].sum()
+    expected = 100 * codes[kept[:, feature]].sum(axis=0) * model.components_[:, feature] / total
+    np.testing.assert_allclose(heights[:3, feature], expected)
+    assert np.all(heights.sum(axis=0) >= 100 - 1e-9)
+
+
+def test_measured_entries_are_drawn_over_explained_ones(model, data, ax):
+    plots.observed_vs_explained(model, data.X, feature=6, ax=ax)
+    found = points(ax)
+    explained = model.transform(data.X) @ model.components_[:, 6]
+    kept = np.isfinite(data.X[:, 6]) & ~model.outliers_[:, 6]
+    pairs = np.stack([explained, data.X[:, 6]], axis=1)[kept]
+    np.testing.assert_allclose(np.sort(found["kept"], axis=0), np.sort(pairs, axis=0))
+
+
+def test_images_of_components_are_as_bright_as_in_samples(model, data, ax):
+    codes = model.transform(data.X)
+    plots.component_images(model, (4, 6), codes=codes, ax=ax)
+    positive = codes[:, 0][codes[:, 0] > 0]
+    np.testing.assert_allclose(drawn(ax)[:4, :6], np.median(positive) * model.components_[0].reshape(4, 6))
+    assert [text.get_text() for text in ax.texts] == ["1", "2", "3"]
+
+
+def test_the_image_of_a_sample_has_its_outliers_in_colour(model, data, ax):
+    sample = int(model.outliers_.sum(axis=1).argmax())
+    plots.outlier_image(model, data.X, sample, (4, 6), ax=ax)
+    red = np.all(np.round(255 * drawn(ax)) == [214, 39, 40], axis=2)
+    np.testing.assert_array_equal(red, model.outliers_[sample].reshape(4, 6))
+
+
+def test_given_codes_are_not_computed_again(model, data, monkeypatch):
+    codes = model.transform(data.X)
+    monkeypatch.setattr(type(model), "transform", lambda *_, **__: pytest.fail("encoded again"))
+    plots.contributions(model, codes=codes)
+    plots.profiles(model, codes=codes)
+    plots.observed_vs_explained(model, data.X, codes=codes)
 
 
 def points(axes):
@@ -196,6 +303,18 @@ def test_rank_curve_is_drawn_in_order_with_errors_and_the_choice(ax):
     assert ax.get_legend().get_texts()[0].get_text() == "chosen: 3"
 
 
+def test_rank_curve_takes_what_select_rank_returns(ax):
+    found = select_rank(make_data(30, 20).X, [1, 2, 3], n_splits=2, random_state=0)
+    plots.rank_curve(found, ax=ax)
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), found.mean)
+    assert ax.get_legend().get_texts()[0].get_text() == f"chosen: {found.chosen}"
+
+
+def test_every_public_picture_is_listed():
+    drawing = {name for name, value in vars(plots).items() if callable(value) and not name.startswith(("_", "check_"))}
+    assert drawing - {"Kind"} == set(plots.__all__)
+
+
 def test_curves_are_those_of_the_losses(ax):
     plots.loss_curves([Cauchy(), Truncated(Cauchy(), 4.0)], ax=ax)
     first, second = ax.get_lines()
@@ -233,7 +352,7 @@ def test_before_after_draws_into_a_figure_and_missing_pixels_in_grey():
         (lambda m, X: plots.components(m, kind="pie"), "'auto', 'images', 'spectra' or 'bars'; got 'pie'"),
         (lambda m, X: plots.components(m, feature_names=["a"]), "feature_names must have 24 entries.*got 1"),
         (lambda m, X: plots.components(np.ones(3)), r"components must be.*shape \(3,\)"),
-        (lambda m, X: plots.codes(m), r"codes\(model, X\)"),
+        (lambda m, X: plots.codes(m), "pass the samples, X, or their codes"),
         (lambda m, X: plots.codes(m, X[:, :3]), "3 features"),
         (lambda m, X: plots.residuals(m, X, kind="pie"), "'histogram' or 'map'"),
         (lambda m, X: plots.noise_width(RobustNMF(), X), "not fitted"),
@@ -246,6 +365,15 @@ def test_before_after_draws_into_a_figure_and_missing_pixels_in_grey():
         (lambda m, X: plots.weight_maps([np.ones(4)], (2, 2), titles=[]), "titles must have 1"),
         (lambda m, X: plots.history(m, columns=["speed"]), "among objective, scale.*got speed"),
         (lambda m, X: plots.rank_curve([1, 2], [1.0]), "of one length"),
+        (lambda m, X: plots.rank_curve([1, 2]), "what select_rank returns"),
+        (lambda m, X: plots.contributions(m), "pass the samples, X, or their codes"),
+        (lambda m, X: plots.contributions(m, codes=np.ones((4, 2))), r"shape \(n_samples, 3\).*got \(4, 2\)"),
+        (lambda m, X: plots.contributions(m, X, feature="gold"), "name of a feature.*got 'gold'"),
+        (lambda m, X: plots.contributions(m, X, kind="pie"), "'stacked' or 'lines'"),
+        (lambda m, X: plots.profiles(m, X, component=0), "from 1 to 3; got 0"),
+        (lambda m, X: plots.profiles(m, X, ax=object()), "for a single component"),
+        (lambda m, X: plots.outlier_image(m, X, 40, (4, 6)), "below 40; got 40"),
+        (lambda m, X: plots.observed_vs_explained(m, X, most_points=0), "positive integer; got 0"),
         (lambda m, X: plots.rank_curve([1, 2], [1.0, 2.0], chosen=3), r"one of the ranks \[1, 2\]; got 3"),
         (lambda m, X: plots.loss_curves(["cauchy"]), "objects like those of robustnmf.model.losses"),
         (lambda m, X: plots.weight_curves([]), "at least one loss"),
