@@ -85,8 +85,8 @@ def residual_histogram(
     """Draw a histogram of residuals in the units in which they were judged, and return the axes.
 
     The unit is the width of the noise at the prediction, or without a noise model the scale (of residuals divided by
-    the typical uncertainty of their feature, where uncertainties were given). Outliers are in colour; lines are the thresholds. What is beyond the ends of
-    the axis is counted in the last bars.
+    the typical uncertainty of their feature, where uncertainties were given). Outliers are in colour; lines are the
+    thresholds. What is beyond the ends of the axis is counted in the last bars.
 
     Parameters
     ----------
