@@ -38,11 +38,12 @@ LAYERS = [
     "detectors",
     "datasets",
     "paper",
+    "view",
     "cli",
 ]
 OPTIONAL = {
     *("matplotlib", "torch", "dask", "distributed", "typer", "pandas", "polars", "jinja2", "h5py", "zarr", "PIL"),
-    *("pyarrow", "anndata", "xarray", "hyperspy"),
+    *("starlette", "uvicorn", "pyarrow", "anndata", "xarray", "hyperspy"),
 }
 
 

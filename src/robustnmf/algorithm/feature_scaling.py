@@ -28,6 +28,8 @@ Matrix = NDArray[Any]
 TRIAL_ENTRIES, SAMPLES_PER_COMPONENT = 2**17, 10
 # Features whose sizes differ less are of one kind: the ratio of the largest to the smallest, but for a tenth of each.
 ONE_KIND = 8.0
+# Features whose sizes differ by more than this factor are in different units: commands divide each by its own.
+WIDELY_DIFFERENT = 30.0
 # The level of a feature counts like so many entries of the typical one.
 PRIOR_ENTRIES = 5
 # No level is below this part of the largest: least squares could not tell such a feature.

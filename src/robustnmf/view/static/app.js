@@ -1,0 +1,394 @@
+"use strict";
+// The page: what is open, what is selected, and the views that show it.
+
+const $ = (id) => document.getElementById(id);
+const SECTIONS = ["entry", "map-section", "sample-section", "feature-section", "components-section", "contributions-section", "histogram-section", "outliers-section"];
+const EXPORTS = {
+  Pictures: ["components", "contributions", "explained_share", "residual_histogram", "observed_vs_explained", "outlier_map", "rank_curve"].flatMap((name) => [`${name}.svg`, `${name}.png`]),
+  Tables: ["components.csv", "codes.csv", "outliers.csv", "cleaned.csv"],
+  Program: ["script.py"],
+};
+
+const state = { about: null, sample: 0, feature: 0, component: null, lines: {}, worst: [], view: null, drawn: 0, playing: null };
+
+function tell(message) {
+  $("message").textContent = message || "";
+  $("message").hidden = !message;
+}
+
+// Runs some work and tells the user what went wrong, if anything did.
+async function attempt(work) {
+  try {
+    await work();
+  } catch (error) {
+    tell(error.message);
+    if (error.status === 409) await refresh();
+  }
+}
+
+const nameOf = (names, place, word) => (names ? names[place] : `${word} ${place}`);
+const sampleName = (i) => nameOf(state.about.samples, i, "sample");
+const featureName = (j) => nameOf(state.about.features, j, "feature");
+
+const MOST_BARS = 60;
+const widthOf = (id) => Math.max(300, Math.min(1600, $(id).clientWidth || 900));
+
+async function start() {
+  document.body.classList.toggle("stored", !source.canChange);
+  for (const id of ["open-label", "fit-form", "verdicts"]) $(id).hidden = !source.canChange;
+  const studies = await source.studies();
+  if (studies.length) await open(Number(sessionStorage.getItem("study")) || studies[studies.length - 1].id, studies);
+  else $("start").hidden = false;
+}
+
+async function open(study, known = null) {
+  source.study = known && !known.some((one) => one.id === study) ? known[known.length - 1].id : study;
+  if (source.canChange) sessionStorage.setItem("study", source.study);
+  Object.assign(state, { sample: 0, feature: 0, component: null, view: null, shown: false });
+  await refresh();
+  watch();
+}
+
+async function refresh() {
+  const about = await source.get("");
+  state.about = about;
+  $("start").hidden = true;
+  $("fit").hidden = false;
+  $("title").textContent = `${about.name} · ${about.shape[0]} samples × ${about.shape[1]} features`;
+  document.title = `${about.name} – robustnmf`;
+  showModel();
+  for (const id of SECTIONS) $(id).hidden = !about.fit;
+  $("export-label").hidden = !about.fit || !source.canChange;
+  if (!about.fit) return;
+  state.view = state.view || { top: 0, bottom: about.shape[0], left: 0, right: about.shape[1] };
+  const [components, contributions, histogram, worst] = await Promise.all(
+    ["components", "contributions", "histogram", "outliers"].map((what) => source.get(what)));
+  state.lines = { components, contributions };
+  state.worst = worst;
+  if (!state.shown && worst.length) Object.assign(state, { sample: worst[0].sample, feature: worst[0].feature });
+  state.shown = true;
+  showComponents();
+  showContributions();
+  showWorst();
+  $("histogram").replaceChildren(barsChart(histogram.edges, histogram.kept, histogram.outliers, about.fit.threshold, widthOf("histogram"),
+    `number of entries (log10) by residual in ${about.fit.unit}`));
+  await Promise.all([showMap(), showEntry()]);
+}
+
+function showModel() {
+  const { fit, ranks, notes } = state.about;
+  const facts = fit && {
+    components: fit.rank, method: fit.method, "share of outliers": `${(100 * fit.outlier_share).toFixed(2)} %`,
+    scale: short(fit.scale), iterations: `${fit.iterations}${fit.converged ? "" : ", not converged"}`,
+    ...(fit.reason ? { "which fit": fit.reason } : {}),
+  };
+  $("facts").replaceChildren(...Object.entries(facts || {}).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, String(value))]));
+  $("warnings").replaceChildren(...[...notes, ...(fit ? fit.warnings : [])].map((text) => el("li", {}, text)));
+  $("ranks").replaceChildren(...(ranks ? [rankChart(ranks, widthOf("ranks"), (rank) => { $("rank").value = rank; })] : []));
+  $("again").disabled = !fit;
+  if (fit && $("rank").value === "auto") $("rank").value = fit.rank;
+}
+
+// --- Work in the background -------------------------------------------------------------------------------------------
+
+async function run(action, content) {
+  tell("");
+  state.about = await source.post(action, content);
+  watch();
+}
+
+async function watch() {
+  const job = state.about && state.about.job;
+  const running = Boolean(job && job.state === "running");
+  $("progress").hidden = $("cancel").hidden = !running;
+  for (const id of ["run", "search", "again"]) $(id).disabled = running || (id === "again" && !state.about.fit);
+  $("progress-text").textContent = job ? (running ? `${job.kind === "fit" ? "Fitting" : "Searching"}: ${job.message}` : job.message && job.state !== "done" ? job.message : "") : "";
+  if (!running) return;
+  $("progress").value = job.progress;
+  await new Promise((done) => setTimeout(done, 250));
+  await attempt(async () => {
+    state.about.job = await source.get("job");
+    if (state.about.job.state === "failed") tell(state.about.job.message);
+    if (state.about.job.state === "done") {
+      if (state.about.job.kind === "fit") state.view = null;
+      await refresh();
+    }
+  });
+  watch();
+}
+
+// --- The map ----------------------------------------------------------------------------------------------------------
+
+async function showMap() {
+  const canvas = $("map"), box = canvas.getBoundingClientRect(), ticket = ++state.drawn;
+  const height = Math.max(40, Math.floor(box.height)), width = Math.max(40, Math.floor(box.width));
+  const found = await source.get("map", { ...state.view, height, width });
+  if (ticket !== state.drawn) return; // a later view is on its way
+  if (!source.canChange) state.view = { top: found.rows[0], bottom: found.rows[1], left: found.columns[0], right: found.columns[1] };
+  const cells = bytesOf(found.cells), small = el("canvas", { width: found.width, height: found.height });
+  const image = small.getContext("2d").createImageData(found.width, found.height);
+  // A single outlier among many entries must be seen.
+  cells.forEach((value, i) => image.data.set([214, 39, 40, value ? Math.max(90, value) : 0], 4 * i));
+  small.getContext("2d").putImageData(image, 0, 0);
+  canvas.width = width; canvas.height = height;
+  const context = canvas.getContext("2d");
+  context.imageSmoothingEnabled = false;
+  context.drawImage(small, 0, 0, width, height);
+  const { top, bottom, left, right } = state.view, cell = [width / (right - left), height / (bottom - top)];
+  context.strokeStyle = style("--accent");
+  context.lineWidth = 2;
+  const x = (state.feature - left) * cell[0], y = (state.sample - top) * cell[1];
+  context.strokeRect(x - 3, y - 3, Math.max(cell[0], 2) + 6, Math.max(cell[1], 2) + 6);
+}
+
+function placeOnMap(event) {
+  const box = $("map").getBoundingClientRect(), { top, bottom, left, right } = state.view;
+  return [
+    Math.min(bottom - 1, Math.floor(top + ((event.clientY - box.top) / box.height) * (bottom - top))),
+    Math.min(right - 1, Math.floor(left + ((event.clientX - box.left) / box.width) * (right - left))),
+  ];
+}
+
+function zoom(factor, [row, column]) {
+  if (!source.canChange) return; // a stored page has one map
+  const part = (low, high, at, count) => {
+    const span = Math.min(count, Math.max(4, Math.round((high - low) * factor)));
+    const first = Math.max(0, Math.min(count - span, Math.round(at - ((at - low) / (high - low)) * span)));
+    return [first, first + span];
+  };
+  const { top, bottom, left, right } = state.view, [n, m] = state.about.shape;
+  [state.view.top, state.view.bottom] = part(top, bottom, row, n);
+  [state.view.left, state.view.right] = part(left, right, column, m);
+  attempt(showMap);
+}
+
+function select(sample, feature) {
+  const [n, m] = state.about.shape;
+  state.sample = Math.max(0, Math.min(n - 1, sample));
+  state.feature = Math.max(0, Math.min(m - 1, feature));
+  const { top, bottom, left, right } = state.view;
+  if (source.canChange && (state.sample < top || state.sample >= bottom || state.feature < left || state.feature >= right)) {
+    state.view = { top: 0, bottom: n, left: 0, right: m };
+  }
+  return attempt(() => Promise.all([showMap(), showEntry()]));
+}
+
+function nextOutlier(step) {
+  if (!state.worst.length) return;
+  const here = state.worst.findIndex((one) => one.sample === state.sample && one.feature === state.feature);
+  const next = state.worst[(here + step + state.worst.length) % state.worst.length];
+  select(next.sample, next.feature);
+}
+
+function pressed(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+  if (moves[event.key]) select(state.sample + moves[event.key][0], state.feature + moves[event.key][1]);
+  else if (event.key === "+" || event.key === "-") zoom(event.key === "+" ? 0.5 : 2, [state.sample, state.feature]);
+  else if (event.key === "n" || event.key === "p") nextOutlier(event.key === "n" ? 1 : -1);
+  else if ("rau".includes(event.key)) decide({ r: "reject", a: "accept", u: null }[event.key]);
+  else return;
+  event.preventDefault();
+}
+
+// --- One entry, its sample and its feature ----------------------------------------------------------------------------
+
+const NEAR = 3;
+
+async function lineAround(kind, place, at, count) {
+  // Of a long line only every few entries are sent: here all near the selected one are needed too.
+  const whole = await source.get(`${kind}/${place}`);
+  if (count <= whole.places.length || !source.canChange) return [whole, whole];
+  return [whole, await source.get(`${kind}/${place}`, { start: Math.max(0, at - 50), stop: Math.min(count, at + 51) })];
+}
+
+async function showEntry() {
+  const { sample, feature } = state, [n, m] = state.about.shape;
+  const [[row, rowNear], [column, columnNear]] = await Promise.all([lineAround("sample", sample, feature, m), lineAround("feature", feature, sample, n)]);
+  if (sample !== state.sample || feature !== state.feature) return;
+  const at = rowNear.places.indexOf(feature);
+  const verdict = (state.about.verdicts.find(([i, j]) => i === sample && j === feature) || [])[2] || "";
+  const said = rowNear.measured[at] === null ? "missing" : rowNear.outlier[at] ? "outlier" : "fine";
+  const facts = {
+    sample: sampleName(sample), feature: featureName(feature), measured: short(rowNear.measured[at]),
+    explained: short(rowNear.explained[at]), residual: `${short(rowNear.ratio[at])} ${state.about.fit.unit}`,
+    ...(verdict ? { "you say": `${verdict}ed; Refit learns from it` } : { "the model says": said }),
+  };
+  $("entry-facts").replaceChildren(...Object.entries(facts).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+  for (const button of $("verdicts").children) button.setAttribute("aria-pressed", String(button.dataset.verdict === verdict));
+  $("neighbours").replaceChildren(neighbours("Features beside it", rowNear, feature, featureName), neighbours("Samples beside it", columnNear, sample, sampleName));
+  $("sample-title").textContent = state.about.samples ? `Sample ${sampleName(sample)}` : `Sample ${sample}`;
+  $("feature-title").textContent = `Feature ${state.about.features ? featureName(feature) : feature}${state.about.units ? ` (${state.about.units})` : ""}`;
+  const chart = m <= MOST_BARS ? tableChart : entryChart;
+  const words = m <= MOST_BARS ? "measured (dots) and explained (bars) of each feature" : "measured, explained (dashed) and outliers over features";
+  $("sample-line").replaceChildren(chart(row, { width: widthOf("sample-line"), names: featureName, selected: feature, label: words, click: (j) => select(sample, j) }));
+  $("feature-line").replaceChildren(entryChart(column, { width: widthOf("feature-line"), positions: state.about.times, times: Boolean(state.about.times), selected: sample, label: "measured, explained (dashed) and outliers over samples", click: (i) => select(i, feature) }));
+  showPictures(row.pictures);
+}
+
+function neighbours(title, line, at, nameOfPlace) {
+  const here = line.places.indexOf(at), near = line.places.map((_, i) => i).slice(Math.max(0, here - NEAR), here + NEAR + 1);
+  const rows = near.map((i) => el("tr", {},
+    el("td", {}, nameOfPlace(line.places[i])),
+    el("td", { class: `${line.outlier[i] ? "wrong" : ""} ${i === here ? "here" : ""}` }, short(line.measured[i])),
+    el("td", {}, short(line.explained[i]))));
+  return el("table", {}, el("thead", {}, el("tr", {}, el("th", {}, title), el("th", {}, "measured"), el("th", {}, "explained"))), el("tbody", {}, ...rows));
+}
+
+function showPictures(pictures) {
+  $("player").hidden = !pictures;
+  $("frame").max = state.about.shape[0] - 1;
+  $("frame").value = state.sample;
+  $("pictures").replaceChildren(...Object.entries(pictures || {}).map(([name, picture]) =>
+    el("figure", {}, greyCanvas(picture, name === "outliers"), el("figcaption", {}, name))));
+}
+
+function play() {
+  if (state.playing) {
+    clearInterval(state.playing);
+    state.playing = null;
+  } else {
+    state.playing = setInterval(() => select((state.sample + 1) % state.about.shape[0], state.feature), 200);
+  }
+  $("play").textContent = state.playing ? "Stop" : "Play";
+}
+
+function decide(verdict) {
+  if (!source.canChange) return;
+  attempt(async () => {
+    const { sample, feature } = state;
+    state.about = await source.post("verdict", { sample, feature, verdict, revision: state.about.revision });
+    tell("");
+    await Promise.all([showMap(), showEntry()]);
+  });
+}
+
+// --- Components, contributions, lists ---------------------------------------------------------------------------------
+
+function choose(component) {
+  state.component = state.component === component ? null : component;
+  showComponents();
+  showContributions();
+}
+
+function showComponents() {
+  const { lines, images } = state.lines.components;
+  $("components").replaceChildren(...lines.map((line, k) => el("button",
+    { class: "card", type: "button", "aria-pressed": String(state.component === k), onclick: () => choose(k) },
+    el("span", {}, `${k + 1} · ${(100 * state.about.fit.shares[k]).toFixed(1)} %`),
+    images ? greyCanvas(images[k]) : smallLine(line, k))));
+  showProfile();
+}
+
+// What the chosen component is made of, and how much of each feature it is.
+function showProfile() {
+  const { percent, lines } = state.lines.components, k = state.component;
+  $("profile").hidden = k === null || !percent;
+  if ($("profile").hidden) return;
+  const values = lines[k].values, total = values.reduce((sum, value) => sum + value, 0) || 1;
+  const order = values.map((_, j) => j).sort((a, b) => percent[k][b] - percent[k][a]);
+  const rows = order.map((j) => el("tr", {}, el("td", {}, featureName(j)), el("td", {}, short(values[j])),
+    el("td", {}, `${((100 * values[j]) / total).toFixed(1)} %`), el("td", {}, `${percent[k][j].toFixed(1)} %`)));
+  const head = ["feature", "value", "of the component", "of the feature"].map((name) => el("th", {}, name));
+  $("profile-table").replaceChildren(el("caption", {}, `Component ${k + 1}`), el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows));
+}
+
+function smallLine(line, k) {
+  const node = svg("svg", { viewBox: "0 0 200 90", role: "img", "aria-label": `component ${k + 1}` });
+  const top = Math.max(...line.values) || 1, wide = 200 / line.values.length;
+  if (line.values.length <= 60) {
+    line.values.forEach((value, i) => {
+      const bar = svg("rect", { x: i * wide, y: 90 - (88 * value) / top, width: Math.max(1, wide - 0.6), height: (88 * value) / top, fill: colourOf(k) });
+      bar.append(svg("title", {}, `${featureName(i)}: ${short(value)}`));
+      node.append(bar);
+    });
+  } else {
+    const points = line.values.map((value, i) => `${(i * wide).toFixed(1)},${(90 - (88 * value) / top).toFixed(1)}`);
+    node.append(svg("polyline", { points: points.join(" "), fill: "none", stroke: colourOf(k) }));
+  }
+  return node;
+}
+
+function showContributions() {
+  const { lines, images } = state.lines.contributions;
+  $("contributions").replaceChildren(linesChart(lines, { width: widthOf("contributions"), positions: state.about.times, times: Boolean(state.about.times), chosen: state.component,
+    label: `what components give to samples${state.about.units ? ` (${state.about.units})` : ""}` }));
+  $("contribution-maps").replaceChildren(...(images || []).map((image, k) => {
+    const canvas = greyCanvas(image);
+    canvas.addEventListener("click", (event) => {
+      const box = canvas.getBoundingClientRect(), [rows, columns] = state.about.sample_grid.slice(-2);
+      const y = Math.floor(((event.clientY - box.top) / box.height) * rows), x = Math.floor(((event.clientX - box.left) / box.width) * columns);
+      select(y * columns + x, state.feature);
+    });
+    return el("figure", { class: "card" }, canvas, el("figcaption", {}, `component ${k + 1}: click a pixel for its spectrum`));
+  }));
+}
+
+function showWorst() {
+  const head = ["sample", "feature", "measured", "explained", "residual"].map((name) => el("th", {}, name));
+  const rows = state.worst.map((one) => {
+    const go = () => select(one.sample, one.feature);
+    return el("tr", { tabindex: 0, onclick: go, onkeydown: (event) => { if (event.key === "Enter") go(); } },
+      el("td", {}, sampleName(one.sample)), el("td", {}, featureName(one.feature)),
+      ...["measured", "explained", "ratio"].map((name) => el("td", {}, short(one[name]))));
+  });
+  $("outliers").replaceChildren(el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows));
+}
+
+async function take(file) {
+  if (!file) return;
+  tell(`Reading ${file.name}…`);
+  const { id } = await source.upload(file);
+  tell("");
+  $("rank").value = "auto";
+  await open(id);
+}
+
+async function download(name) {
+  const link = el("a", { href: URL.createObjectURL(await source.blob(`export/${name}`)), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+function listen() {
+  $("open").addEventListener("change", (event) => attempt(() => take(event.target.files[0])));
+  $("fit-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const text = $("rank").value.trim();
+    if (text !== "auto" && !/^[0-9]{1,5}$/.test(text)) tell("The number of components must be a whole number, or auto.");
+    else attempt(() => run("fit", { rank: text === "auto" ? text : Number(text) }));
+  });
+  $("again").addEventListener("click", () => attempt(() => run("fit", { rank: state.about.fit.rank })));
+  $("search").addEventListener("click", () => attempt(() => run("rank", {})));
+  $("cancel").addEventListener("click", () => attempt(() => source.post("cancel")));
+  $("map").addEventListener("click", (event) => select(...placeOnMap(event)));
+  $("map").addEventListener("keydown", pressed);
+  $("map").addEventListener("wheel", (event) => {
+    event.preventDefault();
+    zoom(event.deltaY < 0 ? 0.7 : 1.4, placeOnMap(event));
+  }, { passive: false });
+  for (const button of $("verdicts").children) button.addEventListener("click", () => decide(button.dataset.verdict || null));
+  $("frame").addEventListener("input", (event) => select(Number(event.target.value), state.feature));
+  $("play").addEventListener("click", play);
+  for (const [group, names] of Object.entries(EXPORTS)) $("export").append(el("optgroup", { label: group }, ...names.map((name) => el("option", { value: name }, name))));
+  $("export").addEventListener("change", (event) => {
+    const name = event.target.value;
+    event.target.value = "";
+    if (name) attempt(() => download(name));
+  });
+  let later;
+  addEventListener("resize", () => {
+    clearTimeout(later);
+    later = setTimeout(() => { if (state.about && state.about.fit) attempt(showMap); }, 150);
+  });
+  for (const [name, on] of [["dragover", true], ["dragleave", false], ["drop", false]]) {
+    addEventListener(name, (event) => {
+      event.preventDefault();
+      document.body.classList.toggle("dropping", on);
+      if (name === "drop" && source.canChange) attempt(() => take(event.dataTransfer.files[0]));
+    });
+  }
+}
+
+listen();
+attempt(start);

@@ -1,0 +1,262 @@
+"""Data, the model that was fitted to it, and what the user has decided about single entries."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Lock, Thread
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from robustnmf.algorithm.feature_scaling import WIDELY_DIFFERENT, size_ratio
+from robustnmf.estimators import RobustNMF
+from robustnmf.formats import LabelledMatrix, read_table
+from robustnmf.persistence import load
+from robustnmf.selection import auto_rank
+
+Matrix = NDArray[Any]
+Verdict = Literal["accept", "reject"]
+
+# Iterations that stand for a whole fit on the bar: few fits take all that they may.
+TYPICAL_ITERATIONS = 120
+
+
+class StudyError(ValueError):
+    """What a user asks of a study cannot be done; says why and what to do."""
+
+
+class CancelledError(Exception):
+    """The user has ended a job."""
+
+
+@dataclass
+class Job:
+    """Work in the background: a fit, or a search for the rank."""
+
+    kind: Literal["fit", "rank"]
+    state: Literal["running", "done", "failed", "cancelled"] = "running"
+    progress: float = 0.0
+    message: str = ""
+    cancel: Event = field(default_factory=Event)
+
+    def check(self) -> None:
+        """Raise if the user has ended the job."""
+        if self.cancel.is_set():
+            raise CancelledError
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted model and what it says of the data."""
+
+    model: RobustNMF
+    codes: Matrix
+    outliers: Any
+    warnings: tuple[str, ...]
+    options: dict[str, Any]
+
+    @property
+    def components(self) -> Matrix:
+        """(n_components, n_features)."""
+        return np.asarray(self.model.components_)
+
+
+class Study:
+    """Data that is explored.
+
+    Parameters
+    ----------
+    matrix : LabelledMatrix
+        The data.
+    name : str
+        What it is called: the name of its file.
+    path : Path or None
+        Where it is, for the script that repeats the exploration.
+    weights, uncertainties : array-like (n_samples, n_features) or None
+        As in `RobustNMF.fit`.
+    """
+
+    def __init__(
+        self,
+        matrix: LabelledMatrix,
+        name: str,
+        path: Path | None = None,
+        *,
+        weights: Any = None,
+        uncertainties: Any = None,
+    ) -> None:
+        self.matrix, self.name, self.path = matrix, name, path
+        self.weights = weights
+        self.uncertainties = uncertainties
+        self.fitted: Fit | None = None
+        self.verdicts: dict[tuple[int, int], Verdict] = {}
+        self.ranks: Any = None
+        self.job: Job | None = None
+        self.revision = 0
+        """Rises with every change, so that a window can tell that another one has changed something."""
+        self._lock = Lock()
+
+    @classmethod
+    def read(cls, path: Path, name: str | None = None, **options: Any) -> Study:
+        """Read data from a file, see `robustnmf.formats.read_table`."""
+        return cls(read_table(path, **options), name or path.name, path)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Samples and features."""
+        return self.matrix.shape
+
+    def rows(self, places: Any) -> Matrix:
+        """Return some samples, dense."""
+        return dense(self.matrix.values[places])
+
+    def column(self, place: int) -> Matrix:
+        """Return a feature of all samples, (n,)."""
+        return dense(self.matrix.values[:, [place]])[:, 0]
+
+    def need_fit(self) -> Fit:
+        """Return the fit, or say that there is none yet."""
+        if self.fitted is None:
+            raise StudyError("There is no model yet. Choose a number of components and press Fit.")
+        return self.fitted
+
+    def is_outlier(self, rows: Any, columns: Any = slice(None)) -> Matrix:
+        """Return which entries of some samples are outliers, as the model and the user say."""
+        mask = dense(self.need_fit().outliers[rows]).astype(bool)  # a copy
+        numbers = np.arange(self.shape[0])[rows]
+        where = {int(number): place for place, number in enumerate(np.atleast_1d(numbers))}
+        for (sample, feature), verdict in self.verdicts.items():
+            if sample in where:
+                mask[where[sample], feature] = verdict == "reject"
+        return np.asarray(mask[:, columns])
+
+    def judge(self, sample: int, feature: int, verdict: Verdict | None) -> None:
+        """Take what the user says of an entry; None leaves it to the model."""
+        n_samples, n_features = self.shape
+        if not (0 <= sample < n_samples and 0 <= feature < n_features):
+            raise StudyError(f"There is no entry ({sample}, {feature}) in data of {n_samples} x {n_features}.")
+        with self._lock:
+            self.verdicts.pop((sample, feature), None)
+            if verdict is not None:
+                self.verdicts[sample, feature] = verdict
+            self.revision += 1
+
+    def start_fit(self, n_components: int | Literal["auto"], **options: Any) -> Job:
+        """Fit a model in the background, without the entries that the user has rejected."""
+        limit = min(self.shape)
+        if n_components != "auto" and not 1 <= n_components <= limit:
+            raise StudyError(f"The number of components must be from 1 to {limit}; got {n_components}.")
+        return self._start(Job("fit"), lambda job: self._fit(job, n_components, options))
+
+    def start_rank(self, **options: Any) -> Job:
+        """Search the number of components in the background."""
+        return self._start(Job("rank"), lambda job: self._rank(job, options))
+
+    def stop(self) -> None:
+        """End the job that is running."""
+        if self.job is not None:
+            self.job.cancel.set()
+
+    def _start(self, job: Job, work: Callable[[Job], None]) -> Job:
+        with self._lock:
+            if self.job is not None and self.job.state == "running":
+                raise StudyError("A fit is running. Wait for it, or cancel it.")
+            self.job = job
+        Thread(target=self._run, args=(job, work), daemon=True).start()
+        return job
+
+    def _run(self, job: Job, work: Callable[[Job], None]) -> None:
+        try:
+            work(job)
+            job.progress, job.state = 1.0, "done"
+        except CancelledError:
+            job.state, job.message = "cancelled", "Cancelled. The model is as it was before."
+        except Exception as error:  # whatever a fit raises is for the user to read
+            job.state, job.message = "failed", str(error) or type(error).__name__
+
+    def _fit(self, job: Job, n_components: int | str, options: dict[str, Any]) -> None:
+        def watch(iteration: Any) -> bool:
+            job.check()
+            job.progress = max(job.progress, min(0.95, iteration.n_iter / TYPICAL_ITERATIONS))
+            job.message = f"iteration {iteration.n_iter}"
+            return False
+
+        options = self._scaling() | options
+        model = RobustNMF(n_components, callback=watch, **({"random_state": 0} | options))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            codes = np.asarray(model.fit_transform(self.matrix.values, **self._about()))
+        model.callback = None
+        told = tuple(dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, UserWarning)))
+        with self._lock:
+            self.fitted = Fit(model, codes, model.outliers_, told, {"n_components": model.n_components_} | options)
+            self.revision += 1
+
+    def _rank(self, job: Job, options: dict[str, Any]) -> None:
+        fits = 0
+
+        def watch(iteration: Any) -> bool:
+            nonlocal fits
+            job.check()
+            if iteration.n_iter == 0:
+                fits += 1
+                job.message, job.progress = f"fit {fits}", min(0.95, fits / 60)
+            return False
+
+        estimator = RobustNMF(callback=watch, **(self._scaling() | options))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # each of many fits would warn of the same
+            found = auto_rank(self.matrix.values, estimator=estimator, n_splits=3, random_state=0, **self._about())
+        with self._lock:
+            self.ranks = found
+            self.revision += 1
+
+    def _scaling(self) -> dict[str, Any]:
+        """Return how features are scaled, as the command line does it: by size if sizes differ widely."""
+        values = self.matrix.values
+        # In sparse data a few errors may be the typical entry of a feature, and uncertainties scale by themselves.
+        if sparse.issparse(values) or self.uncertainties is not None or size_ratio(values) <= WIDELY_DIFFERENT:
+            return {}
+        return {"feature_scaling": "robust"}
+
+    def _about(self) -> dict[str, Any]:
+        """Return weights, zero where the user has rejected an entry, and uncertainties."""
+        rejected = [place for place, verdict in self.verdicts.items() if verdict == "reject"]
+        weights = self.weights
+        if rejected:
+            weights = np.ones(self.shape) if weights is None else np.array(weights, dtype=float)
+            weights[tuple(np.array(rejected).T)] = 0
+        about = {"weights": weights, "uncertainties": self.uncertainties}
+        return {name: values for name, values in about.items() if values is not None}
+
+    def take_model(self, model: RobustNMF) -> None:
+        """Take a model that was fitted before; the data is encoded in it."""
+        if model.components_.shape[1] != self.shape[1]:
+            raise StudyError(f"The model has {model.components_.shape[1]} features, the data {self.shape[1]}.")
+        codes = np.asarray(model.transform(self.matrix.values, **self._about()))
+        mask = model.outlier_mask(self.matrix.values, **self._about())
+        self.fitted = Fit(model, codes, mask, (), {"n_components": int(model.n_components_)})
+        self.revision += 1
+
+    @classmethod
+    def open(cls, path: Path) -> Study:
+        """Return the study of a file of data, or of a folder that ``robustnmf fit`` has written."""
+        model = path / "model.robustnmf"
+        if not (path.is_dir() and model.is_file()):
+            return cls.read(path)
+        source = next((file for file in sorted(path.iterdir()) if file.stem == "cleaned"), None)
+        if source is None:
+            raise StudyError(f"{path} holds a model but no data: open the data instead.")
+        study = cls.read(source, path.name)
+        study.take_model(load(model))
+        return study
+
+
+def dense(values: Any) -> Matrix:
+    """Return some rows or columns, sparse or not, as an array."""
+    return np.asarray(values.toarray() if hasattr(values, "toarray") else values)

@@ -1,0 +1,368 @@
+"""What the page shows of a study, as plain objects for JSON; of large data at the resolution of a screen."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import replace
+from math import ceil
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustnmf.plots.base import positions_of
+from robustnmf.view.study import Study, dense
+
+Matrix = NDArray[Any]
+
+MOST_POINTS = 2000
+"""Points of a line, at most."""
+MOST_NAMES = 5000
+"""Names that are sent with the overview, at most, of samples and of features."""
+MOST_CELLS = 640
+"""Cells of a map along each side, at most."""
+LONGEST_SIDE = 160
+"""Pixels of an image along each side, at most."""
+DENSE_ENTRIES = 2**21
+"""Entries of a map that are looked at for one picture, at most; of more, every few samples are taken."""
+MOST_PROFILE = 300
+"""Features of a table whose shares are sent, at most."""
+LISTED = 200
+"""Outliers that are listed."""
+LONGEST_NAME = 80
+
+
+def overview(study: Study) -> dict[str, Any]:
+    """Return what the data is, and what came of the fit."""
+    n_samples, n_features = study.shape
+    samples, features = study.matrix.samples, study.matrix.features
+    positions, is_time = positions_of(samples.names, n_samples)
+    return {
+        "name": study.name,
+        "revision": study.revision,
+        "shape": [n_samples, n_features],
+        "samples": _names(samples.names, n_samples),
+        "features": _names(features.names, n_features),
+        "units": _common(features.units),
+        "times": positions.astype("datetime64[ms]").astype(np.int64).tolist() if is_time else None,
+        "sample_grid": samples.grid,
+        "feature_grid": features.grid,
+        "notes": list(study.matrix.notes),
+        "verdicts": [[i, j, verdict] for (i, j), verdict in sorted(study.verdicts.items())],
+        "fit": _fit(study),
+        "ranks": _ranks(study),
+        "job": job(study),
+    }
+
+
+def job(study: Study) -> dict[str, Any] | None:
+    """Return how far the work in the background has come."""
+    found = study.job
+    if found is None:
+        return None
+    return {
+        "kind": found.kind,
+        "state": found.state,
+        "progress": round(found.progress, 3),
+        "message": found.message,
+        "revision": study.revision,
+    }
+
+
+def _fit(study: Study) -> dict[str, Any] | None:
+    if study.fitted is None:
+        return None
+    model = study.fitted.model
+    totals = study.fitted.codes.sum(axis=0, dtype=np.float64) * study.fitted.components.sum(axis=1, dtype=np.float64)
+    return {
+        "rank": int(model.n_components_),
+        "method": str(model.method),
+        "scale": _number(model.scale_),
+        "iterations": int(model.n_iter_),
+        "converged": bool(model.converged_),
+        "outlier_share": float(study.fitted.outliers.mean()),
+        "shares": _numbers(totals / (totals.sum() or 1.0)),
+        "warnings": list(study.fitted.warnings),
+        "reason": getattr(getattr(model, "comparison_", None), "reason", None),
+        "unit": "widths of the noise" if getattr(model, "noise_", None) is not None else "scales",
+        "threshold": _typical_threshold(model),
+    }
+
+
+def _ranks(study: Study) -> dict[str, Any] | None:
+    found = study.ranks
+    if found is None:
+        return None
+    return {
+        "ranks": found.ranks.tolist(),
+        "scores": _numbers(found.mean),
+        "errors": _numbers(found.standard_error),
+        "chosen": int(found.chosen),
+    }
+
+
+def components(study: Study) -> dict[str, Any]:
+    """Return the components: images of a screen's size, or lines."""
+    fit = study.need_fit()
+    C = fit.components
+    given = fit.codes.sum(axis=0, dtype=np.float64)[:, None] * C
+    total = given.sum(axis=0)
+    percent = 100 * given / np.where(total > 0, total, 1)
+    return {
+        "lines": [_pooled_line(line) for line in C],
+        "images": _images(C, study.matrix.features.grid),
+        # Of what all components give to a feature; for tables, whose features one can read.
+        "percent": [_numbers(line) for line in percent] if C.shape[1] <= MOST_PROFILE else None,
+    }
+
+
+def contributions(study: Study) -> dict[str, Any]:
+    """Return what each component gives to each sample, as lines; and as maps, where samples are points of a grid."""
+    fit = study.need_fit()
+    given = fit.codes * fit.components.sum(axis=1)
+    return {
+        "lines": [_pooled_line(line) for line in given.T],
+        "images": _images(fit.codes.T, study.matrix.samples.grid),
+    }
+
+
+def sample(study: Study, place: int, start: int = 0, stop: int | None = None) -> dict[str, Any]:
+    """Return the entries of a sample; where samples are images, also its pictures: data, cleaned and outliers."""
+    fit = study.need_fit()
+    measured, explained = study.rows([place])[0], fit.codes[place] @ fit.components
+    wrong = study.is_outlier([place])[0]
+    found = _entries(study, measured, explained, wrong, np.arange(study.shape[1]), start, stop)
+    found["parts"] = _numbers(fit.codes[place] * fit.components.sum(axis=1))
+    grid = study.matrix.features.grid
+    if grid is not None and len(grid) in (2, 3):
+        cleaned = np.where(wrong | np.isnan(measured), explained, measured)
+        top = float(np.nanmax(np.where(wrong, np.nan, measured), initial=0.0)) or 1.0
+        found["pictures"] = {
+            "data": _grey(_picture_of(measured, grid), top),
+            "clean": _grey(_picture_of(cleaned, grid), top),
+            "outliers": _grey(_picture_of(wrong.astype(float), grid), 1.0),
+        }
+    return found
+
+
+def feature(study: Study, place: int, start: int = 0, stop: int | None = None) -> dict[str, Any]:
+    """Return the entries of a feature over all samples."""
+    fit = study.need_fit()
+    measured, explained = study.column(place), fit.codes @ fit.components[:, place]
+    wrong = _column_outliers(study, place)
+    return _entries(study, measured, explained, wrong, np.full(study.shape[0], place), start, stop)
+
+
+def _column_outliers(study: Study, place: int) -> Matrix:
+    mask = dense(study.need_fit().outliers[:, [place]]).astype(bool)[:, 0]
+    for (i, j), verdict in study.verdicts.items():
+        if j == place:
+            mask[i] = verdict == "reject"
+    return mask
+
+
+def _entries(
+    study: Study, measured: Matrix, explained: Matrix, wrong: Matrix, features: Matrix, start: int, stop: int | None
+) -> dict[str, Any]:
+    """Return entries along a line, (k,) each; of many, of each few the one that fits worst."""
+    part = slice(max(start, 0), stop)
+    ratios = _ratios(study, measured[part], explained[part], features[part])
+    count = len(ratios)
+    step = max(1, ceil(count / MOST_POINTS))
+    places = np.arange(count)
+    if step > 1:
+        strength = np.nan_to_num(np.abs(ratios)) + 1e6 * wrong[part]
+        padded = np.append(strength, np.full(-count % step, -1.0)).reshape(-1, step)
+        places = np.arange(0, count, step) + padded.argmax(axis=1)
+    return {
+        "start": part.start,
+        "places": (places + part.start).tolist(),
+        "measured": _numbers(measured[part][places]),
+        "explained": _numbers(explained[part][places]),
+        "ratio": _numbers(ratios[places]),
+        "outlier": wrong[part][places].astype(int).tolist(),
+    }
+
+
+def _ratios(study: Study, measured: Matrix, explained: Matrix, features: Matrix) -> Matrix:
+    """Return residuals in units of the noise, (k,)."""
+    model = study.need_fit().model
+    noise = getattr(model, "noise_", None)
+    if noise is None:
+        typical = getattr(model, "_noise", None)
+        width = float(model.scale_) * (np.ones(len(features)) if typical is None else np.asarray(typical)[features])
+    else:
+        chosen = {name: np.asarray(getattr(noise, name))[features] for name in ("widths", "levels", "largest")}
+        width = replace(noise, **chosen).width(explained, np)
+    return np.asarray((measured - explained) / np.where(width > 0, width, np.inf))
+
+
+def _typical_threshold(model: Any) -> float | None:
+    noise = getattr(model, "noise_", None)
+    if noise is not None:
+        return None if noise.lenient else _number(noise.threshold)
+    typical = getattr(model, "_noise", None)
+    limits = model.thresholds_ / (model.scale_ * (1.0 if typical is None else typical))
+    finite = limits[np.isfinite(limits)]
+    return _number(np.median(finite)) if finite.size else None
+
+
+def outlier_map(study: Study, rows: tuple[int, int], columns: tuple[int, int], size: tuple[int, int]) -> dict[str, Any]:
+    """Return the share of outliers in cells of a part of the data, as bytes; missing entries count as none.
+
+    Parameters
+    ----------
+    rows, columns : (int, int)
+        First, and behind the last, sample and feature.
+    size : (int, int)
+        Height and width of the map on the screen.
+    """
+    study.need_fit()
+    top, bottom = _limits(rows, study.shape[0])
+    left, right = _limits(columns, study.shape[1])
+    height, width = (max(1, min(side, MOST_CELLS)) for side in size)
+    step = max(1, (bottom - top) * (right - left) // DENSE_ENTRIES)
+    taken = slice(top, bottom, step)
+    mask = study.is_outlier(taken, slice(left, right))
+    shares = pooled_share(mask, (height, width))
+    return {
+        "rows": [top, bottom],
+        "columns": [left, right],
+        "height": shares.shape[0],
+        "width": shares.shape[1],
+        "sampled": step,
+        "cells": _bytes(np.ceil(255 * shares)),
+    }
+
+
+def outlier_list(study: Study) -> list[dict[str, Any]]:
+    """Return the outliers that are furthest from what is explained, the furthest first."""
+    fit = study.need_fit()
+    step = max(1, study.shape[0] * study.shape[1] // (8 * DENSE_ENTRIES))
+    rows = np.arange(0, study.shape[0], step)
+    mask = fit.outliers[::step]
+    places = np.stack(mask.nonzero(), axis=1) if not hasattr(mask, "tocoo") else _coordinates(mask)
+    if len(places) == 0:
+        return []
+    samples, features = rows[places[:, 0]], places[:, 1]
+    measured = _at(study.matrix.values, samples, features)
+    explained = np.einsum("ik,ki->i", fit.codes[samples], fit.components[:, features])
+    ratios = _ratios(study, measured, explained, features)
+    order = np.argsort(-np.abs(ratios), kind="stable")[:LISTED]
+    columns = {"measured": measured, "explained": explained, "ratio": ratios}
+    return [
+        {"sample": int(samples[i]), "feature": int(features[i])}
+        | {name: _number(values[i]) for name, values in columns.items()}
+        for i in order
+    ]
+
+
+def _coordinates(mask: Any) -> Matrix:
+    found = mask.tocoo()
+    return np.stack([found.row, found.col], axis=1)
+
+
+def _at(values: Any, samples: Matrix, features: Matrix) -> Matrix:
+    return np.asarray(values[samples, features]).reshape(-1).astype(np.float64)
+
+
+def residual_histogram(study: Study, bins: int = 61) -> dict[str, Any]:
+    """Return how many entries have which residual, in units of the noise: all, and outliers."""
+    fit = study.need_fit()
+    step = max(1, study.shape[0] * study.shape[1] // DENSE_ENTRIES)
+    rows = slice(None, None, step)
+    measured, explained = study.rows(rows), fit.codes[rows] @ fit.components
+    features = np.broadcast_to(np.arange(study.shape[1]), measured.shape)
+    ratios = _ratios(study, measured.ravel(), explained.ravel(), features.ravel())
+    wrong = study.is_outlier(rows).ravel()
+    end = 3 * (_typical_threshold(fit.model) or 5.0)
+    edges = np.linspace(-end, end, bins + 1)
+    seen = np.isfinite(ratios)
+    counts = [np.histogram(np.clip(ratios[seen & part], -end, end), edges)[0] for part in (~wrong, wrong)]
+    return {"edges": _numbers(edges), "kept": counts[0].tolist(), "outliers": counts[1].tolist(), "sampled": step}
+
+
+def pooled_share(mask: Matrix, size: tuple[int, int]) -> Matrix:
+    """Return the largest share of True in the cells of a mask: at most `size` cells, each of several entries.
+
+    Examples
+    --------
+    >>> pooled_share(np.array([[True, False, False, False]]), (1, 2))
+    array([[0.5, 0. ]])
+    """
+    shares: Matrix = mask.astype(np.float32)
+    for axis, most in enumerate(size):
+        step = ceil(shares.shape[axis] / most)
+        if step > 1:
+            starts = np.arange(0, shares.shape[axis], step)
+            counts = np.diff(np.append(starts, shares.shape[axis]))
+            sums = np.add.reduceat(shares, starts, axis=axis)
+            shares = sums / (counts[:, None] if axis == 0 else counts)
+    return shares
+
+
+def _limits(given: tuple[int, int], count: int) -> tuple[int, int]:
+    first = min(max(given[0], 0), count - 1)
+    return first, min(max(given[1], first + 1), count)
+
+
+def _images(lines: Matrix, grid: tuple[int, ...] | None) -> list[dict[str, Any]] | None:
+    """Return rows of a matrix as grey images, if its columns are points of a grid."""
+    if grid is None or len(grid) not in (2, 3):
+        return None
+    return [_grey(_picture_of(line, grid), float(line.max()) or 1.0) for line in lines]
+
+
+def _picture_of(values: Matrix, grid: tuple[int, ...]) -> Matrix:
+    """Return values of a grid as an image no larger than a screen needs; further axes are averaged."""
+    image = values.reshape(grid)
+    if image.ndim == 3:  # colours stand last, channels and planes first
+        image = image.mean(axis=2 if grid[2] <= 4 else 0)
+    for axis in (0, 1):
+        step = ceil(image.shape[axis] / LONGEST_SIDE)
+        if step > 1:
+            starts = np.arange(0, image.shape[axis], step)
+            counts = np.diff(np.append(starts, image.shape[axis]))
+            sums = np.add.reduceat(np.nan_to_num(image), starts, axis=axis)
+            image = sums / (counts[:, None] if axis == 0 else counts)
+    return image
+
+
+def _grey(image: Matrix, top: float) -> dict[str, Any]:
+    """Return an image as bytes, 0 black and 255 white, or `top`."""
+    levels = np.clip(np.nan_to_num(image) / top, 0, 1)
+    return {"height": image.shape[0], "width": image.shape[1], "bytes": _bytes(np.round(255 * levels))}
+
+
+def _bytes(values: Matrix) -> str:
+    return b64encode(np.ascontiguousarray(values, dtype=np.uint8).tobytes()).decode("ascii")
+
+
+def _pooled_line(values: Matrix) -> dict[str, Any]:
+    """Return a line of at most so many points; of each few the largest, so that no peak gets lost."""
+    step = max(1, ceil(len(values) / MOST_POINTS))
+    if step > 1:
+        values = np.maximum.reduceat(values, np.arange(0, len(values), step))
+    return {"step": step, "values": _numbers(values)}
+
+
+def _numbers(values: Any) -> list[float | None]:
+    """Return numbers with six digits; None for what is none."""
+    return [_number(value) for value in np.asarray(values, dtype=np.float64).ravel().tolist()]
+
+
+def _number(value: Any) -> float | None:
+    return float(f"{float(value):.6g}") if np.isfinite(value) else None
+
+
+def _names(names: Sequence[str] | None, count: int) -> list[str] | None:
+    if names is None or count > MOST_NAMES:
+        return None
+    return [name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…" for name in names]
+
+
+def _common(units: Sequence[str] | None) -> str:
+    """Return the unit of all features, if they have one in common."""
+    different = set(units or ())
+    return different.pop() if len(different) == 1 else ""

@@ -1,0 +1,432 @@
+"""The page to explore a factorisation: what it shows is what the model says, and only who has the token can ask."""
+
+import csv
+import io
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from base64 import b64decode
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import browser
+from conftest import make_data
+from robustnmf import RobustNMF
+from robustnmf.formats import Axis, LabelledMatrix
+from robustnmf.view import Study, views, write_page
+from robustnmf.view.server import MOST_STUDIES, Studies, application, uploads
+from robustnmf.view.study import StudyError
+
+starlette = pytest.importorskip("starlette.testclient")
+uvicorn = pytest.importorskip("uvicorn")
+
+TOKEN = "right"
+HOSTILE = "<img src=x onerror=alert(1)>"
+SAMPLE = make_data(40, 12)
+DATES = [f"2024-01-{day:02d}" for day in range(1, 32)] + [f"2024-02-{day:02d}" for day in range(1, 10)]
+NAMES = [HOSTILE, *(f"f{j}" for j in range(1, 12))]
+
+
+def csv_bytes():
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["date", *NAMES])
+    writer.writerows([[date, *row] for date, row in zip(DATES, SAMPLE.X.tolist(), strict=True)])
+    return text.getvalue().encode()
+
+
+def wait(study):
+    end = time.monotonic() + 120
+    while study.job.state == "running":
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return study.job
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    study = Study(LabelledMatrix(SAMPLE.X, Axis(DATES), Axis(NAMES, units=["g"] * 12)), "table")
+    study.start_fit(3)
+    assert wait(study).state == "done", study.job.message
+    return study
+
+
+@pytest.fixture
+def studies():
+    return Studies()
+
+
+@pytest.fixture
+def client(studies):
+    with uploads() as folder:
+        app = application(studies, TOKEN, folder, max_bytes=2**20)
+        yield starlette.TestClient(app, headers={"Authorization": f"Bearer {TOKEN}"})
+
+
+def upload(client, name="air.csv", content=None):
+    return client.post("/api/studies", params={"name": name}, content=csv_bytes() if content is None else content)
+
+
+# --- What is shown ----------------------------------------------------------------------------------------------------
+
+
+def test_entries_of_a_sample_are_those_of_the_data_and_the_model(fitted):
+    model = fitted.fitted.model
+    found = views.sample(fitted, 7)
+    assert_allclose(found["measured"], SAMPLE.X[7], rtol=1e-5)
+    explained = model.transform(SAMPLE.X[7:8]) @ model.components_
+    assert_allclose(found["explained"], explained[0], rtol=1e-4, atol=1e-8)
+    assert found["outlier"] == model.outliers_[7].astype(int).tolist()
+    width = model.noise_.width(explained, np)
+    assert_allclose(found["ratio"], ((SAMPLE.X[7] - explained) / width)[0], rtol=1e-3, atol=1e-3)
+
+
+def test_entries_of_a_feature_are_a_column(fitted):
+    found = views.feature(fitted, 4)
+    assert_allclose(found["measured"], SAMPLE.X[:, 4], rtol=1e-5)
+    assert found["outlier"] == fitted.fitted.model.outliers_[:, 4].astype(int).tolist()
+
+
+def test_a_long_line_keeps_its_outliers(fitted, monkeypatch):
+    monkeypatch.setattr(views, "MOST_POINTS", 10)
+    found = views.feature(fitted, 4)
+    assert len(found["places"]) == 10
+    wrong = fitted.fitted.model.outliers_[:, 4]
+    assert [bool(flag) for flag in found["outlier"]] == [bool(cell.any()) for cell in wrong.reshape(10, 4)]
+    part = views.feature(fitted, 4, 5, 12)
+    assert part["places"] == list(range(5, 12))
+
+
+def test_the_map_has_the_share_of_outliers_of_each_cell(fitted):
+    found = views.outlier_map(fitted, (0, 40), (0, 12), (20, 6))
+    cells = np.frombuffer(b64decode(found["cells"]), np.uint8).reshape(20, 6)
+    expected = fitted.fitted.model.outliers_.reshape(20, 2, 6, 2).mean(axis=(1, 3))
+    np.testing.assert_array_equal(cells, np.ceil(255 * expected))
+    window = views.outlier_map(fitted, (8, 12), (-5, 2), (50, 50))
+    assert (window["rows"], window["columns"], window["height"], window["width"]) == ([8, 12], [0, 2], 4, 2)
+
+
+def test_outliers_are_listed_from_the_worst_on(fitted):
+    found = views.outlier_list(fitted)
+    assert len(found) == fitted.fitted.model.outliers_.sum()
+    ratios = [abs(one["ratio"]) for one in found]
+    assert ratios == sorted(ratios, reverse=True)
+    assert all(fitted.fitted.model.outliers_[one["sample"], one["feature"]] for one in found)
+
+
+def test_the_histogram_counts_every_entry(fitted):
+    found = views.residual_histogram(fitted)
+    assert sum(found["outliers"]) == fitted.fitted.model.outliers_.sum()
+    assert sum(found["kept"]) + sum(found["outliers"]) == SAMPLE.X.size
+
+
+def test_the_overview_has_times_units_and_shares(fitted):
+    found = views.overview(fitted)
+    assert np.array(found["times"]).astype("datetime64[ms]").astype("datetime64[D]").astype(str).tolist() == DATES
+    assert found["units"] == "g" and found["samples"] == DATES and found["features"] == NAMES
+    assert sum(found["fit"]["shares"]) == pytest.approx(1, abs=1e-4)
+    json.dumps(found, allow_nan=False)
+
+
+def test_percentages_of_a_feature_are_those_of_all_that_is_explained(fitted):
+    percent = np.array(views.components(fitted)["percent"])
+    assert_allclose(percent.sum(axis=0), 100, rtol=1e-4)
+
+
+def test_images_are_drawn_from_the_grid():
+    grid = Axis(grid=(3, 4), grid_names=("y", "x"))
+    study = Study(LabelledMatrix(SAMPLE.X, features=grid), "images")
+    study.start_fit(2)
+    assert wait(study).state == "done"
+    pictures = views.sample(study, 0)["pictures"]
+    assert set(pictures) == {"data", "clean", "outliers"}
+    assert (pictures["data"]["height"], pictures["data"]["width"]) == (3, 4)
+    assert len(views.components(study)["images"]) == 2
+
+
+# --- What the user decides --------------------------------------------------------------------------------------------
+
+
+def test_a_rejected_entry_has_no_influence_on_the_next_fit():
+    study = Study(LabelledMatrix(SAMPLE.X), "table")
+    study.judge(3, 4, "reject")
+    study.start_fit(3)
+    assert wait(study).state == "done"
+    weights = np.ones(SAMPLE.X.shape)
+    weights[3, 4] = 0
+    expected = RobustNMF(3, random_state=0).fit(SAMPLE.X, weights=weights)
+    assert_allclose(study.fitted.components, expected.components_)
+    assert study.is_outlier([3])[0, 4]
+    study.judge(3, 4, "accept")
+    assert not study.is_outlier([3])[0, 4]
+    study.judge(3, 4, None)
+    assert not study.verdicts
+
+
+def test_a_cancelled_fit_leaves_the_model_as_it_was(fitted):
+    before, revision = fitted.fitted, fitted.revision
+    fitted.start_fit(5)
+    fitted.stop()
+    job = wait(fitted)
+    assert job.state in ("cancelled", "done")
+    if job.state == "cancelled":
+        assert fitted.fitted is before and fitted.revision == revision
+    fitted.fitted = before
+
+
+def test_a_fit_that_fails_says_why():
+    study = Study(LabelledMatrix(np.full((6, 5), -1.0)), "negative")
+    study.start_fit(2)
+    assert wait(study).state == "failed" and "egative" in study.job.message
+    with pytest.raises(StudyError, match="There is no model yet"):
+        views.components(study)
+
+
+# --- The server -------------------------------------------------------------------------------------------------------
+
+
+def test_a_study_from_a_dropped_file_to_the_script(client, studies, tmp_path):
+    number = upload(client).json()["id"]
+    path = f"/api/studies/{number}"
+    assert client.get(path).json()["shape"] == [40, 12]
+    client.post(f"{path}/fit", content=json.dumps({"rank": 3}))
+    assert wait(studies[number]).state == "done"
+    assert client.get(f"{path}/job").json()["state"] == "done"
+    assert client.get(path).json()["fit"]["rank"] == 3
+    for view in (
+        "components",
+        "contributions",
+        "outliers",
+        "histogram",
+        "sample/1",
+        "feature/2",
+        "map?bottom=40&right=12",
+    ):
+        assert client.get(f"{path}/{view}").status_code == 200, view
+    told = client.post(f"{path}/verdict", content=json.dumps({"sample": 1, "feature": 2, "verdict": "reject"}))
+    assert told.json()["verdicts"] == [[1, 2, "reject"]]
+    script = tmp_path / "study.py"
+    script.write_bytes(client.get(f"{path}/export/script.py").content)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert "components have shape (3, 12)" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["components", "codes", "outliers", "cleaned"])
+def test_tables_are_exported(client, studies, fitted, name):
+    number = studies.add(fitted)
+    rows = list(csv.reader(io.StringIO(client.get(f"/api/studies/{number}/export/{name}.csv").text)))
+    lengths = {"components": 3, "codes": 40, "outliers": fitted.fitted.outliers.sum(), "cleaned": 40}
+    assert len(rows) == 1 + lengths[name]
+    if name == "cleaned":
+        kept = ~fitted.fitted.outliers
+        values = np.array([row[1:] for row in rows[1:]], dtype=float)
+        np.testing.assert_array_equal(values[kept], SAMPLE.X[kept])
+
+
+@pytest.mark.parametrize("kind", ["svg", "png"])
+@pytest.mark.parametrize("name", ["components", "contributions", "explained_share", "outlier_map"])
+def test_pictures_are_exported(client, studies, fitted, name, kind):
+    content = client.get(f"/api/studies/{studies.add(fitted)}/export/{name}.{kind}").content
+    assert content.startswith(b"\x89PNG" if kind == "png" else b"<?xml")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "words"),
+    [
+        ({"Authorization": "Bearer wrong"}, 401, "token is wrong"),
+        ({"Authorization": ""}, 401, "token is wrong"),
+        ({"Origin": "http://evil.example"}, 403, "another page"),
+        ({"Host": "evil.example"}, 403, "answers only to 127.0.0.1"),
+    ],
+)
+def test_other_pages_and_wrong_tokens_are_refused(client, headers, status, words):
+    for method, path in (("GET", "/api/studies"), ("POST", "/api/studies")):
+        answer = client.request(method, path, headers=headers)
+        assert answer.status_code == status and words in answer.json()["error"]
+
+
+def test_the_page_may_load_nothing_from_elsewhere(client):
+    answer = client.get("/")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "script-src 'self'" in policy and "unsafe" not in policy
+    addresses = re.findall(r'(?:src|href)="([^"]+)"', answer.text)
+    assert addresses and all("//" not in address for address in addresses)
+    for name in ("app.js", "charts.js", "source.js", "style.css"):
+        text = client.get(f"/{name}").text.replace("http://www.w3.org/2000/svg", "")
+        assert "http" not in text and "innerHTML" not in text and "eval(" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.csv", b"no,numbers\nat,all\n", "table of numbers"),
+        ("../../etc/passwd", b"x", "known format"),
+        ("a.<script>", b"x", "known format"),
+        ("a.npy", b"\x93NUMPY broken", "NumPy"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_told_in_words(client, name, content, words):
+    answer = upload(client, name, content)
+    assert answer.status_code == 400 and words in answer.json()["error"]
+
+
+def test_a_file_that_is_too_large_is_refused_before_it_is_taken(client):
+    answer = client.post("/api/studies", content=b"x", headers={"Content-Length": str(10 * 2**30)})
+    assert answer.status_code == 413 and "robustnmf view" in answer.json()["error"]
+
+    def endless():
+        yield from (b"0" * 2**16 for _ in range(64))
+
+    answer = client.post("/api/studies", content=endless())  # it declares no length
+    assert answer.status_code == 413
+
+
+def test_dropped_files_are_removed_in_the_end():
+    with uploads() as folder:
+        upload(
+            starlette.TestClient(application(Studies(), TOKEN, folder), headers={"Authorization": f"Bearer {TOKEN}"})
+        )
+        assert any(path.suffix == ".csv" for path in folder.iterdir())
+    assert not folder.exists()
+
+
+def test_a_second_window_is_told_of_what_the_first_has_changed(client, studies, fitted):
+    path, revision = f"/api/studies/{studies.add(fitted)}/verdict", fitted.revision
+    content = {"sample": 0, "feature": 0, "verdict": "reject", "revision": revision}
+    assert client.post(path, content=json.dumps(content)).status_code == 200
+    answer = client.post(path, content=json.dumps(content))
+    assert answer.status_code == 409 and "Another window" in answer.json()["error"]
+    fitted.verdicts.clear()
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "status"),
+    [
+        ("verdict", {"sample": 99, "feature": 0, "verdict": "reject"}, 400),
+        ("verdict", {"sample": "0", "feature": 0, "verdict": "reject"}, 400),
+        ("verdict", {"sample": 0, "feature": 0, "verdict": "eat"}, 400),
+        ("fit", {"rank": 13}, 400),
+        ("fit", [1], 400),
+        ("dance", {}, 404),
+    ],
+)
+def test_wrong_requests_are_refused_in_words(client, studies, fitted, path, content, status):
+    answer = client.post(f"/api/studies/{studies.add(fitted)}/{path}", content=json.dumps(content))
+    assert answer.status_code == status and answer.json()["error"]
+
+
+@pytest.mark.parametrize("path", ["99", "1/nothing", "1/sample/40", "1/export/nothing.csv"])
+def test_what_is_not_there_is_not_found(client, studies, fitted, path):
+    studies.add(fitted)
+    assert client.get(f"/api/studies/{path}").status_code == 404
+
+
+def test_the_oldest_study_is_closed_for_a_new_one(studies, fitted):
+    first = studies.add(fitted)
+    for _ in range(MOST_STUDIES):
+        studies.add(fitted)
+    with pytest.raises(LookupError, match="not open any more"):
+        studies[first]
+
+
+# --- The page in a browser --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with browser.start() as found:
+        yield found
+
+
+@pytest.fixture
+def address():
+    """Serve the page on this machine; give its address with the token."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    with uploads() as folder:
+        app = application(Studies(), TOKEN, folder)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/#token={TOKEN}"
+        server.should_exit = True
+        thread.join(20)
+    listener.close()
+
+
+def open_page(chromium, address, tmp_path, **options):
+    """Open the page and a file in it, and fit it."""
+    page = chromium.new_page(**options)
+    page.set_default_timeout(1000 * browser.PATIENCE)
+    requests = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(address)
+    page.wait_for_selector("#start:not([hidden])")
+    file = tmp_path / "air.csv"
+    file.write_bytes(csv_bytes())
+    page.set_input_files("#open", file)
+    page.wait_for_selector("#fit:not([hidden])")
+    page.fill("#rank", "3")
+    page.press("#rank", "Enter")
+    page.wait_for_selector("#outliers tbody tr")
+    return page, requests
+
+
+def test_a_table_is_opened_fitted_judged_exported_and_still_there_after_a_reload(chromium, address, tmp_path):
+    page, requests = open_page(chromium, address, tmp_path, viewport={"width": 1280, "height": 900})
+    page.click("#outliers tbody tr:nth-child(2)")
+    page.focus("#map")
+    page.keyboard.press("r")
+    page.locator("#entry-facts", has_text="rejected").wait_for()
+    page.click("#again")
+    page.wait_for_selector("#cancel:not([hidden])")
+    page.wait_for_selector("#cancel", state="hidden")
+    with page.expect_download() as download:
+        page.select_option("#export", "components.csv")
+    assert download.value.path().read_text().startswith("component,")
+    assert page.inner_text("#message") == ""
+    page.reload()
+    page.wait_for_selector("#outliers tbody tr")
+    assert "3" in page.inner_text("#facts")
+    here = address.split("#")[0]
+    assert all(url.startswith((here, "data:", "blob:")) for url in requests), requests
+    assert HOSTILE in page.inner_text("#neighbours") + page.inner_text("#outliers")  # shown as text, not run
+    assert browser.errors(page) == []
+
+
+def test_the_page_can_be_used_on_a_phone_in_the_dark_with_keys_alone(chromium, address, tmp_path):
+    size = {"width": 390, "height": 844}
+    page, _ = open_page(chromium, address, tmp_path, viewport=size, color_scheme="dark")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert max(map(int, re.findall(r"\d+", background)[:3])) < 80
+    page.focus("#map")
+    second = page.inner_text("#outliers tbody tr:nth-child(2)").split()[0]
+    page.keyboard.press("n")  # from the first outlier to the second
+    page.locator("#entry-facts", has_text=second).wait_for()
+    page.keyboard.press("a")
+    page.locator("#entry-facts", has_text="accepted").wait_for()
+    assert browser.errors(page) == []
+
+
+def test_a_wrong_token_is_told_in_words(chromium, address):
+    page = chromium.new_page()
+    page.goto(address.replace(TOKEN, "wrong"))
+    page.wait_for_selector("#message:not([hidden])")
+    assert "token is wrong" in page.inner_text("#message")
+
+
+def test_a_stored_page_needs_no_server(chromium, fitted, tmp_path):
+    path = write_page(fitted, tmp_path / "page")
+    page = browser.show(chromium, path)
+    page.wait_for_selector("#outliers tbody tr")
+    page.click("#outliers tbody tr:nth-child(2)")
+    page.locator("#entry-facts", has_text="outlier").wait_for()
+    assert not page.is_visible("#verdicts") and not page.is_visible("#fit-form")
+    assert browser.errors(page) == []
