@@ -23,19 +23,17 @@ RESULTS = Path(__file__).parent / "results" / "view.md"
 
 
 def large_study(n_samples: int, n_features: int, rank: int = 8) -> Study:
-    """Return a study whose model was fitted to some of the samples: what is measured is the page, not the fit."""
+    """Return a study of samples that repeat: what is measured is the page, not the fit and its codes."""
     rng = np.random.default_rng(0)
-    H, W = rng.random((n_samples, rank), dtype=np.float32), rng.random((rank, n_features), dtype=np.float32)
-    X = H @ W
-    X *= 1 + 0.05 * rng.standard_normal(X.shape, dtype=np.float32)
-    X = np.maximum(X, 0, out=X)
-    wrong = rng.random(X.shape, dtype=np.float32) < 0.01
-    X[wrong] *= 8
-    model = RobustNMF(rank, random_state=0).fit(X[:2000])
-    study = Study(LabelledMatrix(X), "large")
-    codes = np.concatenate([model.transform(X[i : i + 20000]) for i in range(0, n_samples, 20000)])
-    mask = np.concatenate([model.outlier_mask(X[i : i + 20000]) for i in range(0, n_samples, 20000)])
-    study.fitted = Fit(model, codes, mask, (), {"n_components": rank})
+    few = rng.random((1000, rank), dtype=np.float32) @ rng.random((rank, n_features), dtype=np.float32)
+    few *= 1 + 0.05 * np.abs(rng.standard_normal(few.shape, dtype=np.float32))
+    few[rng.random(few.shape, dtype=np.float32) < 0.01] *= 8
+    model = RobustNMF(rank, random_state=0)
+    codes = model.fit_transform(few)
+    times = n_samples // len(few)
+    study = Study(LabelledMatrix(np.tile(few, (times, 1))), "large")
+    mask = np.tile(model.outliers_, (times, 1))
+    study.fitted = Fit(model, np.tile(codes, (times, 1)), mask, (), {"n_components": rank})
     return study
 
 

@@ -18,6 +18,7 @@ from robustnmf.estimators import RobustNMF
 from robustnmf.formats import LabelledMatrix, read_table
 from robustnmf.persistence import load
 from robustnmf.selection import auto_rank
+from robustnmf.utils.cached import cached_property
 
 Matrix = NDArray[Any]
 Verdict = Literal["accept", "reject"]
@@ -50,7 +51,7 @@ class Job:
             raise CancelledError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fit:
     """A fitted model and what it says of the data."""
 
@@ -64,6 +65,11 @@ class Fit:
     def components(self) -> Matrix:
         """(n_components, n_features)."""
         return np.asarray(self.model.components_)
+
+    @cached_property
+    def outlier_share(self) -> float:
+        """Share of the entries that are outliers."""
+        return float(self.outliers.mean())
 
 
 class Study:

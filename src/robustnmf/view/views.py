@@ -81,7 +81,7 @@ def _fit(study: Study) -> dict[str, Any] | None:
         "scale": _number(model.scale_),
         "iterations": int(model.n_iter_),
         "converged": bool(model.converged_),
-        "outlier_share": float(study.fitted.outliers.mean()),
+        "outlier_share": study.fitted.outlier_share,
         "shares": _numbers(totals / (totals.sum() or 1.0)),
         "warnings": list(study.fitted.warnings),
         "reason": getattr(getattr(model, "comparison_", None), "reason", None),
