@@ -75,6 +75,8 @@ class Facts:
     data: Observations
     """Divided by uncertainties or levels of features, and by factors of samples, as in the fit."""
     codes: Matrix
+    sizes: Any = 1.0
+    """What samples were divided by, (n, 1) or 1."""
 
     @classmethod
     def of(cls, model: Any, X: Any, weights: Any, uncertainties: Any = None) -> "Facts":
@@ -93,7 +95,7 @@ class Facts:
         if given != fitted:
             raise ValueError(f"X must be the data of the fit, of shape {fitted}; got shape {given}.")
         codes = np.asarray(model.transform(X, weights=weights, uncertainties=uncertainties))
-        facts = cls(model, data, codes / sizes)
+        facts = cls(model, data, codes / sizes, sizes)
         norm, of_data = facts.norms
         if abs(norm - model.reconstruction_err_) > SAME * norm + ROUNDING * of_data:
             raise ValueError(
@@ -122,12 +124,23 @@ class Facts:
         """Return residuals of some samples, NaN where missing."""
         return np.where(self.observed(rows), self.data.X[rows] - self.codes[rows] @ self.components, np.nan)
 
+    @property
+    def codes_in_units(self) -> Matrix:
+        """The codes in units of X, (n, r)."""
+        return np.asarray(self.codes * self.sizes)
+
+    def residual_in_units(self, rows: Any) -> Matrix:
+        """Return residuals of some samples in units of X, NaN where missing."""
+        noise = getattr(self.model, "_noise", None)
+        sizes = self.sizes if np.ndim(self.sizes) == 0 else self.sizes[rows]
+        return np.asarray(self.residual(rows) * (1.0 if noise is None else noise) * sizes)
+
     @cached_property
     def norms(self) -> tuple[float, float]:
         """Frobenius norms of residual and data over the observed entries that are not outliers."""
         unit = float(self.codes.max()) or 1.0  # squares in units of X may overflow
         squares = np.zeros(2)
-        for rows in self._blocks():
+        for rows in self.blocks():
             kept = self.observed(rows) & ~self.model.outliers_[rows]
             for place, values in enumerate((self.residual(rows), self.data.X[rows])):
                 part = values[kept].astype(np.float64) / unit
@@ -139,7 +152,7 @@ class Facts:
         """Share of what varies among the entries that are kept, about the mean of each feature, in the model."""
         unit = float(self.codes.max()) or 1.0
         counts, sums, squares = np.zeros((3, self.shape[1]))
-        for rows in self._blocks():
+        for rows in self.blocks():
             kept = self.observed(rows) & ~self.model.outliers_[rows]
             part = np.where(kept, self.data.X[rows], 0) / unit
             counts += kept.sum(axis=0)
@@ -175,14 +188,14 @@ class Facts:
     @cached_property
     def samples(self) -> Lines:
         """What is known of every sample."""
-        observed = np.concatenate([self.observed(rows).sum(axis=1) for rows in self._blocks()])
-        medians = np.concatenate([_medians(self.residual(rows), axis=1) for rows in self._blocks()])
+        observed = np.concatenate([self.observed(rows).sum(axis=1) for rows in self.blocks()])
+        medians = np.concatenate([_medians(self.residual(rows), axis=1) for rows in self.blocks()])
         return Lines.of(self.model.outliers_.sum(axis=1), observed, medians, self.shape[1])
 
     @cached_property
     def features(self) -> Lines:
         """What is known of every feature; of large data, the medians are those of some samples."""
-        observed = np.sum([self.observed(rows).sum(axis=0) for rows in self._blocks()], axis=0)
+        observed = np.sum([self.observed(rows).sum(axis=0) for rows in self.blocks()], axis=0)
         medians = _medians(self.residual(slice(None, None, ceil(self.data.X.size / BLOCK))), axis=0)
         return Lines.of(self.model.outliers_.sum(axis=0), observed, medians, self.shape[0])
 
@@ -225,7 +238,8 @@ class Facts:
         side = max(sqrt(STRUCTURE), STRUCTURE / min(self.shape))
         rows, columns = (slice(None, None, ceil(size / side)) for size in self.shape)
         kept = (self.observed(rows) & ~self.model.outliers_[rows])[:, columns]
-        E = np.where(kept, self.residual(rows)[:, columns], 0).astype(np.float64)
+        precision = self._precision(rows)[:, columns]
+        E = np.where(kept, self.residual(rows)[:, columns] * precision, 0).astype(np.float64)
         unit = float(np.abs(E).max())
         if unit == 0:
             return Structure(0.0, 0.0, 0)
@@ -233,14 +247,28 @@ class Facts:
         energy = float(np.sum(E * E))
         rng = np.random.default_rng(0)
         noise = float(np.mean([_leading(E * rng.choice([-1.0, 1.0], E.shape)) for _ in range(DRAWS)]))
-        strengths = _singular_values(self.codes[rows] / unit, self.components[:, columns])
+        # The closest matrix of rank one stands for the precisions: codes and components can be multiplied by it.
+        of_samples, of_features = (np.sqrt(np.mean(precision**2, axis=axis)) for axis in (1, 0))
+        overall = float(np.sqrt(np.mean(precision**2))) or 1.0
+        codes, components = self.codes[rows] * of_samples[:, None], self.components[:, columns] * of_features / overall
+        strengths = _singular_values(codes / unit, components)
         # A fit takes the strongest directions of the noise, and leaves the rest.
         free = 1 - len(self.components) * sum(E.shape) / E.size
         return Structure(
             _leading(E) / energy, noise / energy, int(np.sum(strengths < sqrt(STRONGEST * noise / max(free, 0.1))))
         )
 
-    def _blocks(self) -> Iterator[slice]:
+    def _precision(self, rows: Any) -> Matrix:
+        """Return how much more precise than typical of their feature entries of some samples are, 1 for typical ones.
+
+        That is known where uncertainties were given; user weights say how much entries count, not how precise they are.
+        """
+        if self.data.M is None or not self.model._with_uncertainties:
+            return np.ones((1, self.shape[1]))
+        return np.sqrt(np.asarray(self.data.M[rows], dtype=np.float64))
+
+    def blocks(self) -> Iterator[slice]:
+        """Yield parts of the samples that fit in memory."""
         n_samples, n_features = self.shape
         step = max(1, BLOCK // n_features)
         yield from (slice(start, start + step) for start in range(0, n_samples, step))

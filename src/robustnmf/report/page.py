@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from robustnmf import plots
 from robustnmf.methods import METHODS
+from robustnmf.report.card import Card
 from robustnmf.report.diagnoses import Diagnosis, Verdict, diagnose, some_names
-from robustnmf.report.drawing import draw, grey, natural_width, png, pool
+from robustnmf.report.drawing import draw, grey, png, pool
 from robustnmf.report.facts import UNUSUAL, Facts, Lines
+from robustnmf.report.pictures import explaining_cards, q_ratio
 from robustnmf.report.summary import percent, seconds, short
 from robustnmf.report.template import template
 from robustnmf.utils.files import is_sealed, sealed, write_proven
@@ -50,20 +52,6 @@ PALETTE = np.array(
     [(0, 0, 0, 0), (138, 138, 138, 150), *((214, 39, 40, 120 + 135 * k // (SHADES - 1)) for k in range(SHADES))],
     dtype=np.uint8,
 )
-
-
-@dataclass(frozen=True)
-class Card:
-    """A component, or a stage of the fit, in a picture of its own."""
-
-    caption: str
-    svg: str = ""
-    image: str = ""
-
-    @property
-    def width(self) -> float:
-        """How wide the drawing was made, in points."""
-        return natural_width(self.svg)
 
 
 @dataclass(frozen=True)
@@ -108,6 +96,7 @@ def write(
     feature_names: Sequence[Any] | None = None,
     sample_names: Sequence[Any] | None = None,
     title: str | None = None,
+    units: str = "",
     weights: Any = None,
     uncertainties: Any = None,
 ) -> Path:
@@ -130,6 +119,8 @@ def write(
         Names, by default those of a data frame, or numbers from 0.
     title : str or None
         Heading of the page.
+    units : str
+        Unit of the data, for labels.
     weights, uncertainties : array-like (n_samples, n_features) or None
         The weights and uncertainties of the fit, if it had any. With uncertainties, residuals are in units of them.
     """
@@ -137,7 +128,7 @@ def write(
     with write_proven(path, is_sealed) as temporary:
         names = {"feature_names": feature_names, "sample_names": sample_names}
         of_entries = {"weights": weights, "uncertainties": uncertainties}
-        page = render(model, X, image_shape=image_shape, title=title, **names, **of_entries)
+        page = render(model, X, image_shape=image_shape, title=title, units=units, **names, **of_entries)
         # A name or a parameter may hold half of a surrogate pair, of which UTF-8 knows nothing.
         temporary.write_bytes(sealed(page.encode("utf-8", "backslashreplace")))
     return path
@@ -151,6 +142,7 @@ def render(
     feature_names: Sequence[Any] | None = None,
     sample_names: Sequence[Any] | None = None,
     title: str | None = None,
+    units: str = "",
     weights: Any = None,
     uncertainties: Any = None,
 ) -> str:
@@ -165,15 +157,20 @@ def render(
     samples = names_of(sample_names, getattr(X, "index", None), n_samples, "sample")
     worst_samples = worst(facts.samples, samples, facts.typical_residual)
     diagnoses = diagnose(facts, features, samples, images=shape is not None)
+    known = sample_names if sample_names is not None else getattr(X, "index", None)
+    labels: dict[str, Any] = {"feature_names": features, "units": printable(units)}
+    labels["index"] = None if known is None or callable(known) else samples
+    explained = explaining_cards(facts, X, weights, uncertainties, **labels, images=shape is not None)
     text = page.render(
         title=printable(title or "", LONGEST_TITLE)
         or f"{type(model).__name__} of {n_samples} × {n_features} entries, rank {model.n_components_}",
-        summary=overview(facts),
+        summary=overview(facts, uncertainties),
         diagnoses=diagnoses,
         verdicts=VERDICTS,
         percent=percent,
         counts=tally(diagnoses),
         components=list(component_cards(facts, shape, features)),
+        explained=list(explained),
         shown=MOST_CARDS,
         images=shape is not None,
         history=list(history_cards(model)),
@@ -228,12 +225,13 @@ def printable(text: str, longest: int = LONGEST_NAME) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def overview(facts: Facts) -> dict[str, str]:
+def overview(facts: Facts, uncertainties: Any = None) -> dict[str, str]:
     """Return the fit in a few lines."""
     model = facts.model
     n_samples, n_features = facts.shape
     residual, data = facts.norms
     missing = f", {percent(facts.missing_share)} missing" if facts.missing_share else ""
+    q = q_ratio(facts, uncertainties)
     return {
         "Data": f"{n_samples} samples × {n_features} features{missing}",
         "Method": _method(model),
@@ -242,6 +240,7 @@ def overview(facts: Facts) -> dict[str, str]:
         "Scale of the noise": f"{model.scale_:.4g}",
         "Outliers": f"{percent(facts.outlier_share)} of the observed entries",
         "Relative error": f"{percent(residual / data if data else 0.0)} over the entries that are kept",
+        **({} if q is None else {"Q / expected": q}),
     }
 
 

@@ -1,0 +1,118 @@
+"""What each field draws first: contributions, profiles, shares of features, residuals, measured entries."""
+
+from collections.abc import Iterator, Sequence
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from robustnmf import plots
+from robustnmf.data.sparse import as_rows
+from robustnmf.report.card import Card
+from robustnmf.report.drawing import draw
+from robustnmf.report.facts import Facts
+
+# Entries of the samples that are drawn; of more, every few samples are.
+ENOUGH_ENTRIES = 2**21
+# Points of each picture, and samples along the axis of contributions.
+MOST_POINTS, MOST_SAMPLES = 800, 1500
+# Features whose profiles and shares can be read.
+MOST_FEATURES = 60
+
+
+def explaining_cards(
+    facts: Facts,
+    X: Any,
+    weights: Any,
+    uncertainties: Any,
+    *,
+    feature_names: Sequence[str],
+    index: Any,
+    units: str,
+    images: bool,
+) -> Iterator[Card]:
+    """Yield pictures of what components give and of what is left.
+
+    Parameters
+    ----------
+    facts : Facts
+        The model, its data and the codes.
+    X, weights, uncertainties
+        As in the fit.
+    feature_names : sequence of str
+        Names of the features.
+    index : sequence or None
+        Names of the samples, dates perhaps.
+    units : str
+        Unit of the data.
+    images : bool
+        Whether samples are images, whose features nobody reads one by one.
+    """
+    model, codes = facts.model, facts.codes_in_units
+    names: dict[str, Any] = {"feature_names": feature_names}
+    every = ceil(len(codes) / MOST_SAMPLES)
+    shown = None if index is None else list(index)[::every]
+
+    def contributions(figure: Any) -> None:
+        plots.contributions(model, codes=codes[::every], index=shown, units=units, **names, ax=figure.subplots())
+
+    yield Card("What components give to each sample", svg=draw(contributions, "contributions", (9.0, 2.9)))
+    if not images and facts.shape[1] <= MOST_FEATURES:
+        yield from _table_cards(facts, X, weights, uncertainties, names, units)
+    step = ceil(facts.shape[0] * facts.shape[1] / ENOUGH_ENTRIES)
+    some = [None if rows is None else as_rows(rows)[::step] for rows in (X, weights, uncertainties)]
+    about: dict[str, Any] = {"weights": some[1], "uncertainties": some[2]}
+
+    def residuals(figure: Any) -> None:
+        plots.residual_histogram(model, some[0], **about, ax=figure.subplots())
+
+    yield Card("Residuals in the units in which they were judged", svg=draw(residuals, "residuals", (4.6, 3.0)))
+
+    def points(figure: Any) -> None:
+        options: dict[str, Any] = {"codes": codes[::step], "most_points": MOST_POINTS}
+        plots.observed_vs_explained(model, some[0], **options, **about, ax=figure.subplots())
+
+    yield Card("Measured over explained entries", svg=draw(points, "explained", (4.6, 3.0)))
+
+
+def _table_cards(
+    facts: Facts, X: Any, weights: Any, uncertainties: Any, names: dict[str, Any], units: str
+) -> Iterator[Card]:
+    """Yield the profile of each component, and which part of each feature components explain."""
+    model, codes = facts.model, facts.codes_in_units
+    width = 1.6 + 0.26 * facts.shape[1]
+
+    def profile(figure: Any, component: int) -> None:
+        plots.profiles(model, codes=codes, component=component, units=units, **names, ax=figure.subplots())
+
+    for number in np.argsort(-facts.contributions, kind="stable")[:12]:
+        component = int(number) + 1
+        caption = f"Profile of component {component}: what it gives to an average sample, and its share of each feature"
+        svg = draw(lambda figure, k=component: profile(figure, k), f"profile-{component}", (width, 2.6))  # type: ignore[misc]
+        yield Card(caption, svg=svg)
+
+    def shares(figure: Any) -> None:
+        about = {"codes": codes, "weights": weights, "uncertainties": uncertainties}
+        plots.explained_share(model, X, **about, **names, ax=figure.subplots())
+
+    yield Card("Which part of each feature is explained", svg=draw(shares, "shares", (width + 1.6, 3.2)))
+
+
+def q_ratio(facts: Facts, uncertainties: Any) -> str | None:
+    """Return the sum of squared residuals in units of their uncertainties, over what is expected, in words.
+
+    Both are of the entries that are kept: Q is about their number less that of the parameters, if the uncertainties are
+    right and the rank is. None without uncertainties.
+    """
+    if uncertainties is None:
+        return None
+    U = np.asarray(as_rows(uncertainties), dtype=np.float64)
+    Q, count = 0.0, 0
+    for rows in facts.blocks():
+        kept = facts.observed(rows) & ~facts.model.outliers_[rows]
+        left = facts.residual_in_units(rows)[kept] / U[rows][kept]
+        Q, count = Q + float(left @ left), count + int(kept.sum())
+    expected = count - len(facts.model.components_) * sum(facts.shape)
+    if expected <= 0:
+        return None
+    return f"{Q / expected:.3g} (1 if uncertainties and rank are right; {count} entries are kept)"
