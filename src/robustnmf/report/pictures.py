@@ -60,7 +60,7 @@ def explaining_cards(
     if not images and facts.shape[1] <= MOST_FEATURES:
         yield from _table_cards(facts, X, weights, uncertainties, names, units)
     step = ceil(facts.shape[0] * facts.shape[1] / ENOUGH_ENTRIES)
-    some = [None if rows is None else as_rows(rows)[::step] for rows in (X, weights, uncertainties)]
+    some = [None if rows is None else _every(rows, step) for rows in (X, weights, uncertainties)]
     about: dict[str, Any] = {"weights": some[1], "uncertainties": some[2]}
 
     def residuals(figure: Any) -> None:
@@ -73,6 +73,11 @@ def explaining_cards(
         plots.observed_vs_explained(model, some[0], **options, **about, ax=figure.subplots())
 
     yield Card("Measured over explained entries", svg=draw(points, "explained", (4.6, 3.0)))
+
+
+def _every(X: Any, step: int) -> Any:
+    """Return every few rows; a data frame stays one, with its names."""
+    return X.iloc[::step] if hasattr(X, "iloc") else as_rows(X)[::step]
 
 
 def _table_cards(
