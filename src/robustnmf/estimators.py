@@ -133,6 +133,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     tol : float
         Stop when the objective changes by less than `tol` times its fall so far, eq. (3-9). The objective of a staged
         fit is the mean Cauchy loss of entries held out of it; it stops when that falls by less than `tol` times itself.
+    n_init : int
+        Starts, each with a seed drawn from `random_state`; the fit whose loss is lowest is kept. Fits take that many
+        times as long. A `callback` that ends a fit ends the others too.
     random_state : int, RandomState, Generator or None
         Seed of the start.
     alpha_W, alpha_H : float, float or "same"
@@ -164,7 +167,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         Folder in which the state of the fit is saved every few iterations or minutes; `fit` with the same data and
         parameters goes on from there. See `robustnmf.algorithm.checkpoint`.
     verbose : int
-        1 shows a progress bar with objective, scale and share of outliers.
+        1 shows the progress, with objective, scale and share of outliers: as a line that changes on a terminal or in a
+        notebook, as a few lines elsewhere. If `logging` is set up for messages of level INFO of the logger
+        "robustnmf", they go there instead, whatever `verbose` is.
     callback : callable or None
         Called with every `robustnmf.algorithm.halfquadratic.Iteration`; returning True ends the fit.
 
@@ -257,6 +262,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         image_shape: tuple[int, int] | None = None,
         max_iter: int = 200,
         tol: float = 1e-4,
+        n_init: int = 1,
         random_state: Any = None,
         alpha_W: float = 0.0,
         alpha_H: float | str = "same",
@@ -286,6 +292,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self.image_shape = image_shape
         self.max_iter = max_iter
         self.tol = tol
+        self.n_init = n_init
         self.random_state = random_state
         self.alpha_W = alpha_W
         self.alpha_H = alpha_H
@@ -605,8 +612,10 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _check_parameters(self) -> Parts:
         """Check the constructor's parameters and return the parts they stand for."""
-        if not isinstance(self.max_iter, Integral) or isinstance(self.max_iter, bool) or self.max_iter < 1:
-            raise ValueError(f"max_iter must be a positive integer; got {self.max_iter!r}.")
+        for name in ("max_iter", "n_init"):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name} must be a positive integer; got {value!r}.")
         if not isinstance(self.tol, Real) or isinstance(self.tol, bool) or not 0 <= self.tol < inf:
             raise ValueError(f"tol must be a finite, non-negative number; got {self.tol!r}.")
         if self.callback is not None and not callable(self.callback):
