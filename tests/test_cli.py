@@ -83,7 +83,7 @@ def read_csv(path):
     return np.genfromtxt(path, delimiter=",", skip_header=1)[:, 1:]
 
 
-def test_fit_writes_model_codes_components_cleaned_data_mask_and_report(fitted, truth, values):
+def test_fit_writes_model_codes_components_cleaned_data_mask_and_report(fitted, table, truth, values):
     names = {path.name for path in fitted.iterdir()}
     assert names == {
         "model.robustnmf", "codes.csv", "components.csv", "cleaned.csv", "outliers.csv", "report.html", "summary.json",
@@ -94,7 +94,11 @@ def test_fit_writes_model_codes_components_cleaned_data_mask_and_report(fitted, 
     np.testing.assert_array_equal(mask[values == 9.0], 1)
     product = read_csv(fitted / "codes.csv") @ read_csv(fitted / "components.csv")
     np.testing.assert_allclose(cleaned[3, 4], product[3, 4])
-    assert (fitted / "cleaned.csv").read_text().startswith(",species 0,")
+    title = robustnmf.formats.read_table(table).samples.title or ""
+    for name in ("cleaned", "outliers"):
+        assert (fitted / f"{name}.csv").read_text().startswith(f"{title},species 0,")
+    assert (fitted / "codes.csv").read_text().startswith(f"{title},component 1,component 2")
+    assert (fitted / "components.csv").read_text().startswith("component,species 0,")
     assert "day 39" in (fitted / "codes.csv").read_text()
     assert "species 7" in (fitted / "report.html").read_text()
 
@@ -223,6 +227,12 @@ def test_rank_takes_weights_and_uncertainties(tmp_path, values):
     assert "positive and finite" in wrong
 
 
+def read_result(folder, name):
+    """Return a result, whatever its format."""
+    (path,) = folder.glob(f"{name}*")
+    return robustnmf.formats.read_table(path)
+
+
 def test_images_keep_their_shape(tmp_path):
     Image = pytest.importorskip("PIL.Image")
     faces = robustnmf.datasets.load_orl().images[:12]
@@ -230,7 +240,9 @@ def test_images_keep_their_shape(tmp_path):
     for i, face in enumerate(faces):
         Image.fromarray(face).save(tmp_path / "faces" / f"face{i}.png")
     run_here("fit", "faces", "-k", 2, "--max-iter", 40, folder=tmp_path)
-    assert np.load(tmp_path / "faces-robustnmf" / "cleaned.npy").shape == (12, 32 * 32)
+    results = tmp_path / "faces-robustnmf"
+    shapes = {name: read_result(results, name).array().shape for name in ("cleaned", "outliers", "components")}
+    assert shapes == {"cleaned": (12, 32, 32), "outliers": (12, 32, 32), "components": (2, 32, 32)}
     assert "32" in (tmp_path / "faces-robustnmf" / "report.html").read_text()
 
 
@@ -324,14 +336,15 @@ def write_table(path, values, samples, features):
 
 
 def test_samples_that_share_a_name_are_all_listed(tmp_path, fitted, values):
-    write_table(tmp_path / "same.csv", np.nan_to_num(values, nan=1.0), ["rose"] * 40, ["petal"] * 15)
+    species = [f"species {j}" for j in range(15)]
+    write_table(tmp_path / "same.csv", np.nan_to_num(values, nan=1.0), ["rose"] * 40, species)
     answer = json.loads(run_here("outliers", fitted, "same.csv", "--worst", 99, "--json", folder=tmp_path).stdout)
-    assert [sorted(sample) for sample in answer["worst"]] == [["index", "name", "share"]] * 40
+    assert [sorted(sample) for sample in answer["worst"]] == [["features", "index", "name", "outliers", "share"]] * 40
     assert {sample["index"] for sample in answer["worst"]} == set(range(40))
     assert {sample["name"] for sample in answer["worst"]} == {"rose"}
     assert np.mean([sample["share"] for sample in answer["worst"]]) == pytest.approx(answer["outlier_share"])
-    text = run_here("outliers", fitted, "same.csv", "--worst", 99, folder=tmp_path).stdout
-    assert len(set(text.splitlines())) == 41
+    text = run_here("outliers", fitted, "same.csv", "--worst", 99, "--features", 0, folder=tmp_path).stdout
+    assert sum("rose (sample " in line for line in set(text.splitlines())) == 40
     run_here("fit", "same.csv", "-k", 2, "-q", folder=tmp_path)
     assert (tmp_path / "same-robustnmf" / "codes.csv").read_text().count("rose") == 40
 
@@ -640,7 +653,8 @@ def ends_well(folder, *arguments):
     assert not any(name.startswith(".") for name in new)
     if done.exit_code:
         assert done.exit_code == 2 and not new
-        told = [line for line in done.stderr.splitlines() if not line.startswith(("Warning: ", "iteration "))]
+        beside = ("Warning: ", "Note: ", "iteration ", "fit ")
+        told = [line for line in done.stderr.splitlines() if not line.startswith(beside)]
         assert len(told) == 1 and len(told[0]) > len("Error: ....") and told[0].startswith("Error: "), done.stderr
     elif "--json" in arguments:
         for line in done.stdout.splitlines():

@@ -128,11 +128,11 @@ def _fits_at_a_time(jobs: int | None) -> AbstractContextManager[Any]:
 
 
 def _options(context: typer.Context) -> dict[str, Any]:
-    """Return the options of the command, as JSON can hold them."""
+    """Return the options of the command, as JSON and a configuration can hold them."""
     return {
-        name: value if isinstance(value, int | float | str | list | tuple | None) else str(value)
+        name.removeprefix("as_"): value if isinstance(value, int | float | str | list | tuple) else str(value)
         for name, value in context.params.items()
-        if value is not None
+        if value is not None and value != [] and value != ()
     }
 
 

@@ -159,8 +159,8 @@ def _writer(path: Path, matrix: LabelledMatrix) -> Format | None:
 
 
 def _write_plainly(path: Path, suffix: str, matrix: LabelledMatrix) -> None:
-    values: Any = matrix.values
-    if suffix == ".npz" and not sparse.issparse(values):
+    values, is_sparse = matrix.values, sparse.issparse(matrix.values)
+    if suffix == ".npz" and not is_sparse:
         raise ValueError("Only sparse results are written as .npz; choose .npy.")
     if suffix != ".npz":
         values = dense(values)
@@ -169,7 +169,7 @@ def _write_plainly(path: Path, suffix: str, matrix: LabelledMatrix) -> None:
             if suffix == ".npz":
                 sparse.save_npz(file, values)
             else:
-                np.save(file, values, allow_pickle=False)
+                np.save(file, values if is_sparse else matrix.array(), allow_pickle=False)
         return
     rows, columns = matrix.sample_names, matrix.feature_names
     with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as text:

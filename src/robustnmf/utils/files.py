@@ -277,7 +277,7 @@ class Manifest:
 
     def owns(self, path: Path) -> bool:
         """Return whether this package wrote a file of the folder, as it is now."""
-        checksums = self._checksums.get(path.relative_to(self.folder).as_posix(), [])
+        checksums = self._checksums.get(path.name, [])
         return bool(checksums) and path.is_file() and not path.is_symlink() and _checksum(path) in checksums
 
     def add(self, name: str, checksum: str) -> None:
@@ -289,9 +289,9 @@ class Manifest:
         self._write()
 
     def add_all(self) -> None:
-        """List every file of a folder that only this package knows of, and of folders in it."""
-        files = (path for path in sorted(self.folder.rglob("*")) if path.is_file())
-        self._checksums = {path.relative_to(self.folder).as_posix(): [_checksum(path)] for path in files}
+        """List every file of a folder that only this package knows of."""
+        files = (path for path in sorted(self.folder.iterdir()) if path.name != MANIFEST)
+        self._checksums = {path.name: [_checksum(path)] for path in files}
         self._write()
 
     def _write(self) -> None:
@@ -299,32 +299,15 @@ class Manifest:
             temporary.write_text(json.dumps({"written_by": "robustnmf", "files": self._checksums}, indent=1) + "\n")
 
     def strangers(self) -> list[str]:
-        """Return what is in the folder and not owned, by name; of folders in it, those without a file that is owned."""
-        strangers = [path for path in self._content() if path not in self._folders() and not self.owns(path)]
-        return sorted(path.relative_to(self.folder).as_posix() for path in strangers)
-
-    def _content(self) -> list[Path]:
-        """Return all that is in the folder but the manifest; what a link leads to is not looked at."""
-        found: list[Path] = []
-        for parent, folders, files in os.walk(self.folder):
-            found += [Path(parent, name) for name in folders + files]
-        return [path for path in found if path != self.folder / MANIFEST]
-
-    def _folders(self) -> list[Path]:
-        """Return the folders in the folder that files that are listed are in."""
-        inside = {parent for name in self._checksums for parent in Path(name).parents if parent != Path()}
-        found = (self.folder / parent for parent in inside)
-        return [path for path in found if path.is_dir() and not path.is_symlink()]
+        """Return what is in the folder and not owned, by name."""
+        return sorted(path.name for path in self.folder.iterdir() if path.name != MANIFEST and not self.owns(path))
 
     def remove_folder(self) -> None:
         """Remove the files that are owned, and the folder if nothing else is left."""
-        for path in self._content():
+        for path in list(self.folder.iterdir()):
             if self.owns(path):
                 path.unlink()
-        for path in sorted(self._folders(), reverse=True):  # the innermost first
-            with suppress(OSError):  # something else is in it
-                path.rmdir()
-        if not self._content():
+        if not self.strangers():
             (self.folder / MANIFEST).unlink(missing_ok=True)
             self.folder.rmdir()
 
