@@ -30,6 +30,7 @@ from robustnmf.formats import (
     parquet_pages,
     read_table,
     text,
+    text_files,
     zarr_stores,
 )
 from robustnmf.formats.packed import HEADERS, PACKERS, unpacked_size
@@ -852,7 +853,7 @@ def test_metadata_of_zarr_has_a_limit(tmp_path, monkeypatch):
 
 
 def test_rows_of_text_have_a_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "_MAX_ROW", 100)
+    monkeypatch.setattr(text_files, "MAX_ROW", 100)
     path = tmp_path / "a.csv"
     path.write_text("1,2,3\n" * 200)
     assert read_table(path).values.shape == (200, 3)
@@ -1017,7 +1018,7 @@ def test_names_of_parquet_of_all_kinds_come_back(tmp_path):
 
 def test_limits_are_what_the_guide_says():
     """The numbers in docs/guide/files.md."""
-    assert (text._MAX_ROW, zarr_stores._MAX_METADATA, parquet._MAX_NAMES) == (2**26, 2**24, 2**28)
+    assert (text_files.MAX_ROW, zarr_stores._MAX_METADATA, parquet._MAX_NAMES) == (2**26, 2**24, 2**28)
     assert (limits.SMALL, limits.EXPANSION, limits.PER_STORED, limits._ROOM) == (2**26, 16_384, 16, 4)
     assert (hdf5._FEW_CHUNKS, zarr_stores._FEW_CHUNKS, zarr_stores._MAX_NODES) == (2**20, 16_384, 4096)
     assert (images._MAX_PAGES, images._MAX_SCANS, matlab._SPARSE_EXPANSION) == (65_536, 100, 16)

@@ -793,9 +793,22 @@ def test_text_encodings_are_read(tmp_path, encoding):
     assert table.feature_names == ["µm", "°C"]
 
 
-def test_text_of_other_encoding_is_refused(tmp_path):
-    with pytest.raises(DataFileError, match="UTF-8"):
-        text(tmp_path, "µm,°C\n1,2\n".encode("latin-1"))
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "iso8859-15"])
+def test_text_of_western_europe_is_read_and_the_guess_is_a_note(tmp_path, encoding):
+    content = "Größe µm,Température °C\n1,2\n3,4\n".encode(encoding)
+    table = text(tmp_path, content)
+    assert table.feature_names == ["Größe µm", "Température °C"]
+    assert "cp1252" in table.notes[0] and "encoding" in table.notes[0]
+    assert text(tmp_path, content, encoding=encoding).notes == ()
+
+
+def test_text_of_other_alphabets_is_guessed_by_charset_normalizer(tmp_path):
+    pytest.importorskip("charset_normalizer")
+    names = ["сульфат", "нитрат", "железо", "кремний", "хлорид натрия", "температура воздуха"]
+    content = ("дата," + ",".join(names) + "\n" + "понедельник,1,2,3,4,5,6\nвторник,2,3,4,5,6,7\n").encode("cp1251")
+    assert text(tmp_path, content).feature_names == names
+    with pytest.raises(DataFileError, match="bytes that are not ascii.*Name its encoding"):
+        text(tmp_path, content, encoding="ascii")
 
 
 @pytest.mark.parametrize("row", ["1", "1,2,3", "1,2,"])

@@ -13,7 +13,7 @@ from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.parquet import ParquetRows
 from robustnmf.formats.reading import read_like, read_table
 from robustnmf.formats.registry import rows_of
-from robustnmf.formats.text import MISSING_WORDS as MISSING_WORDS
+from robustnmf.formats.cells import MISSING_WORDS as MISSING_WORDS
 
 __all__ = [
     "ArrayLayout",
