@@ -858,9 +858,9 @@ def test_rows_of_text_have_a_limit(tmp_path, monkeypatch):
     path.write_text("1,2,3\n" * 200)
     assert read_table(path).values.shape == (200, 3)
     for row in ("1," * 100, '"1\n",' * 40):
-        path.write_text("1,2,3\n" * 60 + row + "\n")
+        path.write_text("1,2,3\n" * 250 + row + "\n")
         refused(path, "row of more than 100 characters")
-    path.with_suffix(".txt").write_text("1 2 3\n" * 60 + "1 " * 100)
+    path.with_suffix(".txt").write_text("1 2 3\n" * 250 + "1 " * 100)
     refused(path.with_suffix(".txt"), "row of more than 100 characters")
 
 

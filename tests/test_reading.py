@@ -540,7 +540,7 @@ def test_mtx_of_other_kinds_is_read(tmp_path):
     }
     for content, expected in cases.items():
         (tmp_path / "a.mtx").write_text(content)
-        np.testing.assert_array_equal(dense(read_table(tmp_path / "a.mtx").values), expected)
+        np.testing.assert_array_equal(dense(read_table(tmp_path / "a.mtx", negative=None).values), expected)
 
 
 @pytest.mark.parametrize("symmetry", ["general", "symmetric", "skew-symmetric"])
@@ -550,7 +550,7 @@ def test_mtx_is_read_as_scipy_reads_it(tmp_path, symmetry, is_sparse):
     values = {"general": square, "symmetric": square + square.T, "skew-symmetric": square - square.T}[symmetry]
     mmwrite(tmp_path / "a.mtx", sparse.coo_array(values) if is_sparse else values, symmetry=symmetry)
     expected = dense(mmread(tmp_path / "a.mtx"))
-    np.testing.assert_array_equal(dense(read_table(tmp_path / "a.mtx").values), expected)
+    np.testing.assert_array_equal(dense(read_table(tmp_path / "a.mtx", negative=None).values), expected)
     np.testing.assert_array_equal(expected, values)
 
 
@@ -774,7 +774,7 @@ def test_text_of_numpy_comes_back(tmp_path):
 
 
 def test_text_decimal_commas_are_read_between_semicolons(tmp_path):
-    table = text(tmp_path, "id;a;b\nx;1,5;2\ny;-3,25e1;0,5\n")
+    table = text(tmp_path, "id;a;b\nx;1,5;2\ny;-3,25e1;0,5\n", negative=None)
     np.testing.assert_array_equal(table.values, [[1.5, 2], [-32.5, 0.5]])
     np.testing.assert_array_equal(
         text(tmp_path, "1,5;2,5;3,5\n4,5;5,5;6,5\n").values, [[1.5, 2.5, 3.5], [4.5, 5.5, 6.5]]
@@ -805,9 +805,10 @@ def test_text_of_western_europe_is_read_and_the_guess_is_a_note(tmp_path, encodi
 def test_text_of_other_alphabets_is_guessed_by_charset_normalizer(tmp_path):
     pytest.importorskip("charset_normalizer")
     names = ["сульфат", "нитрат", "железо", "кремний", "хлорид натрия", "температура воздуха"]
-    content = ("дата," + ",".join(names) + "\n" + "понедельник,1,2,3,4,5,6\nвторник,2,3,4,5,6,7\n").encode("cp1251")
+    days = "понедельник,1,2,3,4,5,6\nвторник,2,3,4,5,6,7\n"  # noqa: RUF001
+    content = f"дата,{','.join(names)}\n{days}".encode("cp1251")
     assert text(tmp_path, content).feature_names == names
-    with pytest.raises(DataFileError, match="bytes that are not ascii.*Name its encoding"):
+    with pytest.raises(DataFileError, match=r"bytes that are not ascii.*Name its encoding"):
         text(tmp_path, content, encoding="ascii")
 
 
@@ -834,8 +835,8 @@ def test_csv_without_values_is_refused(tmp_path, content):
         text(tmp_path, content)
 
 
-def test_csv_infinite_and_negative_values_are_not_judged(tmp_path):
-    np.testing.assert_array_equal(text(tmp_path, "a,b\n-1,inf\n").values, [[-1, np.inf]])
+def test_csv_infinite_values_are_not_judged_and_negative_ones_only_if_asked(tmp_path):
+    np.testing.assert_array_equal(text(tmp_path, "a,b\n-1,inf\n", negative=None).values, [[-1, np.inf]])
 
 
 # --- Parquet ----------------------------------------------------------------------------------------------------------

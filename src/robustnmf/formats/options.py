@@ -146,7 +146,7 @@ def _check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
 def _check_encoding(encoding: Any) -> None:
     try:
         # Others, such as "rot13" and "zip", turn text into text, or unpack bytes.
-        is_known = codecs.lookup(encoding)._is_text_encoding  # type: ignore[attr-defined]
+        is_known = codecs.lookup(encoding)._is_text_encoding
     except (LookupError, TypeError, ValueError):
         is_known = False
     if not is_known:

@@ -137,7 +137,7 @@ def _is_heading(row: Row, width: int, numeric: Sequence[int], numbers: Numbers) 
 
 def _is_group(upper: Row, lower: Row, numeric: Sequence[int]) -> bool:
     """Return whether of two rows of words the lower one has the headings, and the upper one names groups of them."""
-    if not len(upper.cells) == len(lower.cells):
+    if len(upper.cells) != len(lower.cells):
         return True
     above, below = ([row.cells[column] for column in numeric if column < len(row.cells)] for row in (upper, lower))
     return len(set(above)) < len(above) and len(set(below)) == len(below)
@@ -149,16 +149,14 @@ def _filled(cells: Sequence[str]) -> int:
 
 def _preamble_note(rows: Sequence[Row], count: int) -> str:
     lines = rows[count - 1].line
-    left = f"Line {rows[0].line}" if count == 1 else f"Lines {rows[0].line} to {lines}"
-    return f"{left} above the table were left out, as skip_rows={lines} does; skip_rows=0 leaves out nothing."
+    left = f"Line {rows[0].line} was" if count == 1 else f"Lines {rows[0].line} to {lines} were"
+    return f"{left} left out, above the table, as skip_rows={lines} does; skip_rows=0 leaves out nothing."
 
 
 # --- Headings, units, names -------------------------------------------------------------------------------------------
 
 
-def _parts(
-    path: Path, comments: Sequence[Row], body: Sequence[Row], numbers: Numbers, options: ReadOptions
-) -> Layout:
+def _parts(path: Path, comments: Sequence[Row], body: Sequence[Row], numbers: Numbers, options: ReadOptions) -> Layout:
     top, rest, header = body[0], body[1:], options.header
     width = _width((rest or body)[::-1])  # of rows that differ, the later ones are wrong
     commented = fits_headings(comments, len(top.cells))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,14 +30,7 @@ class _Below(NamedTuple):
     line: int
 
 
-def filled(
-    path: Path,
-    rows: Iterable[Row],
-    layout: Layout,
-    numbers: Numbers,
-    options: ReadOptions,
-    about: Mapping[str, Any],
-) -> LabelledMatrix:
+def filled(path: Path, rows: Iterable[Row], layout: Layout, numbers: Numbers, options: ReadOptions) -> LabelledMatrix:
     """Return the matrix of a table.
 
     Parameters
@@ -52,8 +45,6 @@ def filled(
         Turns cells into numbers.
     options : ReadOptions
         What becomes of entries below a limit, and how large the values may be.
-    about : mapping
-        What the writer of the format needs beside the layout.
     """
     values, below, texts = array("d"), list[_Below](), [list[str]() for _ in layout.labels]
     for row in rows:
@@ -78,7 +69,7 @@ def filled(
         raise DataFileError(path, "a table of numbers", "it has no values beside headings and names", advice)
     table = np.frombuffer(values, dtype=np.float64).reshape(-1, len(layout.numeric))
     uncertainties, notes = _below_limit(path, table, below, layout, options)
-    source = Source(dtype=np.dtype(float), about={**about, **_written_again(layout)})
+    source = Source(dtype=np.dtype(float), about=_written_again(layout))
     return LabelledMatrix(table, *_axes(layout, texts), uncertainties, source, layout.notes + notes)
 
 
@@ -143,7 +134,9 @@ def _known_limits(path: Path, limits: NDArray[Any], features: NDArray[Any], layo
     if unknown.size:
         shown = ", ".join(_heading(layout, int(feature)) for feature in unknown[:5]) + (" ..." * (unknown.size > 5))
         expected = "a table that tells the limit of each entry below one, if below_limit is 'half'"
-        found = f"{np.isinf(known).sum()} entries such as BDL have no limit, and no '<0.05' is in their column ({shown})"
+        found = (
+            f"{np.isinf(known).sum()} entries such as BDL have no limit, and no '<0.05' is in their column ({shown})"
+        )
         advice = "Write the limit into the cells, such as '<0.05', or set below_limit to 'missing'."
         raise DataFileError(path, expected, found, advice)
     return known

@@ -6,9 +6,10 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from robustnmf.formats.cells import Numbers, Row
 from robustnmf.formats.checks import check_size, refuse_key
@@ -62,13 +63,9 @@ def _read(path: Path, file: IO[str], encoding: str, notes: tuple[str, ...], opti
     commas = delimiter == ";"
     layout = find_layout(path, comments, body, Numbers(options.missing_values, commas), options)
     numbers = Numbers(options.missing_values, commas)
-    about: dict[str, Any] = {"delimiter": delimiter, "encoding": encoding}
-    matrix = filled(path, chain(body[layout.first :], rows), layout, numbers, options, about | {"decimal": "."})
-    if numbers.mark == ",":
-        matrix.source.about["decimal"] = ","  # type: ignore[union-attr, index]
-    return LabelledMatrix(
-        matrix.values, matrix.samples, matrix.features, matrix.uncertainties, matrix.source, notes + matrix.notes
-    )
+    layout = replace(layout, notes=notes + layout.notes)
+    matrix = filled(path, chain(body[layout.first :], rows), layout, numbers, options)
+    return matrix.with_about(delimiter=delimiter, encoding=encoding, decimal=numbers.mark or ".")
 
 
 def _suffix(path: Path) -> str:

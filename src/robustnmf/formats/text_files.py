@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from robustnmf.formats.errors import OversizedError
 from robustnmf.formats.limits import SMALL
@@ -36,7 +36,7 @@ class Unpacked(io.RawIOBase):
         Number of bytes that it may give.
     """
 
-    def __init__(self, stream: IO[bytes], most: int) -> None:
+    def __init__(self, stream: Any, most: int) -> None:
         self.stream, self.most, self.left = stream, most, most
 
     def readable(self) -> bool:
@@ -70,7 +70,7 @@ def opened(path: Path, max_bytes: int) -> IO[bytes]:
         is_packed = file.read(2) == _GZIP
     if not is_packed:
         return path.open("rb")
-    unpacked = Unpacked(cast(IO[bytes], gzip.open(path)), most_unpacked(path.stat().st_size, max_bytes))
+    unpacked = Unpacked(gzip.GzipFile(path), most_unpacked(path.stat().st_size, max_bytes))
     return cast(IO[bytes], io.BufferedReader(unpacked, 2**16))
 
 
