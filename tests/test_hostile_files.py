@@ -20,13 +20,13 @@ from scipy.sparse import csc_matrix
 
 from robustnmf.formats import (
     DataFileError,
+    arrow_tables,
     h5ad,
     hdf5,
     images,
     limits,
     matlab,
     matrix_market,
-    parquet,
     parquet_pages,
     read_table,
     text,
@@ -243,7 +243,7 @@ def bomb_zarr_twice(path):
 def bomb_parquet(path):
     """One long name that all rows refer to."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    rows = 4 * parquet._MAX_NAMES // LIMIT
+    rows = 4 * arrow_tables.MAX_NAMES // LIMIT
     names = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array(["x" * (LIMIT // 2)]))
     pq.write_table(pa.table({"id": names, "a": np.zeros(rows)}), path, compression="zstd")
 
@@ -564,7 +564,7 @@ import json, resource, sys, time
 from pathlib import Path
 import h5py, numcodecs, PIL.Image, pyarrow.parquet, scipy.io, scipy.sparse, zarr
 from robustnmf.formats import DataFileError, images, parquet, read_table
-images._MAX_PAGES, parquet._MAX_NAMES = 2000, 2**24  # so that files that reach them can be small
+images._MAX_PAGES, arrow_tables.MAX_NAMES = 2000, 2**24  # so that files that reach them can be small
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (2**20 if sys.platform == "darwin" else 2**10)
 resource.setrlimit(resource.RLIMIT_AS, (2**34, 2**34))  # if all fails, this process does and not the machine
 read_table(sys.argv[1])
@@ -1018,7 +1018,7 @@ def test_names_of_parquet_of_all_kinds_come_back(tmp_path):
 
 def test_limits_are_what_the_guide_says():
     """The numbers in docs/guide/files.md."""
-    assert (text_files.MAX_ROW, zarr_stores._MAX_METADATA, parquet._MAX_NAMES) == (2**26, 2**24, 2**28)
+    assert (text_files.MAX_ROW, zarr_stores._MAX_METADATA, arrow_tables.MAX_NAMES) == (2**26, 2**24, 2**28)
     assert (limits.SMALL, limits.EXPANSION, limits.PER_STORED, limits._ROOM) == (2**26, 16_384, 16, 4)
     assert (hdf5._FEW_CHUNKS, zarr_stores._FEW_CHUNKS, zarr_stores._MAX_NODES) == (2**20, 16_384, 4096)
     assert (images._MAX_PAGES, images._MAX_SCANS, matlab._SPARSE_EXPANSION) == (65_536, 100, 16)
