@@ -116,7 +116,7 @@ def _rows(path: Path, opening: Iterable[str], lines: Lines, delimiter: str | Non
     if delimiter is None:
         for line, text in enumerate(texts, skipped + 1):
             lines.row_is_over()
-            if cells := text.split():
+            if cells := _between_spaces(text):
                 yield Row(line, cells)
         return
     reader = csv.reader(texts, delimiter=delimiter, strict=True)
@@ -128,6 +128,14 @@ def _rows(path: Path, opening: Iterable[str], lines: Lines, delimiter: str | Non
     except csv.Error as error:
         found = f"line {skipped + reader.line_num} cannot be parted into cells ({error})"
         raise DataFileError(path, "a table of text", found, "Check the quotation marks in that line.") from error
+
+
+def _between_spaces(text: str) -> list[str]:
+    """Return the cells of a line between spaces; quotation marks hold together what they enclose, as R writes it."""
+    if '"' not in text:
+        return text.split()
+    found = re.findall(r'"((?:[^"\\]|\\.|"")*)"(?=\s|$)|(\S+)', text)
+    return [plain or re.sub(r'\\(.)|"(")', r"\1\2", quoted) for quoted, plain in found]
 
 
 def _after_comments(path: Path, rows: Iterator[Row]) -> tuple[list[Row], Row]:
