@@ -24,6 +24,7 @@ from robustnmf.algorithm.holdout import LARGEST_SHARE, MOST
 from robustnmf.algorithm.progress import SearchProgress, search_progress
 from robustnmf.data.blocks import Observations, check_observations
 from robustnmf.data.validation import check_rank
+from robustnmf.formats.alignment import aligned_input
 from robustnmf.model.noise import NoiseModel
 from robustnmf.utils.arrays import to_host
 from robustnmf.utils.parallel import delayed, run_all
@@ -101,6 +102,8 @@ def find_rank(
     as many positive entries as unknowns. The `learner` learns how many features X has, and their names.
     """
     estimator = where_data_is(estimator, X)
+    model = type(estimator).__name__
+    X, weights, uncertainties = aligned_input(X, weights, uncertainties, names=None, model=model, may_use_file=True)
     shown, estimator = bool(getattr(estimator, "verbose", 0)), _silent(estimator)
     noise = _check_noise(uncertainties, X, weights, estimator)
     data = check_observations(clone(estimator) if learner is None else learner, X, weights, reset=True)

@@ -205,6 +205,11 @@ class LabelledMatrix:
         """Return other values of the same samples and features, such as a mask of them."""
         return replace(self, values=values)
 
+    def with_about(self, **about: Any) -> LabelledMatrix:
+        """Return the matrix with more of what the writer of its format needs, see `Source`."""
+        source = self.source or Source()
+        return replace(self, source=replace(source, about={**source.about, **about}))
+
     def with_names(self, samples: Sequence[str] | None = None, features: Sequence[str] | None = None) -> LabelledMatrix:
         """Return the matrix with other names of samples and features; None leaves them as they are."""
         axes = [
@@ -242,6 +247,29 @@ class LabelledMatrix:
             source,
             self.notes,
         )
+
+
+@dataclass(frozen=True)
+class Input:
+    """What a model remembers of the file that its data comes from, so that new files are read in the same way.
+
+    Parameters
+    ----------
+    options : ReadOptions
+        How the file was read.
+    features : Axis
+        What is known of the features.
+    """
+
+    options: ReadOptions
+    features: Axis
+
+    @classmethod
+    def of(cls, X: Any) -> Input | None:
+        """Return what is to be remembered of data; None if it is no `LabelledMatrix`."""
+        if not isinstance(X, LabelledMatrix):
+            return None
+        return cls(ReadOptions() if X.source is None else X.source.options, X.features)
 
 
 def _turned(values: Any) -> Any:

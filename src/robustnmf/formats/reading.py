@@ -11,11 +11,15 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from robustnmf.formats.alignment import aligned_values
 from robustnmf.formats.errors import DataFileError, broken_is_data_file_error, times
 from robustnmf.formats.labelled_matrix import LabelledMatrix, Source
 from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.registry import format_of
 from robustnmf.utils.process_state import ignored_warnings
+
+LARGEST_CODE = -1.0
+"""Largest negative number that may stand for missing."""
 
 
 def read_table(path: str | os.PathLike[str], options: ReadOptions | None = None, **changes: Any) -> LabelledMatrix:
@@ -82,8 +86,39 @@ def read_table(path: str | os.PathLike[str], options: ReadOptions | None = None,
         matrix = kind.read(path, options)
     for code in codes:
         _mark_missing(matrix.values, code)
+    matrix = _without_negative(path, matrix, options)
     matrix = replace(matrix, source=replace(matrix.source or Source(), format=kind.name, options=options))
     return matrix.transposed if options.transpose else matrix
+
+
+def _without_negative(path: Path, matrix: LabelledMatrix, options: ReadOptions) -> LabelledMatrix:
+    """Return a matrix whose negative entries have become what the options say."""
+    is_sparse = sparse.issparse(matrix.values)
+    stored: Any = matrix.values.data if is_sparse else matrix.values
+    negative = stored < 0
+    count = int(negative.sum())
+    if options.negative is None or not count:
+        return matrix
+    if options.negative == "error":
+        raise _negative_error(path, matrix, stored[negative])
+    stored[negative] = 0 if options.negative == "clip" else np.nan
+    became = "were set to zero" if options.negative == "clip" else "are missing"
+    return replace(matrix, notes=(*matrix.notes, f"{count} negative entries {became}."))
+
+
+def _negative_error(path: Path, matrix: LabelledMatrix, negative: Any) -> DataFileError:
+    """Return the error for negative entries; it names the first, and the code that they may be."""
+    rows, columns = (matrix.values < 0).nonzero()
+    sample, feature = int(rows[0]), int(columns[0])
+    value = matrix.values[sample, feature]
+    found = f"{len(negative)} of {matrix.shape[0] * matrix.shape[1]} entries are negative, the first is {value:g} at "
+    codes, counts = np.unique(negative, return_counts=True)
+    code, count = codes[counts.argmax()], int(counts.max())
+    # Blank-corrected entries differ; what is far below zero and repeated is no measurement.
+    is_code = count > 1 and code <= LARGEST_CODE
+    advice = f"{count} are exactly {code:g}: if they are missing, set missing_value to {code:g}. " if is_code else ""
+    advice += "Set negative to 'clip' to set small ones to zero, or to 'missing'."
+    return DataFileError(path, "a table of non-negative numbers", found + matrix.place(sample, feature), advice)
 
 
 def _mark_missing(values: Any, code: float) -> None:
@@ -105,41 +140,34 @@ def read_like(path: str | os.PathLike[str], table: LabelledMatrix, **options: An
     Parameters
     ----------
     path : str or path-like
-        What to read, as for `read_table`.
+        What to read, as for `read_table`. Where file and table have names, its samples and features may be in another
+        order. Names of features may end in what all of them end in, such as "_error".
     table : LabelledMatrix
         The data.
     **options
-        Fields of `ReadOptions`.
+        Fields of `ReadOptions`. Negative values are not judged.
 
     Returns
     -------
     ndarray or csr_array of shape (n_samples, n_features)
-        The values.
+        The values, in the order of the table.
 
     Raises
     ------
     DataFileError
-        As for `read_table`; also if the shape is not that of the data, or the names are in another order.
+        As for `read_table`; also if the shape is not that of the data, or the names are others.
     """
-    other = read_table(path, **options)
-    if other.values.shape != table.values.shape:
+    other = read_table(path, **{**options, "negative": None})
+    try:
+        values = aligned_values(other, "it", table)
+    except ValueError as error:
+        expected = "a table with the samples and features of the data"
+        raise DataFileError(path, expected, str(error), "Leave names out of the file if it is in order.") from error
+    if values.shape != table.values.shape:
         expected = f"of the same shape as the data, {times(table.values.shape)} (samples x features)"
         advice = "Check that it belongs to the data, and whether one of the two is transposed."
-        raise DataFileError(path, expected, f"it is {times(other.values.shape)}", advice)
-    _check_order(path, "samples", table.sample_names, other.sample_names)
-    _check_order(path, "features", table.feature_names, other.feature_names)
-    return other.values
-
-
-def _check_order(
-    path: str | os.PathLike[str], what: str, wanted: Sequence[str] | None, given: Sequence[str] | None
-) -> None:
-    """Raise if the same names come in another order; other names may be right, such as "Al_error" for "Al"."""
-    if wanted is None or given is None or wanted == given or sorted(wanted) != sorted(given):
-        return
-    place = next(i for i, (a, b) in enumerate(zip(wanted, given, strict=True)) if a != b)
-    expected = f"in the same order as the data, where {what[:-1]} {place + 1} is {wanted[place]!r}"
-    raise DataFileError(path, expected, f"here it is {given[place]!r}", f"Sort the {what} of one of the two.")
+        raise DataFileError(path, expected, f"it is {times(values.shape)}", advice)
+    return values
 
 
 def _missing_numbers(values: Sequence[float | str], words: bool) -> list[float]:
