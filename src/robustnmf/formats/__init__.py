@@ -14,6 +14,7 @@ from robustnmf.formats.parquet import ParquetRows
 from robustnmf.formats.reading import read_like, read_table
 from robustnmf.formats.registry import rows_of
 from robustnmf.formats.text import MISSING_WORDS as MISSING_WORDS
+from robustnmf.formats.writing import write_table, written_suffix
 
 __all__ = [
     "ArrayLayout",
@@ -26,4 +27,6 @@ __all__ = [
     "read_like",
     "read_table",
     "rows_of",
+    "write_table",
+    "written_suffix",
 ]

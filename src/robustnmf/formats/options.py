@@ -11,6 +11,7 @@ MAX_BYTES = 8 * 2**30
 """Largest table that is read unless the caller says otherwise, in bytes: 8 GiB."""
 
 Samples = Literal["rows", "frames", "pixels"]
+Colour = Literal["keep", "grey", "error"]
 
 
 @dataclass(frozen=True)
@@ -30,14 +31,18 @@ class ReadOptions:
     transpose : bool
         Exchange samples and features.
     samples : {"rows", "frames", "pixels"} or None
-        What the samples are, in an array of more than two axes: the points of the first axis ("rows", "frames"), or
-        pixels with all that is known of them. Where a file does not say which axes are space, that is all but the last
-        one. None takes the first axis of a stack of images.
+        What the samples are, in an array of more than two axes: the points of the first axis ("rows"), of the axis of
+        time, depth or else the first one ("frames"), or pixels with all that is known of them. Where a file does not
+        say which axes are space, that is all but the last one. None takes pixels where wavelengths are known, else
+        frames; what was guessed is in the notes.
     sample_axes : sequence of int or None
         Axes of the array that are samples, instead of `samples`.
     max_bytes : int or None
         Largest size of the values as floats (of a sparse matrix, of those that are stored), of a text file, and of
         whatever is unpacked on the way to the values; by default 8 GiB.
+    colour : {"keep", "grey", "error"}
+        What becomes of images and movies in colour: each colour of a pixel is a feature, they become grey by ITU-R
+        601, or they are refused.
     """
 
     key: str | None = None
@@ -47,6 +52,7 @@ class ReadOptions:
     samples: Samples | None = None
     sample_axes: tuple[int, ...] | None = None
     max_bytes: int = MAX_BYTES
+    colour: Colour = "keep"
 
     def __post_init__(self) -> None:
         if self.max_bytes is None:
@@ -57,6 +63,8 @@ class ReadOptions:
             )
         if self.samples is not None and self.samples not in get_args(Samples):
             raise ValueError(f"samples must be 'rows', 'frames', 'pixels' or None; got {self.samples!r}.")
+        if self.colour not in get_args(Colour):
+            raise ValueError(f"colour must be 'keep', 'grey' or 'error'; got {self.colour!r}.")
         if self.sample_axes is not None:
             object.__setattr__(self, "sample_axes", _axes(self.sample_axes))
 

@@ -38,12 +38,18 @@ def format_of(path: Path) -> Format:
     expected = f"data in a known format ({' '.join(suffixes)}, or a folder of images)"
     if not path.is_file():
         raise DataFileError(path, expected, "it is neither a file nor a folder", "Check the path.")
-    endings = {path.suffix.lower(), "".join(path.suffixes[-2:]).lower()}  # .mtx.gz is one of two parts
-    found = next((known for known in FORMATS if endings.intersection(known.suffixes)), None) or _format_by_content(path)
+    found = format_by_suffix(path) or next((known for known in FORMATS if known.owns_file(path)), None)
+    found = found or _format_by_content(path)
     if found is None:
         words = f"its suffix is {path.suffix!r} and it starts like none of them"
         raise DataFileError(path, expected, words, "Convert it, or correct the suffix.")
     return found
+
+
+def format_by_suffix(path: Path) -> Format | None:
+    """Return the format that files of this name have; None if no format is known by it."""
+    endings = {path.suffix.lower(), "".join(path.suffixes[-2:]).lower()}  # .mtx.gz is one of two parts
+    return next((known for known in FORMATS if endings.intersection(known.suffixes)), None)
 
 
 def _format_by_content(path: Path) -> Format | None:
