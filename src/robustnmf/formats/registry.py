@@ -6,13 +6,30 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from robustnmf.formats import h5ad, hdf5, images, matlab, matrix_market, numpy_files, parquet, text, zarr_stores
+from robustnmf.formats import (
+    envi,
+    fits,
+    h5ad,
+    hdf5,
+    hspy,
+    images,
+    matlab,
+    matrix_market,
+    numpy_files,
+    parquet,
+    text,
+    video,
+    zarr_stores,
+)
 from robustnmf.formats.errors import DataFileError, broken_is_data_file_error
 from robustnmf.formats.format import Format
 from robustnmf.formats.rows import Rows
 
 # The first that knows a file reads it; folders of images come last, as any folder could be one.
-MODULES = (text, numpy_files, matlab, matrix_market, h5ad, hdf5, zarr_stores, parquet, images)
+MODULES = (
+    *(text, numpy_files, matlab, matrix_market, h5ad, hspy, hdf5, zarr_stores, parquet, envi, fits, video),
+    images,
+)
 """Modules of this folder that have `FORMATS`."""
 
 FORMATS: tuple[Format, ...] = tuple(known for module in MODULES for known in module.FORMATS)
