@@ -15,8 +15,8 @@ from robustnmf.formats.options import ReadOptions
 
 _UNIT = r"([ _-]?\(?(nm|um|µm|mm|m|ev|kev|mev|hz|ghz|thz|cm-?1|1/cm|angstrom)\)?)?"
 _BAND = re.compile(
-    rf"(wave ?_?lengths?|wls?|wave|lambdas?|bands?|energ(y|ies)|wave ?_?numbers?|freq(uency|uencies|s)?|raman_?shifts?|"
-    rf"(electron_)?energy_?loss|mz|m/z|spectr(um|al)|spectral_axis){_UNIT}",
+    rf"(wave[ _]?lengths?|wls?|wave|lambdas?|bands?|energ(y|ies)|wave[ _]?numbers?|freq(uency|uencies|s)?|"
+    rf"raman[ _]?shifts?|energy[ _]?loss|mz|m/z|spectr(um|al)|spectral[ _]axis){_UNIT}",
     re.IGNORECASE,
 )
 _ROLES = {

@@ -58,9 +58,8 @@ def read_envi(path: Path, options: ReadOptions) -> LabelledMatrix:
     array = array.transpose(np.argsort(_ORDERS[interleave]))
     array = array[..., 0] if is_library else array
     axes = _library_axes(header, array.shape) if is_library else _cube_axes(header, array.shape)
-    about = {"header": header, "interleave": interleave, "suffix": data_path.suffix, "is_library": is_library}
-    matrix = as_matrix(path, _with_missing(array, header), options, axes, dtype.newbyteorder("="), about)
-    return matrix
+    about = {"envi": header, "interleave": interleave, "data_suffix": data_path.suffix}
+    return as_matrix(path, _with_missing(array, header), options, axes, dtype.newbyteorder("="), about)
 
 
 def _pair(path: Path) -> tuple[Path, Path]:
@@ -173,28 +172,37 @@ def write_envi(temporary: Path, matrix: LabelledMatrix) -> None:
     """Write a cube, or a table as a library of spectra: the header, and numbers beside it."""
     envi = optional("spectral.io.envi", "envi")
     about = {} if matrix.source is None else matrix.source.about
-    kept = about.get("header", {})
+    kept = about.get("envi", {})
     array, band = _cube(_coded(matrix, kept), matrix)
-    header = {name: value for name, value in kept.items() if name not in _OWN}
-    header |= _described(matrix, band)
-    is_library = array.ndim == 2
-    names = points_in_file(matrix).get(0) if is_library else None
+    header = {name: value for name, value in kept.items() if name not in _OWN} | _described(matrix, band)
+    place = temporary.with_suffix(".hdr")
+    own = about.get("data_suffix") or (".sli" if array.ndim == 2 else ".img")
+    data = temporary.with_suffix(own if temporary.suffix.lower() == ".hdr" else temporary.suffix)
+    if array.ndim == 2:
+        _write_library(envi, place, data, array, header, points_in_file(matrix).get(0))
+        return
+    interleave = about.get("interleave", "bip")
+    envi.save_image(
+        str(place), array, dtype=array.dtype, interleave=interleave, ext=data.suffix, metadata=header, force=True
+    )
+
+
+def _write_library(
+    envi: Any,
+    place: Path,
+    data: Path,
+    array: NDArray[Any],
+    header: dict[str, Any],
+    names: tuple[str, Sequence[str]] | None,
+) -> None:
+    """Write spectra as lines of one band, which is what a library of ENVI is."""
+    number = next(number for number, kind in _TYPES.items() if np.dtype(kind) == array.dtype)
+    header |= {"lines": array.shape[0], "samples": array.shape[1], "bands": 1, "header offset": 0}
+    header |= {"data type": number, "interleave": "bsq", "byte order": 0}
     if names is not None:
         header["spectra names"] = [_plain(name) for name in names[1]]
-    if is_library:
-        header["file type"] = "ENVI Spectral Library"
-        array = array[..., None]
-    suffix = temporary.suffix if temporary.suffix != ".hdr" else ".sli" if is_library else about.get("suffix") or ".img"
-    interleave = "bsq" if is_library else about.get("interleave", "bip")
-    envi.save_image(
-        str(temporary.with_suffix(".hdr")),
-        array,
-        dtype=array.dtype,
-        interleave=interleave,
-        ext=suffix,
-        metadata=header,
-        force=True,
-    )
+    envi.write_envi_header(str(place), header, is_library=True)
+    array.astype(array.dtype.newbyteorder("<")).tofile(data)
 
 
 def _coded(matrix: LabelledMatrix, header: Mapping[str, Any]) -> NDArray[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from robustnmf.formats.axes import ArrayAxes, number_texts, role_of
 from robustnmf.formats.checks import Found, as_matrix, choose
 from robustnmf.formats.errors import DataFileError, OversizedError, shortened
 from robustnmf.formats.format import Format
-from robustnmf.formats.labelled_matrix import LabelledMatrix
+from robustnmf.formats.labelled_matrix import STORED_TYPE, LabelledMatrix
 from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.stored import array_in_file, in_type, names_in_file, unit_of_axis, vectors_in_file
 from robustnmf.utils.extras import optional
@@ -57,10 +57,10 @@ def read_fits(path: Path, options: ReadOptions) -> LabelledMatrix:
         header = hdu.header.copy()
         blank = hdu.header.get("BLANK") if hdu.header["BITPIX"] > 0 else None
         array = np.asarray(hdu.data)
-    # Numbers that are scaled become floats; if one stands for what is missing, they are whole numbers in the file.
-    dtype = array.dtype.newbyteorder("=") if array.dtype.kind in "iu" or blank is None else found[name].dtype
-    about = {"header": header.tostring(sep="\n"), "blank": blank, "scale": _scale(header)}
-    return as_matrix(path, array.astype(array.dtype.newbyteorder("=")), options, _axes(header, array), dtype, about)
+    about: dict[str, Any] = {"fits": header.tostring(sep="\n")}
+    if blank is not None:  # numbers are scaled to floats, one of them to NaN
+        about |= {STORED_TYPE: found[name].dtype, "blank": blank, "scale": _scale(header)}
+    return as_matrix(path, array.astype(array.dtype.newbyteorder("=")), options, _axes(header, array), about=about)
 
 
 def _check_headers(path: Path) -> None:
@@ -77,7 +77,7 @@ def _check_headers(path: Path) -> None:
             place = file.tell() + -(-_data_size(header) // _BLOCK) * _BLOCK
 
 
-def _header(file: Any) -> bytes:
+def _header(file: IO[bytes]) -> bytes:
     header = b""
     while block := file.read(_BLOCK):
         header += block
@@ -153,7 +153,8 @@ def _axes(header: Any, array: NDArray[Any]) -> ArrayAxes | None:
     names = tuple(_BANDS.get(kind, "spectral" if _AXES.get(kind) == "band" else _AXES.get(kind, "")) for kind in kinds)
     if not any(names):
         return None
-    points, units = {}, {}
+    points: dict[int, list[str]] = {}
+    units: dict[int, str] = {}
     for axis, number in enumerate(numbers):
         step = header.get(f"CDELT{number}", header.get(f"CD{number}_{number}"))
         if role_of(names[axis]) == "band" and isinstance(step, float | int):
@@ -171,16 +172,16 @@ def write_fits(temporary: Path, matrix: LabelledMatrix) -> None:
     fits = optional("astropy.io.fits", "fits")
     about: Mapping[str, Any] = {} if matrix.source is None else matrix.source.about
     array = _scaled(matrix, about)
-    header = fits.Header.fromstring(about["header"], sep="\n") if about.get("header") else fits.Header()
+    header = fits.Header.fromstring(about["fits"], sep="\n") if about.get("fits") else fits.Header()
     is_same = _same_axes(header, array)
     for name in list(header):
         if name in _OWN or name.startswith("NAXIS") or (not is_same and name[:5] in _WORLD):
             header.remove(name, ignore_missing=True, remove_all=True)
-    if not is_same or not about.get("header"):
+    if not is_same or not about.get("fits"):
         _describe(header, matrix, array.ndim)
     array = array.astype(np.uint8) if array.dtype == bool else array
     hdu = fits.PrimaryHDU(array, header=header)
-    if about.get("blank") is not None and array.dtype.kind == "i":
+    if _is_blank(about) and array.dtype.kind in "iu":
         hdu.header["BLANK"] = about["blank"]
         _keep_scale(hdu.header, about)
     with temporary.open("wb") as file:
@@ -198,13 +199,17 @@ def _same_axes(header: Any, array: NDArray[Any]) -> bool:
 
 def _scaled(matrix: LabelledMatrix, about: Mapping[str, Any]) -> NDArray[Any]:
     """Return the values as they are stored: if some may be missing, as whole numbers of which one stands for that."""
-    blank, values = about.get("blank"), np.asarray(matrix.array())
-    source = matrix.source
-    if blank is None or source is None or source.dtype is None or source.dtype.kind != "i" or values.dtype == bool:
+    values = np.asarray(matrix.array())
+    if not _is_blank(about) or values.dtype == bool:
         return array_in_file(matrix)
     scale, zero = about["scale"]
     stored = (values - zero) / scale
-    return in_type(np.where(np.isnan(stored), blank, stored), source.dtype)
+    return in_type(np.where(np.isnan(stored), about["blank"], stored), about[STORED_TYPE])
+
+
+def _is_blank(about: Mapping[str, Any]) -> bool:
+    """Return whether values are stored as whole numbers of which one stands for what is missing."""
+    return STORED_TYPE in about and about.get("blank") is not None
 
 
 def _keep_scale(header: Any, about: Mapping[str, Any]) -> None:

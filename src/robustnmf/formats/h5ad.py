@@ -320,7 +320,7 @@ def write_h5ad(temporary: Path, matrix: LabelledMatrix, layers: Mapping[str, Any
         for name in ("layers", "obsm", "obsp", "uns", "varm", "varp"):
             _describe(file.create_group(name), "dict", "0.1.0")
         for name, layer in (layers or {}).items():
-            _write_matrix(file["layers"], name, sparse.csr_array(layer) if sparse.issparse(layer) else layer)
+            _write_matrix(file["layers"], name, layer.tocsr() if hasattr(layer, "tocsr") else layer)
 
 
 def _describe(node: Any, kind: str, version: str) -> None:
@@ -328,7 +328,7 @@ def _describe(node: Any, kind: str, version: str) -> None:
 
 
 def _write_matrix(group: Any, name: str, values: Any) -> None:
-    if not sparse.issparse(values):
+    if not hasattr(values, "indptr"):
         _describe(group.create_dataset(name, data=values), "array", "0.2.0")
         return
     stored = group.create_group(name)

@@ -124,7 +124,7 @@ def write_hspy(temporary: Path, matrix: LabelledMatrix) -> None:
         moving = layout.feature_axes
     with h5py.File(temporary, "w") as file:
         file.attrs["file_format"], file.attrs["file_format_version"] = "HyperSpy", "3.3"
-        name = str(about.get("key") or "signal")
+        name = str(about.get("key") or "signal").replace("/", " ")
         group = file.create_group(_GROUP).create_group(name)
         group.create_dataset("data", data=array)
         for axis in range(array.ndim):

@@ -135,6 +135,10 @@ class ArrayLayout:
         return replace(self, sample_axes=self.feature_axes, feature_axes=self.sample_axes)
 
 
+STORED_TYPE = "stored_type"
+"""Key of `Source.about`: type of the numbers in the file, if those are scaled to floats when they are read."""
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """The file that a matrix was read from: what is needed to write such a file again.
@@ -158,6 +162,10 @@ class Source:
     dtype: np.dtype[Any] | None = None
     layout: ArrayLayout | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_type(self, dtype: np.dtype[Any]) -> Source:
+        """Return the source with another type of numbers to be written, which are then not scaled."""
+        return replace(self, dtype=dtype, about={key: value for key, value in self.about.items() if key != STORED_TYPE})
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,7 +290,7 @@ class LabelledMatrix:
         # Not in the type of the data: components and codes have fractions.
         narrow = source.dtype is not None and source.dtype != np.float64
         dtype = np.dtype(np.float32 if narrow else np.float64)
-        return LabelledMatrix(values, samples, features, source=replace(source, layout=layout, dtype=dtype))
+        return LabelledMatrix(values, samples, features, source=replace(source.with_type(dtype), layout=layout))
 
     def array(self) -> Any:
         """Return the values in the shape that they have in the file."""

@@ -88,8 +88,11 @@ def write_mat(temporary: Path, matrix: LabelledMatrix) -> None:
 
     vectors = dict(vectors_in_file(matrix).values())
     array = sparse_in_file(matrix).tocsc() if issparse(matrix.values) else array_in_file(matrix)
-    with temporary.open("wb") as file:
-        savemat(file, {_matlab_name(key_in_file(matrix)): array, **vectors}, do_compression=True)
+    arrays = {
+        _matlab_name(key_in_file(matrix)): array,
+        **{_matlab_name(name): values for name, values in vectors.items()},
+    }
+    savemat(temporary, arrays, appendmat=False, do_compression=True)
 
 
 def _matlab_name(name: str) -> str:

@@ -181,7 +181,7 @@ def write_matrix_market(temporary: Path, matrix: LabelledMatrix) -> None:
     with temporary.open("wb") as file:
         if temporary.suffix == ".gz":
             with gzip.GzipFile(fileobj=file, mode="wb") as packed:
-                mmwrite(packed, values, symmetry="general")
+                mmwrite(cast(IO[bytes], packed), values, symmetry="general")
         else:
             mmwrite(file, values, symmetry="general")
 

@@ -48,7 +48,8 @@ _SLACK = 4096
 
 _IMAGEJ_TYPES = (np.uint8, np.uint16, np.float32)
 _IMAGEJ_KEPT = ("unit", "yunit", "zunit", "spacing", "finterval", "fps", "loop", "min", "max")
-_OME_KEPT = tuple(f"PhysicalSize{axis}{unit}" for axis in "XYZ" for unit in ("", "Unit")) + (
+_OME_KEPT = (
+    *(f"PhysicalSize{axis}{unit}" for axis in "XYZ" for unit in ("", "Unit")),
     *("TimeIncrement", "TimeIncrementUnit"),
 )
 

@@ -48,7 +48,7 @@ def read_video(path: Path, options: ReadOptions) -> LabelledMatrix:
         declared = (max(count, 1), *shape) if options.colour == "grey" else (max(count, 1), *shape, 3)
         check_size(path, declared[1:] if options.colour == "keep" else declared, 8, options.max_bytes)
         array = _frames(path, movie, shape, count, options)
-    notes = ()
+    notes: tuple[str, ...] = ()
     if array.ndim == 4:
         notes = ("The movie is in colour: each of the three colours of a pixel is a feature; colour='grey' adds them.",)
     axes = ArrayAxes(("t", "y", "x", "c")[: array.ndim], notes=notes)

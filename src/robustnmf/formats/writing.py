@@ -74,7 +74,7 @@ def write_table(
     # Writers get what is in the file, not what is made of it.
     matrix = matrix.transposed if source.options.transpose else matrix
     if dtype is not None:
-        matrix = changed(matrix, source=changed(matrix.source or Source(), dtype=np.dtype(dtype)))
+        matrix = changed(matrix, source=(matrix.source or Source()).with_type(np.dtype(dtype)))
     if not path.suffix and not kind.writes_folder:
         path = path.with_name(path.name + _suffix(kind, matrix))
     assert kind.write is not None

@@ -211,11 +211,11 @@ def write_zarr(temporary: Path, matrix: LabelledMatrix) -> None:
     for axis, (name, _) in vectors.items():
         names[axis] = name
     group = zarr.open_group(str(temporary), mode="w")
-    group.create_array(
-        key_in_file(matrix), data=array, dimension_names=[name or None for name in names] if any(names) else None
-    )
+    key = key_in_file(matrix)
+    group.create_array(key, data=array, dimension_names=[name or None for name in names] if any(names) else None)
     for axis, (name, values) in vectors.items():
-        vector = group.create_array(name, data=values, dimension_names=[name])
+        place = f"{key.rpartition('/')[0]}/{name}".strip("/")
+        vector = group.create_array(place, data=values, dimension_names=[name])
         if unit := unit_of_axis(matrix, axis):
             vector.attrs["units"] = unit
 
