@@ -74,20 +74,21 @@ def _again(case, table):
 @every_case
 def test_file_can_be_fitted_and_its_results_are_written(place, tmp_path, case):
     _, table = made(place, case)
-    model = RobustNMF(1, random_state=0, max_iter=3, tol=1.0)
+    model = RobustNMF(1, method="l2", random_state=0, max_iter=2, tol=1.0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # three iterations are few
-        model.fit(table.values)
-    cleaned = table.with_values(model.clean(table.values))
-    back = read_table(write_table(tmp_path / "cleaned", cleaned), **_again(case, table))
+        warnings.simplefilter("ignore")  # two iterations are few
+        codes = dense(model.fit_transform(table.values))
+    fitted = codes @ model.components_
+    path = write_table(tmp_path / "fitted", table.with_values(fitted))
+    back = read_table(path, **_again(case, table))
     kind = table.source.dtype
-    tolerance = 0.5 if kind.kind in "biu" else 1e-5 * np.abs(dense(table.values)[~np.isnan(dense(table.values))]).max()
-    if kind.kind in "iu":
-        wanted = np.clip(dense(cleaned.values), np.iinfo(kind).min, np.iinfo(kind).max)
-    else:
-        wanted = dense(cleaned.values)
-    if kind != bool and "missing_value" not in case.read:
-        np.testing.assert_allclose(dense(back.values), wanted, atol=tolerance + 1e-9)
+    limits = np.iinfo(kind) if kind.kind in "iu" else None
+    wanted = fitted if limits is None else np.clip(fitted, limits.min, limits.max)
+    steps = 0.25 if case.name == "blank.fits" else 0.5 if kind.kind in "biu" else 1e-5 * np.abs(fitted).max()
+    values = dense(back.values)
+    seen = ~np.isnan(values)  # what is rounded to the code of a missing value
+    np.testing.assert_allclose(values[seen], wanted[seen], atol=steps + 1e-9)
+    assert seen.mean() > 0.5 and not np.array_equal(wanted, dense(table.values))
     assert back.features == table.features and back.samples == table.samples
 
 

@@ -179,9 +179,8 @@ def write_fits(temporary: Path, matrix: LabelledMatrix) -> None:
             header.remove(name, ignore_missing=True, remove_all=True)
     if not is_same or not about.get("fits"):
         _describe(header, matrix, array.ndim)
-    array = array.astype(np.uint8) if array.dtype == bool else array
-    hdu = fits.PrimaryHDU(array, header=header)
-    if _is_blank(about) and array.dtype.kind in "iu":
+    hdu = fits.PrimaryHDU(array.astype(np.uint8) if array.dtype == bool else array, header=header)
+    if _is_blank(about) and array.dtype != bool:
         hdu.header["BLANK"] = about["blank"]
         _keep_scale(hdu.header, about)
     with temporary.open("wb") as file:
