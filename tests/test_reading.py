@@ -940,10 +940,47 @@ def test_image_of_16_bits_keeps_its_depth(tmp_path, suffix):
     np.testing.assert_array_equal(read_table(tmp_path).values, FRAMES[:1].reshape(1, -1))
 
 
-def test_image_colour_becomes_grey_as_itu_r_601_says(tmp_path):
+def test_image_colour_becomes_grey_as_itu_r_601_says_if_asked(tmp_path):
     rgb = np.random.default_rng(0).integers(0, 256, (7, 5, 3), dtype=np.uint8)
     images([rgb])[0].save(tmp_path / "a.png")
-    np.testing.assert_allclose(read_table(tmp_path).values[0], (rgb @ [0.299, 0.587, 0.114]).ravel(), atol=0.51)
+    table = read_table(tmp_path, colour="grey")
+    np.testing.assert_allclose(table.values[0], (rgb @ [0.299, 0.587, 0.114]).ravel(), atol=0.51)
+    np.testing.assert_array_equal(table.values[0], np.asarray(images([rgb])[0].convert("L")).ravel())
+    assert table.image_shape == (7, 5) and table.notes == ()
+
+
+def test_image_colour_is_kept_and_said(tmp_path):
+    rgb = np.random.default_rng(0).integers(0, 256, (7, 5, 3), dtype=np.uint8)
+    images([rgb])[0].save(tmp_path / "a.png")
+    table = read_table(tmp_path)
+    np.testing.assert_array_equal(table.values[0], rgb.ravel())
+    assert table.features.grid == (7, 5, 3) and table.image_shape is None
+    assert "colour='grey'" in table.notes[0]
+    refused(tmp_path / "a.png", "in grey", "'keep' or 'grey'", colour="error")
+    with pytest.raises(ValueError, match="colour must be"):
+        read_table(tmp_path, colour="red")
+
+
+@pytest.mark.parametrize("mode", ["LA", "RGBA"])
+def test_alpha_is_left_out_if_it_says_nothing_and_refused_if_it_varies(tmp_path, mode):
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(0).integers(0, 256, (7, 5, len(mode)), dtype=np.uint8)
+    pixels[..., -1] = 255
+    image.fromarray(pixels, mode).save(tmp_path / "a.png")
+    table = read_table(tmp_path / "a.png")
+    np.testing.assert_array_equal(table.values[0], pixels[..., :-1].ravel())
+    assert "alpha" in table.notes[0]
+    pixels[2, 3, -1] = 7
+    image.fromarray(pixels, mode).save(tmp_path / "a.png")
+    refused(tmp_path / "a.png", "without transparent pixels", "alpha channel", "Flatten")
+
+
+def test_images_in_grey_beside_some_in_colour_are_refused(tmp_path):
+    rgb = np.random.default_rng(0).integers(0, 256, (7, 5, 3), dtype=np.uint8)
+    images([rgb])[0].save(tmp_path / "b.png")
+    write_png(tmp_path / "a.png", rgb[..., 0])
+    refused(tmp_path, "a.png is grey, b.png has colours", "colour to 'grey'")
+    assert read_table(tmp_path, colour="grey").shape == (2, 35)
 
 
 def test_image_jpeg_is_close(tmp_path):
@@ -974,15 +1011,29 @@ def test_tiff_of_tifffile_comes_back(tmp_path, dtype):
     np.testing.assert_array_equal(read_table(tmp_path / "a.tif").values, frames.reshape(3, -1))
 
 
-def test_tiff_whose_values_pillow_would_change_is_refused(tmp_path):
+@pytest.mark.parametrize("compression", [None, "zlib"])
+@pytest.mark.parametrize("predictor", [False, True])
+def test_tiff_whose_values_pillow_would_change_is_read_by_tifffile(tmp_path, compression, predictor):
     tifffile = pytest.importorskip("tifffile")
-    tifffile.imwrite(tmp_path / "signed.tif", np.full((3, 7, 5), -1, np.int8), photometric="minisblack")
-    refused(tmp_path / "signed.tif", "signed values")
-    for compression in (None, "zlib"):
-        tifffile.imwrite(tmp_path / "rgb.tif", np.dstack(FRAMES), photometric="rgb", compression=compression)
-        refused(tmp_path / "rgb.tif", "16 bits")
-    tifffile.imwrite(tmp_path / "double.tif", X, photometric="minisblack")
-    refused(tmp_path / "double.tif", "8, 16 or 32 bits")
+    rgb = np.dstack(FRAMES)
+    for name, values in {"signed": np.full((3, 7, 5), -1, np.int8), "rgb": rgb, "double": X}.items():
+        kind = "rgb" if name == "rgb" else "minisblack"
+        packed = {"predictor": predictor and values.dtype.kind != "f"} if compression else {}
+        tifffile.imwrite(tmp_path / f"{name}.tif", values, photometric=kind, compression=compression, **packed)
+        table = read_table(tmp_path / f"{name}.tif")
+        np.testing.assert_array_equal(table.values.ravel(), values.ravel())
+        assert table.source.dtype == values.dtype
+
+
+def test_tiff_colours_of_16_bits_that_only_pillow_unpacks_are_refused(tmp_path):
+    """It would cut them down to 8 bits."""
+    tifffile = pytest.importorskip("tifffile")
+    tifffile.imwrite(tmp_path / "a.tif", np.dstack(FRAMES), photometric="rgb", byteorder=">")
+    content = (tmp_path / "a.tif").read_bytes()
+    compression = struct.pack(">HHIHH", 259, 3, 1, 1, 0)
+    assert compression in content
+    (tmp_path / "a.tif").write_bytes(content.replace(compression, struct.pack(">HHIHH", 259, 3, 1, 32773, 0)))
+    refused(tmp_path / "a.tif")
 
 
 def png(width, height, depth, colour, rows):
@@ -1037,7 +1088,7 @@ def test_broken_image_in_a_folder_is_named(tmp_path):
 
 def test_folder_without_images_is_refused(tmp_path):
     (tmp_path / "deeper").mkdir()
-    refused(tmp_path, "none in it", "not searched")
+    refused(tmp_path, "none in it", "one above it")
 
 
 def test_links_that_lead_out_of_a_folder_are_refused(tmp_path):
@@ -1196,7 +1247,8 @@ def test_path_that_is_no_file_is_refused(tmp_path):
         ("a.h5ad", "h5py", "h5py"),
         ("v3.zarr", "zarr", "zarr"),
         ("a.parquet", "pyarrow", "pyarrow"),
-        ("a.tif", "PIL.Image", "pillow"),
+        ("a.tif", "tifffile", "tifffile"),
+        ("a.png", "PIL.Image", "pillow"),
     ],
 )
 def test_absent_package_is_named(tmp_path, monkeypatch, name, module, package):

@@ -14,6 +14,7 @@ from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.parquet import ParquetRows
 from robustnmf.formats.reading import read_like, read_table
 from robustnmf.formats.registry import rows_of
+from robustnmf.formats.writing import write_table, written_suffix
 
 __all__ = [
     "ArrayLayout",
@@ -27,4 +28,6 @@ __all__ = [
     "read_like",
     "read_table",
     "rows_of",
+    "write_table",
+    "written_suffix",
 ]

@@ -14,6 +14,7 @@ MAX_BYTES = 8 * 2**30
 Samples = Literal["rows", "frames", "pixels"]
 BelowLimit = Literal["error", "half", "missing"]
 Negative = Literal["error", "clip", "missing"]
+Colour = Literal["keep", "grey", "error"]
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,10 @@ class ReadOptions:
     transpose : bool
         Exchange samples and features.
     samples : {"rows", "frames", "pixels"} or None
-        What the samples are, in an array of more than two axes: the points of the first axis ("rows", "frames"), or
-        pixels with all that is known of them. Where a file does not say which axes are space, that is all but the last
-        one. None takes the first axis of a stack of images.
+        What the samples are, in an array of more than two axes: the points of the first axis ("rows"), of the axis of
+        time, depth or else the first one ("frames"), or pixels with all that is known of them. Where a file does not
+        say which axes are space, that is all but the last one. None takes pixels where wavelengths are known, else
+        frames; what was guessed is in the notes.
     sample_axes : sequence of int or None
         Axes of the array that are samples, instead of `samples`.
     max_bytes : int or None
@@ -63,6 +65,9 @@ class ReadOptions:
         What becomes of negative entries: "clip" sets them to zero. None leaves them as they are.
     sheet : str, int or None
         Name, or number from 1 on, of a sheet in a workbook. By default the only one that is not empty.
+    colour : {"keep", "grey", "error"}
+        What becomes of images and movies in colour: each colour of a pixel is a feature, they become grey by ITU-R
+        601, or they are refused.
     """
 
     key: str | None = None
@@ -80,6 +85,7 @@ class ReadOptions:
     below_limit: BelowLimit = "error"
     negative: Negative | None = "error"
     sheet: str | int | None = None
+    colour: Colour = "keep"
 
     def __post_init__(self) -> None:
         if self.max_bytes is None:
@@ -90,6 +96,8 @@ class ReadOptions:
             )
         if self.samples is not None and self.samples not in get_args(Samples):
             raise ValueError(f"samples must be 'rows', 'frames', 'pixels' or None; got {self.samples!r}.")
+        if self.colour not in get_args(Colour):
+            raise ValueError(f"colour must be 'keep', 'grey' or 'error'; got {self.colour!r}.")
         if self.sample_axes is not None:
             object.__setattr__(self, "sample_axes", _axes(self.sample_axes))
         self._check_missing_value()
