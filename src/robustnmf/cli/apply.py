@@ -15,9 +15,10 @@ from robustnmf.cli import folder
 from robustnmf.cli.console import echo, say, show, stage
 from robustnmf.cli.options import AsJson, Force, ModelFile, Quiet, path
 from robustnmf.cli.source import Source, reads_data
-from robustnmf.formats import LabelledMatrix
+from robustnmf.formats import Axis, LabelledMatrix
+from robustnmf.formats.alignment import put_back
 
-FILE = "in the format of the suffix: .csv, .tsv, .npy or that of the data"
+FILE = "in the format of its suffix, or without one in that of the data"
 OutFile = Annotated[Path, typer.Option("--out", "-o", parser=path, help=f"File of the result, {FILE}.")]
 
 
@@ -33,11 +34,11 @@ def transform(
     """Write the codes of new samples."""
     work = prepare(model, source, out, force)
     codes = np.asarray(work.ask("transform", quiet))  # a model may have been told to return data frames
-    folder.write_matrix(out, folder.codes_of(work.table, codes), replace=force)
+    written = folder.write_matrix(out, folder.codes_of(work.table, codes), replace=force)
     if as_json:
-        show({"samples": len(codes), "components": codes.shape[1], "codes": str(out)}, True)
+        show({"samples": len(codes), "components": codes.shape[1], "codes": str(written)}, True)
     else:
-        say(f"Codes of {len(codes)} samples: {out}")
+        say(f"Codes of {len(codes)} samples: {written}")
 
 
 @reads_data
@@ -54,13 +55,13 @@ def clean(
     An entry of weight zero is a missing one.
     """
     work = prepare(model, source, out, force)
-    cleaned = work.cleaned(quiet)
-    folder.write_matrix(out, folder.entries_of(work.table, cleaned), replace=force)
-    changed = float((cleaned != work.table.values).sum() / prod(cleaned.shape))
+    cleaned = cleaned_data(work.model, work.table, work.ask("clean", quiet))
+    changed = float((cleaned.values != put_back(work.table, cleaned).values).sum() / prod(cleaned.shape))
+    written = folder.write_matrix(out, cleaned, replace=force)
     if as_json:
-        show({"samples": cleaned.shape[0], "replaced_share": changed, "cleaned": str(out)}, True)
+        show({"samples": cleaned.shape[0], "replaced_share": changed, "cleaned": str(written)}, True)
     else:
-        say(f"{changed:.2%} of the entries were replaced: {out}")
+        say(f"{changed:.2%} of the entries were replaced: {written}")
 
 
 @reads_data
@@ -76,16 +77,16 @@ def outliers(
 ) -> None:
     """Say which entries of samples are outliers, and list the samples that have most, with what was measured there."""
     work = prepare(model, source, out, force)
-    mask = work.in_file_order(work.ask("outlier_mask", quiet))
+    mask = work.ask("outlier_mask", quiet)
     if out is not None:
-        folder.write_matrix(out, folder.entries_of(work.table, mask), replace=force)
-    shares = np.asarray(mask.mean(axis=1)).ravel()
+        folder.write_matrix(out, folder.entries_of(mask, mask.values, like=work.table), replace=force)
+    shares, share = np.asarray(mask.values.mean(axis=1)).ravel(), float(mask.values.mean())
     order = np.argsort(-shares, kind="stable")[:worst]
     listed = _listed(work, mask, shares, order, features)
     if as_json:
-        show({"outlier_share": float(mask.mean()), "worst": listed}, True)
+        show({"outlier_share": share, "worst": listed}, True)
         return
-    echo(f"{mask.mean():.2%} of the entries are outliers.")
+    echo(f"{share:.2%} of the entries are outliers.")
     often = Counter(sample["name"] for sample in listed)
     for sample in listed:
         same = f" (sample {sample['index']})" if often[sample["name"]] > 1 else ""
@@ -108,7 +109,7 @@ def report(
     """Write an HTML page about a model and the data that it was fitted to."""
     work = prepare(model, source, out, force)
     with stage("Writing the report", quiet=quiet, size=prod(work.table.shape)):
-        write_report(work.model, work.aligned, work.arrays, out)
+        write_report(work.model, work.table, work.arrays, out)
     if as_json:
         show({"report": str(out)}, True)
     else:
@@ -120,132 +121,84 @@ def report(
 
 @dataclass(frozen=True)
 class Work:
-    """A model and data that has its features.
+    """A model and new data, whose features the model finds by name.
 
     Parameters
     ----------
     model : estimator
         Fitted.
     table : LabelledMatrix
-        The data as it is in its file.
-    places : sequence of int or None
-        Where the features of the model are in the data; None if they are as in the model.
+        The data.
     arrays : dict
-        Weights and uncertainties, with features as in the model.
+        Weights and uncertainties of its entries.
     """
 
     model: Any
     table: LabelledMatrix
-    places: Sequence[int] | None
     arrays: dict[str, Any]
 
-    @property
-    def aligned(self) -> LabelledMatrix:
-        """The data with features as in the model."""
-        return self.table if self.places is None else self.table.some_features(self.places)
-
     def ask(self, method: str, quiet: bool) -> Any:
-        """Return what a method of the model says of the data, with features as in the model."""
-        text = f"Encoding {self.table.shape[0]} samples"
-        with stage(text, quiet=quiet, size=prod(self.table.shape)):
-            return getattr(self.model, method)(self.aligned.values, **self.arrays)
-
-    def in_file_order(self, values: Any) -> Any:
-        """Return values with features as in the file."""
-        return values if self.places is None else values[:, np.argsort(self.places)]
-
-    def cleaned(self, quiet: bool) -> Any:
-        """Return the cleaned data as it is in the file; what is missing because it is not stored is left out."""
-        return self.in_file_order(without_unstored(self.model, self.aligned, self.ask("clean", quiet)))
-
-
-def without_unstored(model: Any, table: LabelledMatrix, cleaned: Any) -> Any:
-    """Return cleaned data; of sparse data of which entries that are not stored are missing, only those that are."""
-    from robustnmf.data.validation import weights_of_stored
-
-    if sparse.issparse(table.values) and not sparse.issparse(cleaned) and model.zeros == "missing":
-        return np.where(weights_of_stored(table.values, None).toarray() > 0, cleaned, 0)
-    return cleaned
+        """Return what a method of the model says of the data."""
+        with stage(f"Encoding {self.table.shape[0]} samples", quiet=quiet, size=prod(self.table.shape)):
+            return getattr(self.model, method)(self.table, **self.arrays)
 
 
 def prepare(model: Path, source: Source, out: Path | None, force: bool) -> Work:
-    """Return a model and new data, provided that the result may be written and the data has the model's features."""
+    """Return a model and new data, read as the model remembers, provided that the result may be written."""
     from robustnmf import load
 
     folder.check_result(out, force, (model, *source.files))
     fitted = load(model / "model.robustnmf" if model.is_dir() else model)
     remembered = getattr(fitted, "input_", None)
-    table, arrays = source.read(None if remembered is None else remembered.options)
-    places = feature_places(known_features(fitted), table.feature_names, source.data)
-    # Features are aligned here, so the values are passed without their names.
-    fitted.__dict__.pop("feature_names_in_", None)
-    if places is not None:
-        arrays = {name: values[:, np.asarray(places)] for name, values in arrays.items()}
-    return Work(fitted, table, places, arrays)
+    return Work(fitted, *source.read(None if remembered is None else remembered.options))
 
 
-def known_features(model: Any) -> list[str] | None:
-    """Return the names of the features that a model was fitted to, if it remembers them."""
-    remembered = getattr(model, "input_", None)
-    names = getattr(model, "feature_names_in_", None) if remembered is None else remembered.features.names
-    return None if names is None else [str(name) for name in names]
+def cleaned_data(model: Any, table: LabelledMatrix, cleaned: LabelledMatrix) -> LabelledMatrix:
+    """Return cleaned data; of sparse data of which entries that are not stored are missing, only those that are."""
+    from robustnmf.data.validation import weights_of_stored
+
+    values = cleaned.values
+    if sparse.issparse(table.values) and not sparse.issparse(values) and model.zeros == "missing":
+        values = np.where(weights_of_stored(put_back(table, cleaned).values, None).toarray() > 0, values, 0)
+    return folder.entries_of(cleaned, values, like=table)
 
 
-def feature_places(wanted: Sequence[str] | None, given: Sequence[str] | None, data: Path) -> list[int] | None:
-    """Return where the features of a model are in new data, None if both are alike; refuse others by their names.
-
-    Examples
-    --------
-    >>> feature_places(["Al", "Si"], ["Si", "Al"], Path("new.csv"))
-    [1, 0]
-    """
-    if wanted is None or given is None or list(wanted) == list(given):
-        return None
-    expected = f"{data} must have the features that the model was fitted to"
-    for what, here, there in (("lacks", wanted, given), ("also has", given, wanted)):
-        other = list(dict.fromkeys(name for name in here if name not in set(there)))
-        if other:
-            shown = ", ".join(map(repr, other[:5])) + (", ..." if len(other) > 5 else "")
-            raise ValueError(f"{expected}; it {what} {len(other)}: {shown}. Rename, add or drop columns.")
-    if len(set(given)) < len(given) or len(given) != len(wanted):
-        often = next(name for name, count in Counter(given).items() if count > 1 or Counter(wanted)[name] > 1)
-        raise ValueError(f"{expected}; it has {often!r} several times, in another order. Give features one name each.")
-    where = {name: place for place, name in enumerate(given)}
-    return [where[name] for name in wanted]
-
-
-def _listed(work: Work, mask: Any, shares: Any, order: Any, n_features: int) -> list[dict[str, Any]]:
+def _listed(work: Work, mask: LabelledMatrix, shares: Any, order: Any, n_features: int) -> list[dict[str, Any]]:
     """Return samples with their outliers: what was measured, what the model explains; those farthest off first."""
-    table, of_samples = work.table, {name: values[order] for name, values in work.arrays.items()}
     if not len(order):
         return []
-    values = work.aligned.values[order]
-    codes = np.asarray(work.model.transform(values, **of_samples))
-    explained = work.in_file_order(codes @ np.asarray(work.model.components_))
-    measured, wrong = folder.dense(table.values[order]), folder.dense(mask[order])
-    limits = work.in_file_order(np.asarray(work.model.thresholds_)[None])[0]
+    some = LabelledMatrix(work.table.values[order], features=work.table.features)
+    codes = np.asarray(work.model.transform(some, **{name: values[order] for name, values in work.arrays.items()}))
+    components, limits = np.asarray(work.model.components_), np.asarray(work.model.thresholds_)
+    known = Axis(getattr(work.model, "feature_names_in_", None))
+    explained, limit = (
+        put_back(LabelledMatrix(rows, features=known), mask).values for rows in (codes @ components, limits[None])
+    )
+    measured, wrong = folder.dense(put_back(some, mask).values), folder.dense(mask.values[order])
+    scaled = np.abs(measured - explained) / np.where(limit > 0, limit, 1)
     listed = []
     for row, sample in enumerate(order):
         places = np.flatnonzero(wrong[row])
-        distance = np.abs(measured[row] - explained[row])[places] / np.where(limits > 0, limits, 1)[places]
+        farthest = places[np.argsort(-scaled[row, places], kind="stable")[:n_features]]
         entries = [
             {
                 "index": int(place),
-                "name": table.feature_names[place] if table.feature_names else f"feature {place}",
+                "name": _name("feature", mask.feature_names, place),
                 "measured": float(measured[row, place]),
                 "explained": float(explained[row, place]),
             }
-            for place in places[np.argsort(-distance, kind="stable")[:n_features]]
+            for place in farthest
         ]
-        name = table.sample_names[sample] if table.sample_names else f"sample {sample}"
+        name = _name("sample", work.table.sample_names, sample)
         about = {"index": int(sample), "name": name, "share": float(shares[sample])}
         listed.append(about | {"outliers": len(places), "features": entries})
     return listed
 
 
-def write_report(model: Any, table: LabelledMatrix, arrays: dict[str, Any], page: Path, **options: Any) -> None:
-    """Write a report of data with features as in the model."""
-    from robustnmf.report import write
+def _name(what: str, names: Sequence[str] | None, place: int) -> str:
+    return f"{what} {place}" if names is None else names[place]
 
-    names: dict[str, Any] = {"feature_names": table.feature_names, "sample_names": table.sample_names}
-    write(model, table.values, page, image_shape=table.image_shape, **names, **arrays, **options)
+
+def write_report(model: Any, table: LabelledMatrix, arrays: dict[str, Any], page: Path, **options: Any) -> None:
+    """Write a report of a model and its data."""
+    model.report(table, page, image_shape=table.image_shape, **arrays, **options)

@@ -13,7 +13,7 @@ import typer
 from scipy import sparse
 
 from robustnmf.cli import console, folder
-from robustnmf.cli.apply import without_unstored, write_report
+from robustnmf.cli.apply import cleaned_data, write_report
 from robustnmf.cli.console import say, show, stage, warnings_in_one_line
 from robustnmf.cli.options import AsJson, Force, Jobs, Method, Quiet, Seed, path
 from robustnmf.cli.source import Source, reads_data
@@ -78,7 +78,7 @@ def fit(
         _rank(components),
         method=method,
         preset=preset,
-        feature_scaling=_feature_scaling(feature_scaling, table.values, source.uncertainties is not None),
+        feature_scaling=_feature_scaling(feature_scaling, table, source.uncertainties is not None),
         zeros=zeros,
         max_iter=max_iter,
         tol=tol,
@@ -90,7 +90,7 @@ def fit(
     )
     begin = perf_counter()
     with warnings_in_one_line(told_of(context)) as warned, interruption.awaited(), _fits_at_a_time(jobs):
-        codes = model.fit_transform(table.values, **arrays)
+        codes = np.asarray(model.fit_transform(table, **arrays))
     if interruption.asked and model.n_iter_ == 0:
         raise KeyboardInterrupt  # nothing was found: an earlier result is worth more
     model.callback = None
@@ -136,14 +136,14 @@ def _options(context: typer.Context) -> dict[str, Any]:
     }
 
 
-def _feature_scaling(given: str | None, values: Any, has_uncertainties: bool) -> str | None:
+def _feature_scaling(given: str | None, table: LabelledMatrix, has_uncertainties: bool) -> str | None:
     """Return how features are scaled: as the user says, else by size if sizes differ widely."""
     from robustnmf.algorithm.feature_scaling import size_ratio
 
     if given is not None:
         return None if given == "none" else given
     # In sparse data a few errors may be the typical entry of a feature.
-    ratio = 1.0 if has_uncertainties or sparse.issparse(values) else size_ratio(values)
+    ratio = 1.0 if has_uncertainties or sparse.issparse(table.values) else size_ratio(table.values)
     if ratio <= WIDELY_DIFFERENT:
         return "auto"
     say(
@@ -198,14 +198,15 @@ def _write_results(place: Path, model: Any, codes: Any, table: LabelledMatrix, a
     portable = copy(model)
     portable.device = None  # the file is for any machine
     portable.verbose = 0  # and for other programs
-    if table.feature_names is not None:
-        portable.feature_names_in_ = np.asarray(table.feature_names, dtype=object)
     portable.save(place / "model.robustnmf")
-    cleaned = without_unstored(model, table, model.clean(table.values, **arrays))
-    folder.write_into(place, "codes", folder.codes_of(table, codes))
-    folder.write_into(place, "components", folder.components_of(table, model.components_))
-    folder.write_into(place, "cleaned", folder.entries_of(table, cleaned))
-    folder.write_into(place, "outliers", folder.entries_of(table, model.outliers_))
+    results = {
+        "codes": folder.codes_of(table, codes),
+        "components": folder.components_of(table, model.components_),
+        "cleaned": cleaned_data(model, table, model.clean(table, **arrays)),
+        "outliers": folder.entries_of(table, model.outliers_, like=table),
+    }
+    for name, matrix in results.items():
+        folder.write_matrix(place / name, matrix)
 
 
 def _report_if_it_fits(model: Any, table: LabelledMatrix, arrays: dict[str, Any], page: Path, **options: Any) -> None:

@@ -37,7 +37,7 @@ def rank(
     options["estimator"] = RobustNMF(method=method, verbose=int(not quiet))
     chosen = _ranks(ranks, table.shape)
     search = auto_rank if chosen is None else partial(select_rank, ranks=chosen)
-    found = search(table.values, **options, **arrays)
+    found = search(table, **options, **arrays)
     if plot is not None:
         _draw(found, plot, force)
     if as_json:

@@ -18,7 +18,7 @@ Data = Annotated[
     Path,
     typer.Argument(
         parser=path,
-        help="npy, npz, csv, tsv, parquet, mat, h5, h5ad, mtx or zarr file, image stack, or folder of images.",
+        help="Table, array, image, stack, cube or movie in a file, or a folder of images; see the guide on files.",
     ),
 ]
 DataOrNone = Annotated[
@@ -43,6 +43,15 @@ READING: Mapping[str, Any] = {
     "transpose": _option(bool, "Samples are in columns.", "--transpose/--no-transpose"),
     "samples": _option(str, "What samples are, of an array of three axes or more: 'rows', 'frames' or 'pixels'."),
     "sample_axes": _option(str, "Axes of the array that are samples, counted from 0, such as 0,1."),
+    "colour": _option(str, "What becomes of colour in images: 'keep', 'grey' or 'error'."),
+    "encoding": _option(str, "Encoding of a text table, such as latin-1."),
+    "skip_rows": _option(int, "Rows above a table that are left out."),
+    "units_row": _option(bool, "Whether the row below the headings holds units.", "--units-row/--no-units-row"),
+    "index_column": _option(str, "Column with the names of the samples: heading, or number from 1 on."),
+    "drop_columns": _option(list[str], "Column to leave out: heading, or number from 1 on; may be repeated."),
+    "below_limit": _option(str, "What becomes of entries such as <0.05 and BDL: 'error', 'half' or 'missing'."),
+    "negative": _option(str, "What becomes of negative entries: 'error', 'clip' (to zero) or 'missing'."),
+    "sheet": _option(str, "Sheet of a workbook: name, or number from 1 on."),
 }
 # What is said of the data, not of the weights and uncertainties of its entries.
 OF_DATA_ONLY = ("missing_value", "below_limit", "negative")
@@ -55,7 +64,16 @@ def _axes(text: str) -> tuple[int, ...]:
         raise ValueError(f"--sample-axes must be numbers such as 0,1; got {text!r}.") from None
 
 
-MADE_OF_TEXT: Mapping[str, Callable[[str], Any]] = {"sample_axes": _axes}
+def _place(text: str) -> str | int:
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < 10 else text
+
+
+MADE_OF_TEXT: Mapping[str, Callable[[str], Any]] = {
+    "sample_axes": _axes,
+    "index_column": _place,
+    "drop_columns": _place,
+    "sheet": _place,
+}
 
 
 @dataclass(frozen=True)
@@ -133,5 +151,5 @@ def _with_source(command: Callable[..., None], data: tuple[Any, Any], arrays: Ma
 def _value(name: str, given: Any) -> Any:
     """Return what the user gave as a field of `ReadOptions`; None if nothing was given."""
     if isinstance(given, list | tuple):
-        return tuple(given) or None
-    return given if given is None or name not in MADE_OF_TEXT else MADE_OF_TEXT[name](given)
+        return tuple(_value(name, text) for text in given) or None
+    return MADE_OF_TEXT[name](given) if isinstance(given, str) and name in MADE_OF_TEXT else given
