@@ -39,7 +39,7 @@ from robustnmf.data.out_of_core import as_data, engine_of, in_memory, is_out_of_
 from robustnmf.data.sparse import as_sparse, sparse_of
 from robustnmf.engines import Engine, NumPyEngine, StreamingEngine, engine_for
 from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeError
-from robustnmf.formats.alignment import aligned_input, axes_of, put_back, values_of
+from robustnmf.formats.alignment import aligned_input, axes_of, known_names, put_back, values_of
 from robustnmf.formats.labelled_matrix import Input, LabelledMatrix
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.methods import Parts, resolve
@@ -390,16 +390,16 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _findings(self, X: Any, data: Data, fitted: Fitted, engine: Engine, codes: Array | None = None) -> list[str]:
         """Return what the user should know of the data, and of what the fit rejects."""
-        sample = quality.Sample.of(data, engine, getattr(self, "feature_names_in_", None))
+        names = getattr(self, "feature_names_in_", None), known_names(axes_of(X)[0])
+        sample = quality.Sample.of(data, engine, *names)
         scaled = self.feature_scaling is not None
         found = quality.findings(sample, data, self.n_components_, features_are_scaled=scaled)
         # Of data that is not in memory the outliers are not known yet. Other rules than that of the mixture reject a
         # share of clean data by design.
         if fitted.about is not None and reads(fitted.parts.outliers) == "mixture":
-            names = axes_of(X)[0].names
             factors = (codes, fitted.components)
-            how: dict[str, Any] = {"fit_warns": fitted.result.warning is not None, "sample_names": names}
-            found += quality.rejected(sample, data, fitted.about.outliers, engine, found=found, factors=factors, **how)
+            how: dict[str, Any] = {"factors": factors, "fit_warns": fitted.result.warning is not None}
+            found += quality.rejected(sample, data, fitted.about.outliers, engine, found=found, **how)
         return [finding.message for finding in found]
 
     def _take(self, fitted: Fitted) -> None:

@@ -45,8 +45,12 @@ OPTIONS = {
         )
     },
 }
-# A parameter with its value, as messages of the library write it.
-PARAMETER = re.compile(r"\b(?P<name>" + "|".join(OPTIONS) + r")=(?P<quote>'?)(?P<value>[\w.+-]*\w)(?P=quote)")
+# A parameter with its value, or where it is to be set, as messages of the library write it.
+_NAMES = r"\b(?P<name>" + "|".join(OPTIONS) + r")"
+PARAMETER = re.compile(
+    r"(?P<set>\b[Ss]et )?" + _NAMES + r"(?(set)(=| to )|=)(?P<quote>'?)(?P<value>[\w.+-]*\w)(?P=quote)"
+)
+NAMED = re.compile(rf"\bwith {_NAMES}(?=[.,;])")
 # Entries of data that is not worked on at once.
 LARGE = 2**22
 # Letters of Persian and of Indian languages, and many emoji, are joined or parted by these.
@@ -109,10 +113,16 @@ def with_options(text: str) -> str:
 
     Examples
     --------
-    >>> with_options("Set samples='pixels', or missing_value=-999.")
-    'Set --samples pixels, or --missing-value -999.'
+    >>> with_options("Set negative to 'clip', or missing_value=-999, or name it with key.")
+    'Use --negative clip, or --missing-value -999, or name it with --key.'
     """
-    return PARAMETER.sub(lambda found: f"{OPTIONS[found['name']]} {found['value']}", text)
+    text = PARAMETER.sub(_as_option, text)
+    return NAMED.sub(lambda found: f"with {OPTIONS[found['name']]}", text)
+
+
+def _as_option(found: re.Match[str]) -> str:
+    verb = {"Set ": "Use ", "set ": "use "}.get(found["set"] or "", "")
+    return f"{verb}{OPTIONS[found['name']]} {found['value']}"
 
 
 def say(text: str) -> None:

@@ -1,14 +1,14 @@
 """The files that the commands write: results in the shape and format of the input."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
 
 from scipy import sparse
 
-from robustnmf.cli.console import json_text
+from robustnmf.cli.console import encodable, json_text
 from robustnmf.formats import LabelledMatrix, Source, write_table
 from robustnmf.formats.registry import FORMATS
 from robustnmf.utils.files import check_owned, check_owned_folder, is_sealed, write_owned
@@ -100,8 +100,22 @@ def dense(values: Any) -> Any:
 
 
 def write_matrix(path: Path, matrix: LabelledMatrix, *, replace: bool = False) -> Path:
-    """Write a matrix in the format that the suffix of the path says, or without one in that of its source."""
+    """Write a matrix in the format that the suffix of the path says, or without one in that of its source.
+
+    Samples are in columns if they were so in the file. What UTF-8 cannot hold of a name in a table, bytes of a path
+    that are no text, is written as escapes.
+    """
+    source = matrix.source or Source()
+    if source.format not in PICTURES:
+        matrix = matrix.with_names(*(_encodable(names) for names in (matrix.sample_names, matrix.feature_names)))
+    if source.options.transpose:
+        options = changed(source.options, transpose=False)  # it is turned here, and by nobody else
+        matrix = changed(matrix, source=changed(source, options=options)).transposed
     return write_table(path, matrix, replace=replace)
+
+
+def _encodable(names: Sequence[str] | None) -> list[str] | None:
+    return None if names is None else [encodable(name) for name in names]
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

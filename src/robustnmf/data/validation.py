@@ -23,6 +23,9 @@ from robustnmf.utils.user_warnings import warn_user
 
 Matrix = NDArray[Any]
 
+# A negative value that stands for missing is there so often, and no larger.
+FEWEST_CODES, LARGEST_CODE = 3, -1.0
+
 
 # --- Arguments in memory ----------------------------------------------------------------------------------------------
 
@@ -323,8 +326,39 @@ def _error(
     return ValueError(
         f"{problem} in data passed to {name}: X must be finite and non-negative (NaN means missing, inf is not "
         f"allowed); {int(counts.sum())} of {sum(lengths) * n_features} entries are not, the first is {place}. "
-        f"{_ADVICE[problem]}"
+        f"{_repeated(problem, one, given, engine)}{_ADVICE[problem]}"
     )
+
+
+def _repeated(problem: str, one: list[Any], given: tuple[Any, ...], engine: Engine) -> str:
+    """Return how often the most common negative value occurs, in words, if it is a code for missing by its look.
+
+    It is the most common one of `one` block in which there is some. Small negative values are measurements.
+    """
+    if problem != "Negative values":
+        return ""
+    value = float(to_host(engine.join(engine.map(_most_common, *one)))[0])
+    count = int(engine.sum(_count_of, *given, value=value))
+    if count < FEWEST_CODES or value > LARGEST_CODE:
+        return ""
+    return (
+        f"{count} entries are exactly {value:g}: if that stands for missing, use missing_value={value:g} when the file "
+        "is read. "
+    )
+
+
+@block_function(on_host=True)
+def _most_common(Y: Array, weights: Array | None, uncertainties: Array | None, *, xp: Namespace) -> Array:
+    """Return the most common negative value of a block, (1,)."""
+    values = to_host(Y[(Y < 0) & is_observed(Y, weights, xp)])
+    found, counts = np.unique(values, return_counts=True)
+    return found[counts.argmax()][None].astype(np.float64)
+
+
+@block_function(on_host=True)
+def _count_of(Y: Array, weights: Array | None, uncertainties: Array | None, *, value: float, xp: Namespace) -> int:
+    """Return how many entries of a block have a value."""
+    return int(xp.count_nonzero((Y == value) & is_observed(Y, weights, xp)))
 
 
 @block_function(on_host=True)

@@ -72,9 +72,7 @@ def write_table(
     kind = _format(path, matrix, format)
     source = matrix.source or Source()
     # Writers get what is in the file, not what is made of it.
-    if source.options.transpose:
-        options = changed(source.options, transpose=False)  # nobody is to turn it again
-        matrix = changed(matrix, source=changed(source, options=options)).transposed
+    matrix = matrix.transposed if source.options.transpose else matrix
     if dtype is not None:
         matrix = changed(matrix, source=(matrix.source or Source()).with_type(np.dtype(dtype)))
     if not path.suffix and not kind.writes_folder:
