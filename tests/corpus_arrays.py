@@ -82,7 +82,15 @@ case("transposed.npy", "npy", COUNTS.T, lambda p: np.save(p, COUNTS), read={"tra
 case("fortran.npy", "npy", pixels_of(CUBE), lambda p: np.save(p, np.asfortranarray(CUBE)), read={"samples": "pixels"})
 case("stack.npy", "npy", frames_of(STACK), lambda p: np.save(p, STACK), grid=(5, 7), note="6 frames")
 case("coded.npy", "npy", np.where(COUNTS == 0, np.nan, COUNTS), lambda p: np.save(p, COUNTS), read={"missing_value": 0})
-case("mask.npy", "npy", frames_of(STACK) > 80, lambda p: np.save(p, STACK > 80), grid=(5, 7), read={"samples": "frames"}, note="")
+case(
+    "mask.npy",
+    "npy",
+    frames_of(STACK) > 80,
+    lambda p: np.save(p, STACK > 80),
+    grid=(5, 7),
+    read={"samples": "frames"},
+    note="",
+)
 case(
     "four.npy",
     "npy",
