@@ -1,7 +1,7 @@
 """A corpus of arrays, images, cubes and movies as people have them, each made by the library that writes such files.
 
-A case has the array in the file, and which of its axes are samples and features after it was read. `make` writes it to a
-path. `test_corpus_arrays.py` reads each, compares, fits, writes back and compares again.
+A case has the array in the file, and what must be read from it. `make` writes it to a path. `test_corpus_arrays.py`
+reads each, compares, fits, writes back and compares again.
 """
 
 from collections.abc import Callable, Mapping

@@ -34,6 +34,7 @@ from robustnmf.formats import (
     text,
     text_files,
     workbook_limits,
+    tiff,
     zarr_stores,
 )
 from robustnmf.formats.packed import HEADERS, PACKERS, unpacked_size
@@ -663,6 +664,8 @@ from pathlib import Path
 import h5py, numcodecs, PIL.Image, pyarrow.parquet, scipy.io, scipy.sparse, zarr
 from robustnmf.formats import DataFileError, images, parquet, read_table
 images._MAX_PAGES, arrow_tables.MAX_NAMES = 2000, 2**24  # so that files that reach them can be small
+from robustnmf.formats import DataFileError, parquet, read_table, tiff
+tiff.MAX_PAGES, parquet._MAX_NAMES = 2000, 2**24  # so that files that reach them can be small
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (2**20 if sys.platform == "darwin" else 2**10)
 resource.setrlimit(resource.RLIMIT_AS, (2**34, 2**34))  # if all fails, this process does and not the machine
 read_table(sys.argv[1])
@@ -1142,7 +1145,7 @@ def test_limits_are_what_the_guide_says():
     assert (text_files.MAX_ROW, zarr_stores._MAX_METADATA, arrow_tables.MAX_NAMES) == (2**26, 2**24, 2**28)
     assert (limits.SMALL, limits.EXPANSION, limits.PER_STORED, limits._ROOM) == (2**26, 16_384, 16, 4)
     assert (hdf5._FEW_CHUNKS, zarr_stores._FEW_CHUNKS, zarr_stores._MAX_NODES) == (2**20, 16_384, 4096)
-    assert (images._MAX_PAGES, images._MAX_SCANS, matlab._SPARSE_EXPANSION) == (65_536, 100, 16)
+    assert (tiff.MAX_PAGES, images._MAX_SCANS, matlab._SPARSE_EXPANSION) == (65_536, 100, 16)
     assert (limits.FEW_CHUNKS, limits.SMALLEST_CHUNK) == (16_384, 256)
     assert (h5ad.MAX_NAMES, matrix_market._MAX_LINE, matrix_market._MAX_ENTRY) == (2**28, 2**16, 1024)
     assert (workbook_limits.FEW_CELLS, workbook_limits.PER_CELL) == (2**21, 64)

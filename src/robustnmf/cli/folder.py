@@ -15,6 +15,8 @@ from robustnmf.utils.files import check_owned, check_owned_folder, is_sealed, wr
 
 # Suffixes that stand behind that of the format.
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+# Suffixes of formats that hold sparse matrices; without a suffix it is that of the data.
+SPARSE = (".npz", ".mtx", ".gz", ".h5ad", "")
 # Formats of pictures: they have no place for the names in a table.
 PICTURES = ("envi", "image", "image-folder", "tiff", "video")
 
@@ -111,6 +113,8 @@ def write_matrix(path: Path, matrix: LabelledMatrix, *, replace: bool = False) -
     if source.options.transpose:
         options = changed(source.options, transpose=False)  # it is turned here, and by nobody else
         matrix = changed(matrix, source=changed(source, options=options)).transposed
+    if path.suffix.lower() not in SPARSE:
+        matrix = matrix.with_values(dense(matrix.values))
     return write_table(path, matrix, replace=replace)
 
 

@@ -266,8 +266,8 @@ def repeated_samples(sample: Sample) -> Iterator[Finding]:
     copies = sample.every * _copies(X, max(FEWEST_COPIES, COPIED * n_samples))
     if copies.size:
         yield Finding(
-            f"{sample.named_samples(copies)} are identical, {copies.size / n_samples:.1%} of those looked at: a detector "
-            "may be stuck, or samples may be repeated. Remove the copies, or give them weight 0.",
+            f"{sample.named_samples(copies)} are identical, {copies.size / n_samples:.1%} of those looked at: a "
+            "detector may be stuck, or samples may be repeated. Remove the copies, or give them weight 0.",
             samples=copies,
         )
 

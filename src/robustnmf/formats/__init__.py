@@ -1,4 +1,4 @@
-"""Reading of data from files: tables, arrays, image folders and image stacks.
+"""Reading and writing of data in files: tables, arrays, image folders, stacks, cubes and movies.
 
 Files come from anywhere, so none is trusted. Sizes are checked before memory is taken, nothing is unpickled, links that
 lead out of a folder or to another file are not followed, blocks that unpack to more than they may are refused, and

@@ -51,6 +51,11 @@ def read_fits(path: Path, options: ReadOptions) -> LabelledMatrix:
     with fits.open(path, mode="readonly", memmap=False, disable_image_compression=True) as hdus:
         parts = {_name(hdus, place): hdu for place, hdu in enumerate(hdus)}
         found = {name: _found(hdu) for name, hdu in parts.items()}
+        if any("ZIMAGE" in hdu.header for hdu in hdus) and not any(
+            entry.dtype for entry in found.values() if entry.shape
+        ):
+            expected, advice = "a FITS file that is not compressed", "Unpack it with funpack."
+            raise DataFileError(path, expected, "its images are in compressed tiles", advice)
         name = choose(path, found, _with_name(options, list(parts)))
         hdu = parts[name]
         _check_stored(path, hdu, found[name])
@@ -78,12 +83,12 @@ def _check_headers(path: Path) -> None:
 
 
 def _header(file: IO[bytes]) -> bytes:
-    header = b""
+    blocks: list[bytes] = []
     while block := file.read(_BLOCK):
-        header += block
+        blocks.append(block)
         if any(block[at : at + 8] == b"END     " for at in range(0, len(block), 80)):
-            return header
-        if len(header) > MAX_HEADER:
+            return b"".join(blocks)
+        if len(blocks) * _BLOCK > MAX_HEADER:
             raise OversizedError(f"it has a header of more than {MAX_HEADER} bytes")
     raise ValueError("a header without END")
 

@@ -19,7 +19,7 @@ from robustnmf.formats.errors import DataFileError, OversizedError, shortened
 from robustnmf.formats.format import Format
 from robustnmf.formats.labelled_matrix import LabelledMatrix
 from robustnmf.formats.limits import check_count, check_expansion, n_chunks
-from robustnmf.formats.options import MAX_BYTES, ReadOptions
+from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.packed import Inflated, unpacked_size
 from robustnmf.formats.rows import ArrayRows, package_of
 from robustnmf.formats.stored import (
@@ -116,13 +116,14 @@ def read_hdf5(path: Path, options: ReadOptions, matlab: bool = False) -> Labelle
         name = choose(path, found, replace(options, key=options.key and options.key.strip("/")))
         dataset = file[name]
         values = checked_rows(path, dataset, options.max_bytes).floats()
-        axes = (None if matlab else _labelled_axes(h5py, path, dataset)) or _axes_beside(path, file, found, name)
+        labelled = None if matlab else _labelled_axes(h5py, path, dataset, options.max_bytes)
+        axes = labelled or _axes_beside(path, file, found, name, options.max_bytes)
     # MATLAB stores columns first, and so its axes come in reverse.
     values = values.T if matlab else values
     return as_matrix(path, values, options, axes, found[name].dtype, {"key": name})
 
 
-def _labelled_axes(h5py: Any, path: Path, dataset: Any) -> ArrayAxes | None:
+def _labelled_axes(h5py: Any, path: Path, dataset: Any, max_bytes: int) -> ArrayAxes | None:
     """Return what the labels and scales of a dataset tell about its axes, as netCDF and others store them."""
     scales = [_scale(h5py, dataset, axis) for axis in range(dataset.ndim)]
     labels = [
@@ -132,7 +133,7 @@ def _labelled_axes(h5py: Any, path: Path, dataset: Any) -> ArrayAxes | None:
     if not any(labels):
         return None
     read = {
-        axis: number_texts(checked_rows(path, scale, MAX_BYTES).floats())
+        axis: number_texts(checked_rows(path, scale, max_bytes).floats())
         for axis, scale in enumerate(scales)
         if scale is not None and scale.shape == (dataset.shape[axis],) and float_type(found_dataset(scale).dtype)
     }
@@ -178,14 +179,14 @@ def short_text(given: Any) -> str:
     return shortened(text.strip(), 80) if isinstance(text, str) else ""
 
 
-def _axes_beside(path: Path, file: Any, found: Mapping[str, Found], name: str) -> ArrayAxes | None:
+def _axes_beside(path: Path, file: Any, found: Mapping[str, Found], name: str, max_bytes: int) -> ArrayAxes | None:
     """Return what a vector of wavelengths tells about the axes of an array."""
     n_axes = len(found[name].shape)
     beside = axes_beside(name, {key: entry.shape for key, entry in found.items() if float_type(entry.dtype)})
     if beside is None or isinstance(beside, str):
         return None if beside is None else ArrayAxes(("",) * n_axes, notes=(beside,))
     vector, axis = beside
-    values = checked_rows(path, file[vector], MAX_BYTES).floats()
+    values = checked_rows(path, file[vector], max_bytes).floats()
     return with_vector(n_axes, axis, vector, values, text_attribute(file[vector], "units"))
 
 

@@ -19,7 +19,7 @@ from robustnmf.formats.checks import MAX_AXES, as_matrix, choose
 from robustnmf.formats.format import Format
 from robustnmf.formats.hdf5 import checked_rows, found_dataset, text_attribute
 from robustnmf.formats.labelled_matrix import LabelledMatrix
-from robustnmf.formats.options import MAX_BYTES, ReadOptions
+from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.stored import array_in_file, names_in_file, points_in_file, unit_of_axis
 from robustnmf.utils.extras import optional
 
@@ -38,7 +38,7 @@ def read_hspy(path: Path, options: ReadOptions) -> LabelledMatrix:
         name = choose(path, found, options)
         group = signals[name]
         array = checked_rows(path, group["data"], options.max_bytes).floats()
-        axes, kinds = _axes(h5py, path, group, array.shape)
+        axes, kinds = _axes(h5py, path, group, array.shape, options.max_bytes)
         about = {"key": name, "axes": kinds, "signal": _signal_type(h5py, group)}
         return as_matrix(path, array, options, axes, found[name].dtype, about)
 
@@ -60,13 +60,15 @@ def _own(h5py: Any, group: Any, name: str, kind: Any) -> Any:
     return node if isinstance(node, kind) else None
 
 
-def _axes(h5py: Any, path: Path, group: Any, shape: tuple[int, ...]) -> tuple[ArrayAxes, tuple[Mapping[str, Any], ...]]:
+def _axes(
+    h5py: Any, path: Path, group: Any, shape: tuple[int, ...], max_bytes: int
+) -> tuple[ArrayAxes, tuple[Mapping[str, Any], ...]]:
     """Return what is told of the axes, and the attributes that are needed to write them again."""
     nodes = [_own(h5py, group, f"axis-{axis}", h5py.Group) for axis in range(len(shape))]
     nodes = nodes if all(nodes) else [_own(h5py, group, f"_axis-{axis}", h5py.Group) for axis in range(len(shape))]
     if not all(nodes):
         return ArrayAxes(("",) * len(shape)), ()
-    kinds = tuple(_axis(h5py, path, node, size) for node, size in zip(nodes, shape, strict=True))
+    kinds = tuple(_axis(h5py, path, node, size, max_bytes) for node, size in zip(nodes, shape, strict=True))
     moving = tuple(axis for axis, kind in enumerate(kinds) if kind["navigate"])
     known = {axis: kind["points"] for axis, kind in enumerate(kinds) if kind["points"] is not None}
     units = {axis: kind["units"] for axis, kind in enumerate(kinds) if kind["units"]}
@@ -74,13 +76,13 @@ def _axes(h5py: Any, path: Path, group: Any, shape: tuple[int, ...]) -> tuple[Ar
     return ArrayAxes(tuple(kind["name"] for kind in kinds), known, units, samples), kinds
 
 
-def _axis(h5py: Any, path: Path, node: Any, size: int) -> dict[str, Any]:
+def _axis(h5py: Any, path: Path, node: Any, size: int, max_bytes: int) -> dict[str, Any]:
     name, units = (text_attribute(node, attribute) for attribute in ("name", "units"))
     scale, offset = (_number(node, attribute) for attribute in ("scale", "offset"))
     values = _own(h5py, node, "axis", h5py.Dataset)
     points = None
     if values is not None and values.shape == (size,) and values.dtype.kind in "iuf":
-        points = number_texts(checked_rows(path, values, MAX_BYTES).floats())
+        points = number_texts(checked_rows(path, values, max_bytes).floats())
     elif scale is not None:
         points = number_texts(float(f"{(offset or 0.0) + scale * place:.12g}") for place in range(size))
     return {

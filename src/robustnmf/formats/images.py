@@ -35,9 +35,6 @@ _PILLOW_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _LOSSLESS = frozenset({".bmp", ".pgm", ".ppm", ".pnm", ".png"})
 """Formats of single images that come back as they are; others become PNG."""
 
-_MAX_PAGES = tiff.MAX_PAGES
-"""Pages of an image file."""
-
 _SCAN, _MAX_SCANS = b"\xff\xda", 100
 """What each scan of a JPEG file begins with, and nothing else holds; programs write about ten."""
 
@@ -249,8 +246,8 @@ def _n_pages(path: Path, image: Any) -> int:
     if image.format == "MPO":
         return 1
     count = tiff.n_pages(path) if image.format == "TIFF" else int(getattr(image, "n_frames", 1))
-    if count > _MAX_PAGES:
-        raise OversizedError(f"{path.name} has more than {_MAX_PAGES} pages, the most that is read")
+    if count > tiff.MAX_PAGES:
+        raise OversizedError(f"{path.name} has more than {tiff.MAX_PAGES} pages, the most that is read")
     return count
 
 

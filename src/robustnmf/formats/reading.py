@@ -33,15 +33,19 @@ def read_table(path: str | os.PathLike[str], options: ReadOptions | None = None,
         - ``.csv``, ``.tsv``, ``.txt``: text in UTF-8, cells parted by comma, semicolon, tab or, in ``.txt``, spaces.
           Empty cells, NA, NaN and null are missing. Where semicolons part the cells, numbers may have decimal commas.
           A first column that is not numeric, or has no heading, holds the names of the samples.
-        - ``.npy``, ``.npz``, ``.mat``, ``.h5``, ``.hdf5``, ``.zarr`` (folder or zip): an array of two dimensions, or
-          of three: an image stack (n, rows, columns).
+        - ``.npy``, ``.npz``, ``.mat``, ``.h5``, ``.hdf5``, ``.zarr`` (folder or zip): an array of two axes, or of more:
+          images (n, rows, columns), or pixels with a spectrum each if there is a vector of wavelengths beside it, or
+          names of axes say so (dimension scales of HDF5, dimension names of zarr).
         - ``.npz`` of `scipy.sparse.save_npz`, ``.mtx`` and ``.mtx.gz`` (Matrix Market): a sparse matrix, which stays
           one.
         - ``.h5ad`` (AnnData): X, dense or sparse, with the names of observations and variables; a layer by `key`.
         - ``.parquet``: numeric columns; the index of pandas, or a first column that is not numeric, holds the names of
           the samples.
-        - a folder of images of one size, in natural order of their names, or an image file with several pages. Colour
-          becomes grey by ITU-R 601; grey images keep their depth.
+        - ``.tif``, ``.tiff``: pages, or the axes of ImageJ and OME: frames, depth, channels.
+        - other images, and folders of images of one size, those in folders inside included, in natural order of their
+          names. Grey images keep their depth; see ``colour`` for others.
+        - ``.hdr`` (ENVI, beside its numbers), ``.fits``, ``.hspy`` (HyperSpy): images and cubes with their wavelengths.
+        - ``.mp4``, ``.avi``, ``.mkv``, ``.mov``, ``.webm``: the frames of a movie.
 
         Files with other suffixes are recognised by their first bytes.
     options : ReadOptions or None

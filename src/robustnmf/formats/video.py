@@ -30,6 +30,9 @@ MAX_FRAMES = 2**20
 _LOSSLESS = (".mkv", ".avi")
 """Containers that hold movies without loss (FFV1)."""
 
+_WHOLE = 0.9
+"""Share of the frames that a movie declares which must be there."""
+
 _FPS = 25.0
 """Frames per second if a movie does not say."""
 
@@ -47,12 +50,22 @@ def read_video(path: Path, options: ReadOptions) -> LabelledMatrix:
             raise OversizedError(f"its frames have {times(shape)} pixels, and the most that is read is {MAX_PIXELS}")
         declared = (max(count, 1), *shape) if options.colour == "grey" else (max(count, 1), *shape, 3)
         check_size(path, declared[1:] if options.colour == "keep" else declared, 8, options.max_bytes)
-        array = _frames(path, movie, shape, count, options)
-    notes: tuple[str, ...] = ()
+        array = _frames(path, movie, shape, options)
+    _check_whole(path, len(array), count)
+    notes = []
     if array.ndim == 4:
-        notes = ("The movie is in colour: each of the three colours of a pixel is a feature; colour='grey' adds them.",)
-    axes = ArrayAxes(("t", "y", "x", "c")[: array.ndim], notes=notes)
+        notes.append("The movie is in colour: the three colours of a pixel are features; colour='grey' adds them.")
+    if len(array) < count:
+        notes.append(f"The movie declares {count} frames, which may be an estimate; {len(array)} were read.")
+    axes = ArrayAxes(("t", "y", "x", "c")[: array.ndim], notes=tuple(notes))
     return as_matrix(path, array, options, axes, about={"fps": fps if 0 < fps < 1e5 else _FPS})
+
+
+def _check_whole(path: Path, n_read: int, declared: int) -> None:
+    """Raise if many frames are not there; some may be, as containers tell their number by duration and rate."""
+    if n_read < _WHOLE * declared:
+        found = f"it declares {declared} frames, and {n_read} can be decoded"
+        raise DataFileError(path, "a whole movie", found, "It was cut short: copy or write it again.")
 
 
 def _check_kind(path: Path) -> None:
@@ -77,7 +90,7 @@ def _opened(path: Path) -> Iterator[tuple[Any, Any]]:
         movie.release()
 
 
-def _frames(path: Path, movie: Any, shape: tuple[int, int], count: int, options: ReadOptions) -> NDArray[Any]:
+def _frames(path: Path, movie: Any, shape: tuple[int, int], options: ReadOptions) -> NDArray[Any]:
     """Return the frames, (n, rows, columns) if all are grey or that is asked for, else (n, rows, columns, 3)."""
     frames: list[NDArray[Any]] = []
     has_colour = False
@@ -97,9 +110,6 @@ def _frames(path: Path, movie: Any, shape: tuple[int, int], count: int, options:
         check_expansion(path, n_values, 1, path.stat().st_size)
     if not frames:
         raise ValueError("no frame can be decoded")
-    if len(frames) < count:
-        found = f"it declares {count} frames, and {len(frames)} can be decoded"
-        raise DataFileError(path, "a whole movie", found, "It was cut short: copy or write it again.")
     if has_colour:
         frames = [frame if frame.ndim == 3 else np.repeat(frame[..., None], 3, axis=2) for frame in frames]
     return np.stack(frames)

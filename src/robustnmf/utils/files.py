@@ -154,6 +154,7 @@ def write_together(path: Path, *, replace: bool = True) -> Iterator[Path]:
     stand beside `path`, it as the last one: if the process is killed before, there is none of that name.
     """
     check_owned(path)
+    make_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
     temporary.mkdir()
     try:
