@@ -1187,3 +1187,32 @@ def test_all_paths_of_commands_are_relative_to_the_configuration():
     callbacks = [command.callback for command in app.app.registered_commands]
     kinds = {name: kind.annotation for call in callbacks for name, kind in signature(call).parameters.items()}
     assert {name for name, kind in kinds.items() if "Path" in str(kind)} == config.PATHS
+
+
+# --- The guide --------------------------------------------------------------------------------------------------------
+
+GUIDE = (Path(__file__).parents[1] / "docs" / "guide" / "command_line.md").read_text(encoding="utf-8")
+LINES = re.findall(r"^\$ robustnmf (.*)$", GUIDE, flags=re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def guide(tmp_path_factory):
+    """The files that commands of the guide read."""
+    place = tmp_path_factory.mktemp("guide")
+    rng = np.random.default_rng(0)
+    X = rng.random((25, 5)) @ rng.random((5, 12)) + 0.01 * rng.random((25, 12))
+    for name, values in (("data", X), ("new", X[:8]), ("air", X), ("errors", 0 * X + 0.01)):
+        write_table(place / f"{name}.csv", values, [f"day {i}" for i in range(len(values))], "ABCDEFGHIJKL")
+    (place / "study.toml").write_text(re.search(r"```toml\n(.*?)```", GUIDE, flags=re.DOTALL)[1])
+    run_here("fit", "data.csv", "-k", 5, "-q", folder=place)
+    run_here("fit", "--config", "study.toml", "-q", folder=place)
+    return place
+
+
+@pytest.mark.parametrize("line", [pytest.param(s, marks=[pytest.mark.slow] * s.startswith("rank")) for s in LINES])
+def test_commands_of_the_guide_run(guide, line):
+    with chdir(guide):
+        done = CliRunner().invoke(
+            app.app, [*shlex.split(line), *["--force"] * line.startswith(("fit", "rep", "trans"))]
+        )
+    assert done.exit_code == 0, done.output

@@ -662,10 +662,8 @@ MEASURE = """
 import json, resource, sys, time
 from pathlib import Path
 import h5py, numcodecs, PIL.Image, pyarrow.parquet, scipy.io, scipy.sparse, zarr
-from robustnmf.formats import DataFileError, images, parquet, read_table
-images._MAX_PAGES, arrow_tables.MAX_NAMES = 2000, 2**24  # so that files that reach them can be small
-from robustnmf.formats import DataFileError, parquet, read_table, tiff
-tiff.MAX_PAGES, parquet._MAX_NAMES = 2000, 2**24  # so that files that reach them can be small
+from robustnmf.formats import DataFileError, arrow_tables, read_table, tiff
+tiff.MAX_PAGES, arrow_tables.MAX_NAMES = 2000, 2**24  # so that files that reach them can be small
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (2**20 if sys.platform == "darwin" else 2**10)
 resource.setrlimit(resource.RLIMIT_AS, (2**34, 2**34))  # if all fails, this process does and not the machine
 read_table(sys.argv[1])
