@@ -33,8 +33,8 @@ from robustnmf.formats import (
     read_table,
     text,
     text_files,
-    workbook_limits,
     tiff,
+    workbook_limits,
     zarr_stores,
 )
 from robustnmf.formats.packed import HEADERS, PACKERS, unpacked_size
