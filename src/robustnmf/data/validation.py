@@ -12,7 +12,7 @@ from robustnmf.data.sparse import canonical, checked, is_sparse
 from robustnmf.data.uncertainties import is_observed
 from robustnmf.engines import Engine
 from robustnmf.engines.protocol import block_function
-from robustnmf.errors import SMALLEST_UNCERTAINTY, IncompatibleError, uncertainty_error
+from robustnmf.errors import LARGEST_CODE, SMALLEST_UNCERTAINTY, IncompatibleError, uncertainty_error
 from robustnmf.formats.alignment import axes_of, known_names, place_of, values_of
 from robustnmf.formats.labelled_matrix import LabelledMatrix
 from robustnmf.formats.registry import rows_of
@@ -323,8 +323,22 @@ def _error(
     return ValueError(
         f"{problem} in data passed to {name}: X must be finite and non-negative (NaN means missing, inf is not "
         f"allowed); {int(counts.sum())} of {sum(lengths) * n_features} entries are not, the first is {place}. "
-        f"{_ADVICE[problem]}"
+        f"{_code(problem, float(value), given[0], engine)}{_ADVICE[problem]}"
     )
+
+
+def _code(problem: str, value: float, X: Blocks, engine: Engine) -> str:
+    """Return a sentence if a negative value is repeated, and may stand for missing."""
+    if problem != "Negative values" or value > LARGEST_CODE:
+        return ""
+    count = int(to_host(engine.join(engine.map(_equal, X, value=value))).sum())
+    return f"{count} entries are exactly {value:g}: set them to NaN if that means missing. " if count > 1 else ""
+
+
+@block_function(on_host=True)
+def _equal(Y: Array, *, value: float, xp: Namespace) -> Array:
+    """Return how many entries of a block have a value, (1,)."""
+    return xp.asarray(xp.count_nonzero(Y == value))[None]
 
 
 @block_function(on_host=True)

@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from robustnmf.errors import LARGEST_CODE
 from robustnmf.formats.alignment import aligned_values
 from robustnmf.formats.errors import DataFileError, broken_is_data_file_error, times
 from robustnmf.formats.labelled_matrix import LabelledMatrix, Source
 from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.registry import format_of
 from robustnmf.utils.process_state import ignored_warnings
-
-LARGEST_CODE = -1.0
-"""Largest negative number that may stand for missing."""
 
 
 def read_table(path: str | os.PathLike[str], options: ReadOptions | None = None, **changes: Any) -> LabelledMatrix:
