@@ -1,5 +1,7 @@
 """Claims about names: data, weights and uncertainties are put together by name or refused by name, never by place."""
 
+import hashlib
+import json
 import warnings
 
 import numpy as np
@@ -13,6 +15,7 @@ from robustnmf import RobustNMF
 from robustnmf.detectors import RobustNMFOutlierDetector
 from robustnmf.formats import Axis, LabelledMatrix, ReadOptions, Source, read_table
 from robustnmf.formats.alignment import aligned_values, uncertainties_of
+from robustnmf.persistence.contents import ModelFileError
 from robustnmf.selection import RobustNMFCV, select_rank
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "error:.*feature names")
@@ -47,6 +50,10 @@ def more(matrix=AIR):
 
 
 METHODS = ["transform", "clean", "outlier_mask", "score_samples", "score"]
+
+
+def dense(values):
+    return values.toarray() if sparse.issparse(values) else values
 
 
 def plain(result):
@@ -213,6 +220,9 @@ def test_names_are_kept_by_other_engines(engine):
     fitted = RobustNMF(2, engine=engine, max_iter=5, random_state=0).fit(data)
     assert list(fitted.feature_names_in_) == NAMES and fitted.input_.features.units == ["ng"] * 5
     np.testing.assert_allclose(fitted.transform(reordered(data)), fitted.transform(data))
+    found, expected = (fitted.outlier_mask(each) for each in (reordered(data), data))
+    assert list(found.feature_names) == [NAMES[i] for i in ORDER]
+    np.testing.assert_array_equal(dense(found.values), dense(expected.values)[:, ORDER])
 
 
 @pytest.mark.parametrize("value", [-1.5, np.inf, -np.inf])
@@ -277,3 +287,49 @@ def test_options_of_one_machine_are_not_saved(tmp_path):
     data = LabelledMatrix(X, source=Source("text", ReadOptions(max_bytes=10)))
     RobustNMF(2, **QUICK).fit(data).save(tmp_path / "a.robustnmf")
     assert robustnmf.load(tmp_path / "a.robustnmf").input_.options == ReadOptions()
+
+
+HOSTILE = {
+    "no object": lambda known: [],
+    "an unknown option": lambda known: known["options"].update(run="code"),
+    "an option of another type": lambda known: known["options"].update(key=3),
+    "an option of another choice": lambda known: known["options"].update(negative="drop"),
+    "an option of one machine": lambda known: known["options"].update(max_bytes=2**60),
+    "an encoding that unpacks": lambda known: known["options"].update(encoding="zlib"),
+    "a list of lists": lambda known: known["options"].update(drop_columns=[["a"]]),
+    "units of other features": lambda known: known["features"].update(units={"tuple": ["ng"]}),
+    "units that are numbers": lambda known: known["features"].update(units={"tuple": [1] * 5}),
+    "a grid of other features": lambda known: known["features"].update(grid={"tuple": [2, 3]}),
+    "a grid of negative size": lambda known: known["features"].update(grid={"tuple": [-1, -5]}),
+    "names of another grid": lambda known: known["features"].update(grid_names={"tuple": ["x"]}),
+    "no features": lambda known: known.pop("features"),
+    "columns that are too short": lambda known: known["columns"].update(kind=["a"]),
+    "columns that are no texts": lambda known: known["columns"].update(kind=[1] * 5),
+}
+
+
+@pytest.mark.parametrize("change", HOSTILE)
+def test_saved_models_with_other_input_are_refused(tmp_path, model, change):
+    path = tmp_path / "a.robustnmf"
+    model.save(path)
+    _, text, arrays = path.read_bytes().split(b"\n", 2)
+    document = json.loads(text)
+    changed = HOSTILE[change](document["input"])
+    document["input"] = changed if isinstance(changed, list) and not changed else document["input"]
+    text = json.dumps(document).encode() + b"\n"
+    digest = hashlib.sha256(text).hexdigest()
+    path.write_bytes(f"robustnmf-model 1 {len(text)} {digest}\n".encode() + text + arrays)
+    with pytest.raises(ModelFileError):
+        robustnmf.load(path)
+
+
+def test_saved_models_of_before_have_no_input(tmp_path, model):
+    path = tmp_path / "a.robustnmf"
+    model.save(path)
+    _, text, arrays = path.read_bytes().split(b"\n", 2)
+    document = json.loads(text)
+    del document["input"]
+    text = json.dumps(document).encode() + b"\n"
+    path.write_bytes(f"robustnmf-model 1 {len(text)} {hashlib.sha256(text).hexdigest()}\n".encode() + text + arrays)
+    loaded = robustnmf.load(path)
+    assert loaded.input_ is None and list(loaded.feature_names_in_) == NAMES

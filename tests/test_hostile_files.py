@@ -351,7 +351,7 @@ def bomb_feather(path):
 
 def bomb_feather_rows(path):
     """Rows of nothing, which need no bytes."""
-    pa, feather = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.feather")
+    pa = pytest.importorskip("pyarrow")
     batch = pa.record_batch({"a": pa.nulls(2**40)})
     with pa.ipc.new_file(path, batch.schema) as writer:
         writer.write_batch(batch)
