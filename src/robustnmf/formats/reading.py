@@ -28,16 +28,18 @@ def read_table(path: str | os.PathLike[str], options: ReadOptions | None = None,
     path : str or path-like
         What to read; ``~`` stands for the home folder.
 
-        - ``.csv``, ``.tsv``, ``.txt``: text in UTF-8, cells parted by comma, semicolon, tab or, in ``.txt``, spaces.
-          Empty cells, NA, NaN and null are missing. Where semicolons part the cells, numbers may have decimal commas.
-          A first column that is not numeric, or has no heading, holds the names of the samples.
+        - ``.csv``, ``.tsv``, ``.txt``, also with ``.gz``: text, cells parted by comma, semicolon, tab or, in ``.txt``,
+          spaces. Empty cells, NA, NaN and null are missing. Where semicolons part the cells, numbers may have decimal
+          commas. A first column that is not numeric, or has no heading, holds the names of the samples. Lines above the
+          table, a row of units and other encodings are found out.
+        - ``.xlsx``, ``.xls``, ``.ods``: a sheet of a workbook, which is read like text.
         - ``.npy``, ``.npz``, ``.mat``, ``.h5``, ``.hdf5``, ``.zarr`` (folder or zip): an array of two dimensions, or
           of three: an image stack (n, rows, columns).
         - ``.npz`` of `scipy.sparse.save_npz`, ``.mtx`` and ``.mtx.gz`` (Matrix Market): a sparse matrix, which stays
           one.
         - ``.h5ad`` (AnnData): X, dense or sparse, with the names of observations and variables; a layer by `key`.
-        - ``.parquet``: numeric columns; the index of pandas, or a first column that is not numeric, holds the names of
-          the samples.
+        - ``.parquet``, ``.feather``, ``.arrow``: numeric columns; the index of pandas, or the first column that is not
+          numeric, holds the names of the samples.
         - a folder of images of one size, in natural order of their names, or an image file with several pages. Colour
           becomes grey by ITU-R 601; grey images keep their depth.
 
