@@ -42,7 +42,7 @@ LAYERS = [
 ]
 OPTIONAL = {
     *("matplotlib", "torch", "dask", "distributed", "typer", "pandas", "polars", "jinja2", "h5py", "zarr", "PIL"),
-    *("pyarrow", "anndata", "xarray", "hyperspy", "python_calamine", "openpyxl", "charset_normalizer"),
+    *("pyarrow", "anndata", "xarray", "hyperspy", "python_calamine", "openpyxl"),
 }
 
 
