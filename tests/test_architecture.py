@@ -42,7 +42,18 @@ LAYERS = [
 ]
 OPTIONAL = {
     *("matplotlib", "torch", "dask", "distributed", "typer", "pandas", "polars", "jinja2", "h5py", "zarr", "PIL"),
-    *("pyarrow", "anndata", "xarray", "hyperspy", "tifffile", "spectral", "astropy", "cv2"),
+    *(
+        "pyarrow",
+        "anndata",
+        "xarray",
+        "hyperspy",
+        "tifffile",
+        "spectral",
+        "astropy",
+        "cv2",
+        "python_calamine",
+        "openpyxl",
+    ),
 }
 
 

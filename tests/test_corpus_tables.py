@@ -79,7 +79,7 @@ def test_table_that_is_written_is_read_as_the_same(tmp_path, file):
 def test_table_is_fitted_and_cleaned_with_its_labels(tmp_path, file):
     matrix = read_table(written(tmp_path, file), **file.options)
     with warnings.catch_warnings(action="ignore"):
-        model = RobustNMF(1, max_iter=3, random_state=0).fit(matrix)
+        model = RobustNMF(1, max_iter=3, random_state=0, schedule="plain").fit(matrix)
         cleaned, mask = model.clean(matrix), model.outlier_mask(matrix)
     assert list(model.feature_names_in_) == list(file.features)
     assert (listed(model.input_.features.units), model.input_.options) == (listed(file.units), matrix.source.options)

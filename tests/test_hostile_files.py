@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zipfile
 import zlib
+from contextlib import suppress
 from functools import cache
 
 import numpy as np
@@ -351,12 +352,14 @@ def bomb_feather(path):
 
 def bomb_feather_rows(path):
     """Rows of nothing, which need no bytes."""
-    pa, feather = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.feather")
-    feather.write_feather(pa.table({"a": pa.nulls(2**40)}), path, compression="uncompressed")
+    pa = pytest.importorskip("pyarrow")
+    batch = pa.record_batch({"a": pa.nulls(2**40)})
+    with pa.ipc.new_file(path, batch.schema) as writer:
+        writer.write_batch(batch)
 
 
 BOMBS = {
-    "lines.csv.gz": (bomb_csv, "unpacks to more than 1048576 bytes"),
+    "lines.csv.gz": (bomb_csv, "131074 values"),
     "row.csv.gz": (bomb_csv_row, "unpacks to more than 1048576 bytes"),
     "far.xlsx": (bomb_xlsx, "1048576 x 16384 values"),
     "texts.xlsx": (bomb_xlsx_texts, "unpacks to more than 1048576 bytes"),
@@ -968,10 +971,8 @@ def test_feather_with_other_metadata_is_read_or_refused(tmp_path, place):
     content = bytearray((tmp_path / "a.feather").read_bytes())
     content[-10 - place : -6 - place] = b"\xff\xff\xff\x7f"
     (tmp_path / "a.feather").write_bytes(content)
-    try:
+    with suppress(DataFileError):
         assert read_table(tmp_path / "a.feather").shape[1] <= 2
-    except DataFileError:
-        pass
 
 
 def test_rows_of_text_have_a_limit(tmp_path, monkeypatch):

@@ -4,6 +4,10 @@ SMALLEST_UNCERTAINTY = 1e-150
 """Squares of uncertainties, and the data in units of them, are to be numbers too."""
 
 
+LARGEST_CODE = -1.0
+"""Largest negative number that may be a code for missing, if it is repeated."""
+
+
 class IncompatibleError(ValueError):
     """Two parts that cannot work together."""
 

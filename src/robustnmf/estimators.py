@@ -563,7 +563,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         X, weights, uncertainties = self._aligned(X, weights, uncertainties)
         X = in_memory(X, self.engine)
         if is_out_of_core(X, self.engine):
-            return self._lazily("clean", X, weights, uncertainties)
+            return like_lazy(X, self._lazily("clean", X, weights, uncertainties), given)
         with self._engine_for(X) as engine:
             data = self._check_new(X, weights, uncertainties, engine)
             codes, about = self._encode_and_describe(data, engine)
@@ -585,7 +585,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         X, weights, uncertainties = self._aligned(X, weights, uncertainties)
         X = in_memory(X, self.engine)
         if is_out_of_core(X, self.engine):
-            return self._lazily("outliers", X, weights, uncertainties)
+            return like_lazy(X, self._lazily("outliers", X, weights, uncertainties), given)
         with self._engine_for(X) as engine:
             data = self._check_new(X, weights, uncertainties, engine)
             return like(X, self._encode_and_describe(data, engine)[1].outliers, given)
@@ -843,6 +843,11 @@ def _product(codes: Array, components: Array, xp: Namespace) -> Array:
     with np.errstate(over="ignore"):
         product = codes @ components
     return xp.clip(product, max=float(xp.finfo(product.dtype).max))
+
+
+def like_lazy(X: Any, result: Any, given: Any) -> Any:
+    """Return a result that is computed when asked for; of a `LabelledMatrix`, which is in memory, the values of it."""
+    return like(X, np.asarray(result), given) if isinstance(X, LabelledMatrix) else result
 
 
 def like(X: Any, values: Array, given: Any = None) -> Any:

@@ -106,8 +106,6 @@ class Source:
         What was guessed is said. Options that the user did not give are those that a model remembers.
         """
         options = replace(remembered or ReadOptions(), **self.reading)
-        if self.weights is not None and options.negative == "error":
-            options = replace(options, negative=None)  # what has no weight may be anything; the model looks at the rest
         table = formats.read_table(self.data, options)
         for note in table.notes:
             say(f"Note: {with_options(note)}")

@@ -12,7 +12,7 @@ from robustnmf.data.sparse import canonical, checked, is_sparse
 from robustnmf.data.uncertainties import is_observed
 from robustnmf.engines import Engine
 from robustnmf.engines.protocol import block_function
-from robustnmf.errors import SMALLEST_UNCERTAINTY, IncompatibleError, uncertainty_error
+from robustnmf.errors import LARGEST_CODE, SMALLEST_UNCERTAINTY, IncompatibleError, uncertainty_error
 from robustnmf.formats.alignment import axes_of, known_names, place_of, values_of
 from robustnmf.formats.labelled_matrix import LabelledMatrix
 from robustnmf.formats.registry import rows_of
@@ -23,8 +23,8 @@ from robustnmf.utils.user_warnings import warn_user
 
 Matrix = NDArray[Any]
 
-# A negative value that stands for missing is there so often, and no larger.
-FEWEST_CODES, LARGEST_CODE = 3, -1.0
+# A negative value that stands for missing is there so often.
+FEWEST_CODES = 2
 
 
 # --- Arguments in memory ----------------------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ def _matrix(path: Path, rows: list[Row], options: ReadOptions) -> LabelledMatrix
     return filled(path, below, layout, numbers, options)
 
 
-def write_xlsx(path: Path, matrix: LabelledMatrix) -> None:
+def write_xlsx(temporary: Path, matrix: LabelledMatrix) -> None:
     """Write a matrix as a workbook with one sheet, of the name that it had."""
     openpyxl = optional("openpyxl", "excel")
     matrix = as_in_file(matrix)
@@ -138,7 +138,7 @@ def write_xlsx(path: Path, matrix: LabelledMatrix) -> None:
         cells = [_cell(openpyxl, sheet, value) for value in row]
         # An empty row is no sample.
         sheet.append(cells if any(cell is not None for cell in cells) else ["NA"])
-    with path.open("wb") as file:
+    with temporary.open("wb") as file:
         book.save(file)
 
 

@@ -57,10 +57,10 @@ def _check(path: Path, n_columns: int, dtype: np.dtype[np.generic], max_bytes: i
     return n_rows
 
 
-def write_feather(path: Path, matrix: LabelledMatrix) -> None:
+def write_feather(temporary: Path, matrix: LabelledMatrix) -> None:
     """Write a matrix as a file of Feather."""
     table, ipc = arrow_table(matrix), optional("pyarrow.ipc", "io")
-    with path.open("wb") as file, ipc.new_file(file, table.schema) as writer:
+    with temporary.open("wb") as file, ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
 
 

@@ -62,7 +62,8 @@ class ReadOptions:
         an uncertainty of 5/6 of the limit (Polissar et al., J. Geophys. Res. 103, 1998); a word has the smallest limit
         of its column.
     negative : {"error", "clip", "missing"} or None
-        What becomes of negative entries: "clip" sets them to zero. None leaves them as they are.
+        What becomes of negative entries, of blank-corrected data, say: "clip" sets them to zero. None leaves them as
+        they are: a fit refuses them, unless their weight is zero.
     sheet : str, int or None
         Name, or number from 1 on, of a sheet in a workbook. By default the only one that is not empty.
     colour : {"keep", "grey", "error"}
@@ -83,7 +84,7 @@ class ReadOptions:
     index_column: str | int | None = None
     drop_columns: Sequence[str | int] = ()
     below_limit: BelowLimit = "error"
-    negative: Negative | None = "error"
+    negative: Negative | None = None
     sheet: str | int | None = None
     colour: Colour = "keep"
 

@@ -48,9 +48,9 @@ def read_parquet(path: Path, options: ReadOptions) -> LabelledMatrix:
     return labelled(values, rows.samples(largest), rows.all_columns)
 
 
-def write_parquet(path: Path, matrix: LabelledMatrix) -> None:
+def write_parquet(temporary: Path, matrix: LabelledMatrix) -> None:
     """Write a matrix as a Parquet file."""
-    with path.open("wb") as file:
+    with temporary.open("wb") as file:
         optional("pyarrow.parquet", "io").write_table(arrow_table(matrix), file)
 
 

@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from robustnmf.errors import LARGEST_CODE
 from robustnmf.formats.alignment import aligned_values
 from robustnmf.formats.errors import DataFileError, broken_is_data_file_error, times
 from robustnmf.formats.labelled_matrix import LabelledMatrix, Source
 from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.registry import format_of
 from robustnmf.utils.process_state import ignored_warnings
-
-LARGEST_CODE = -1.0
-"""Largest negative number that may stand for missing."""
 
 
 def read_table(path: str | os.PathLike[str], options: ReadOptions | None = None, **changes: Any) -> LabelledMatrix:
@@ -30,17 +28,19 @@ def read_table(path: str | os.PathLike[str], options: ReadOptions | None = None,
     path : str or path-like
         What to read; ``~`` stands for the home folder.
 
-        - ``.csv``, ``.tsv``, ``.txt``: text in UTF-8, cells parted by comma, semicolon, tab or, in ``.txt``, spaces.
-          Empty cells, NA, NaN and null are missing. Where semicolons part the cells, numbers may have decimal commas.
-          A first column that is not numeric, or has no heading, holds the names of the samples.
+        - ``.csv``, ``.tsv``, ``.txt``, also with ``.gz``: text, cells parted by comma, semicolon, tab or, in ``.txt``,
+          spaces. Empty cells, NA, NaN and null are missing. Where semicolons part the cells, numbers may have decimal
+          commas. A first column that is not numeric, or has no heading, holds the names of the samples. Lines above the
+          table, a row of units and other encodings are found out.
+        - ``.xlsx``, ``.xls``, ``.ods``: a sheet of a workbook, which is read like text.
         - ``.npy``, ``.npz``, ``.mat``, ``.h5``, ``.hdf5``, ``.zarr`` (folder or zip): an array of two axes, or of more:
           images (n, rows, columns), or pixels with a spectrum each if there is a vector of wavelengths beside it, or
           names of axes say so (dimension scales of HDF5, dimension names of zarr).
         - ``.npz`` of `scipy.sparse.save_npz`, ``.mtx`` and ``.mtx.gz`` (Matrix Market): a sparse matrix, which stays
           one.
         - ``.h5ad`` (AnnData): X, dense or sparse, with the names of observations and variables; a layer by `key`.
-        - ``.parquet``: numeric columns; the index of pandas, or a first column that is not numeric, holds the names of
-          the samples.
+        - ``.parquet``, ``.feather``, ``.arrow``: numeric columns; the index of pandas, or the first column that is not
+          numeric, holds the names of the samples.
         - ``.tif``, ``.tiff``: pages, or the axes of ImageJ and OME: frames, depth, channels.
         - other images, and folders of images of one size, those in folders inside included, in natural order of their
           names. Grey images keep their depth; see ``colour`` for others.

@@ -14,16 +14,16 @@ from robustnmf.formats.labelled_matrix import LabelledMatrix
 from robustnmf.formats.table_writing import Cell, as_in_file, number_text, table_rows
 
 
-def write_text(path: Path, matrix: LabelledMatrix) -> None:
+def write_text(temporary: Path, matrix: LabelledMatrix) -> None:
     """Write a matrix as a table of text, with delimiter, decimal mark and encoding of the file that it comes from.
 
     What the encoding cannot hold makes it UTF-8. A path that ends in .gz is compressed.
     """
     matrix = as_in_file(matrix)
     about: Any = {} if matrix.source is None else matrix.source.about
-    delimiter = about.get("delimiter", "," if ".csv" in path.suffixes else "\t")
+    delimiter = about.get("delimiter", "," if ".csv" in temporary.suffixes else "\t")
     delimiter = "\t" if delimiter is None and _has_empty_texts(matrix) else delimiter
-    with _opened(path, _encoding(about.get("encoding") or "utf-8", matrix)) as text:
+    with _opened(temporary, _encoding(about.get("encoding") or "utf-8", matrix)) as text:
         writer = csv.writer(text, delimiter=delimiter or " ", lineterminator="\n")
         for row in table_rows(matrix):
             cells = _cells(row, about.get("decimal", "."), "NA" if delimiter is None else "")
@@ -37,10 +37,10 @@ def _cells(row: list[Cell], decimal: str, missing: str) -> list[str]:
 
 
 @contextmanager
-def _opened(path: Path, encoding: str) -> Iterator[IO[str]]:
+def _opened(temporary: Path, encoding: str) -> Iterator[IO[str]]:
     with ExitStack() as stack:
-        file: Any = stack.enter_context(path.open("wb"))
-        if path.suffix.lower() == ".gz":
+        file: Any = stack.enter_context(temporary.open("wb"))
+        if temporary.suffix.lower() == ".gz":
             file = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
         yield stack.enter_context(io.TextIOWrapper(cast(IO[bytes], file), encoding, newline=""))
 
