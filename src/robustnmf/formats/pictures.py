@@ -90,9 +90,7 @@ def _finished(array: NDArray[Any], by_palette: bool, had_alpha: bool) -> Picture
     if array.ndim == 4 and by_palette and is_grey(array):
         array = np.ascontiguousarray(array[..., 0])
     if array.ndim == 4:
-        notes.append(
-            "Images are in colour: the three colours of a pixel are features; colour='grey' adds them."
-        )
+        notes.append("Images are in colour: the three colours of a pixel are features; colour='grey' adds them.")
     return Pictures(array, tuple(notes))
 
 

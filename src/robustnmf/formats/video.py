@@ -54,9 +54,7 @@ def read_video(path: Path, options: ReadOptions) -> LabelledMatrix:
     _check_whole(path, len(array), count)
     notes = []
     if array.ndim == 4:
-        notes.append(
-            "The movie is in colour: the three colours of a pixel are features; colour='grey' adds them."
-        )
+        notes.append("The movie is in colour: the three colours of a pixel are features; colour='grey' adds them.")
     if len(array) < count:
         notes.append(f"The movie declares {count} frames, which may be an estimate; {len(array)} were read.")
     axes = ArrayAxes(("t", "y", "x", "c")[: array.ndim], notes=tuple(notes))
