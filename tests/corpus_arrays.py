@@ -137,6 +137,18 @@ case(
 )
 
 
+def mat73(path):
+    """As MATLAB 7.3 writes: HDF5, axes in reverse."""
+    with pytest.importorskip("h5py").File(path, "w", userblock_size=512) as file:
+        for name, values in (("scene", CUBE), ("lambda", WAVELENGTHS[None])):
+            file.create_dataset(name, data=values.T).attrs["MATLAB_class"] = np.bytes_("double")
+    with path.open("r+b") as file:
+        file.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM")
+
+
+case("v73.mat", "mat", pixels_of(CUBE), mat73, features=BANDS, note="pixels")
+
+
 def _gzipped(path, matrix):
     import gzip
 
@@ -360,6 +372,11 @@ case(
     features=("a", "b", "c"),
     note="pixels",
 )
+
+
+LONG = low_rank(70, 5, 7)
+# Without axes tifffile notes the frames as channels.
+case("unnamed.tif", "tiff", frames_of(LONG), tiff(LONG, imagej=True), grid=(5, 7), note="70 frames")
 
 
 def folder(images, suffix="png", **options):

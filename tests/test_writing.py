@@ -212,6 +212,11 @@ def test_what_a_format_cannot_hold_is_refused_in_words(tmp_path, stack):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([MANIFEST, "a.hspy", "a.tif"])
 
 
+def test_points_in_a_name_are_no_suffix(tmp_path, stack):
+    assert write_table(tmp_path / "site.2022", stack) == tmp_path / "site.2022.tif"
+    assert write_table(tmp_path / "site.2022", stack, format="zarr") == tmp_path / "site.2022.zarr"
+
+
 def test_suffix_is_that_of_the_format_or_of_one_that_holds_the_values(tmp_path, stack):
     assert written_suffix(stack) == ".tif"
     corpus.movie(corpus.GREY_MOVIE, "FFV1")(tmp_path / "a.avi")

@@ -28,6 +28,9 @@ _ROLES = {
 }
 _ROLE_OF = {name: role for role, names in _ROLES.items() for name in names}
 
+MAX_CHANNELS = 64
+"""Channels of a pixel; if there are more and nothing else says so, they are frames."""
+
 SPACE = frozenset({"z", "y", "x"})
 """Roles of axes of space: their points are pixels."""
 
@@ -121,7 +124,9 @@ def _default(
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Return what is taken if the user does not say: spectra of pixels, frames, slices, channels of pixels."""
     named = times(shape) if axes is None else f"{times(shape)} ({', '.join(name or '?' for name in axes.names)})"
-    is_stack = "t" in roles or "z" in roles
+    # Programs that do not name the axes of a stack may call its frames channels.
+    is_long = "c" in roles and shape[roles.index("c")] > MAX_CHANNELS
+    is_stack = "t" in roles or "z" in roles or is_long
     if roles.count("band") == 1 or ("c" in roles and not is_stack):
         feature = roles.index("band" if "band" in roles else "c")
         pixels = tuple(axis for axis in range(len(shape)) if axis != feature)
@@ -131,9 +136,9 @@ def _default(
         expected = "an array of which it is known which axes are samples"
         advice = "Set samples to 'frames' (the first axis) or 'pixels' (all but the last), or name them in sample_axes."
         raise DataFileError(path, expected, f"it has shape {named}", advice)
-    frames = _frames(roles)
+    frames = roles.index("c") if is_long and not {"t", "z"} & {*roles} else _frames(roles)
     guess = f"{named} was read as {shape[frames]} frames, one sample each; samples='pixels' reads a cube."
-    return (frames,), () if is_stack else (guess,)
+    return (frames,), () if is_stack and not is_long else (guess,)
 
 
 def _frames(roles: list[str]) -> int:

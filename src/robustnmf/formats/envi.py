@@ -249,7 +249,7 @@ FORMATS = (
         "envi",
         *_WORDS,
         read_envi,
-        (".hdr", ".bil", ".bip", ".bsq", ".sli"),
+        (".hdr", ".img", ".bil", ".bip", ".bsq", ".sli"),
         (b"ENVI\n", b"ENVI\r"),
         write=write_envi,
         owns_file=_owns_file,

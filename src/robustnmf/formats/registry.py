@@ -29,23 +29,8 @@ from robustnmf.formats.rows import Rows
 
 # The first that knows a file reads it; folders of images come last, as any folder could be one.
 MODULES = (
-    *(
-        text,
-        excel,
-        numpy_files,
-        matlab,
-        matrix_market,
-        h5ad,
-        hspy,
-        hdf5,
-        zarr_stores,
-        parquet,
-        feather,
-        envi,
-        fits,
-        video,
-    ),
-    images,
+    *(text, excel, numpy_files, matlab, matrix_market, h5ad, hspy, hdf5, zarr_stores, parquet, feather),
+    *(envi, fits, video, images),
 )
 """Modules of this folder that have `FORMATS`."""
 

@@ -45,7 +45,7 @@ def write_table(
     Returns
     -------
     Path
-        What was written: the path, with a suffix if it had none.
+        What was written: the path, with a suffix if it had none that is known.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def write_table(
     matrix = matrix.transposed if source.options.transpose else matrix
     if dtype is not None:
         matrix = changed(matrix, source=(matrix.source or Source()).with_type(np.dtype(dtype)))
-    if not path.suffix and not kind.writes_folder:
+    if format_by_suffix(path) is None:  # site.2022 has no suffix
         path = path.with_name(path.name + _suffix(kind, matrix))
     assert kind.write is not None
     writing = write_folder if kind.writes_folder else write_together
