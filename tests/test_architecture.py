@@ -43,7 +43,8 @@ LAYERS = [
 ]
 OPTIONAL = {
     *("matplotlib", "torch", "dask", "distributed", "typer", "pandas", "polars", "jinja2", "h5py", "zarr", "PIL"),
-    *("starlette", "uvicorn", "pyarrow", "anndata", "xarray", "hyperspy"),
+    *("pyarrow", "anndata", "xarray", "hyperspy", "tifffile", "spectral", "astropy", "cv2", "python_calamine"),
+    *("openpyxl", "starlette", "uvicorn"),
 }
 
 

@@ -83,7 +83,7 @@ def read_csv(path):
     return np.genfromtxt(path, delimiter=",", skip_header=1)[:, 1:]
 
 
-def test_fit_writes_model_codes_components_cleaned_data_mask_and_report(fitted, truth, values):
+def test_fit_writes_model_codes_components_cleaned_data_mask_and_report(fitted, table, truth, values):
     names = {path.name for path in fitted.iterdir()}
     assert names == {
         "model.robustnmf", "codes.csv", "components.csv", "cleaned.csv", "outliers.csv", "report.html", "summary.json",
@@ -94,7 +94,13 @@ def test_fit_writes_model_codes_components_cleaned_data_mask_and_report(fitted, 
     np.testing.assert_array_equal(mask[values == 9.0], 1)
     product = read_csv(fitted / "codes.csv") @ read_csv(fitted / "components.csv")
     np.testing.assert_allclose(cleaned[3, 4], product[3, 4])
-    assert (fitted / "cleaned.csv").read_text().startswith(",species 0,")
+    tops = {path.stem: path.read_text(encoding="utf-8-sig").splitlines()[0] for path in fitted.glob("*.csv")}
+    species = ",".join(f"species {j}" for j in range(15))
+    assert tops == {
+        **dict.fromkeys(("cleaned", "outliers"), f"day,{species}"),
+        "codes": "day,component 1,component 2",
+        "components": f"component,{species}",
+    }
     assert "day 39" in (fitted / "codes.csv").read_text()
     assert "species 7" in (fitted / "report.html").read_text()
 
@@ -223,6 +229,16 @@ def test_rank_takes_weights_and_uncertainties(tmp_path, values):
     assert "positive and finite" in wrong
 
 
+def dense(values):
+    return values.toarray() if sparse.issparse(values) else values
+
+
+def read_result(folder, name):
+    """Return a result, whatever its format."""
+    (path,) = folder.glob(f"{name}*")
+    return robustnmf.formats.read_table(path)
+
+
 def test_images_keep_their_shape(tmp_path):
     Image = pytest.importorskip("PIL.Image")
     faces = robustnmf.datasets.load_orl().images[:12]
@@ -230,7 +246,9 @@ def test_images_keep_their_shape(tmp_path):
     for i, face in enumerate(faces):
         Image.fromarray(face).save(tmp_path / "faces" / f"face{i}.png")
     run_here("fit", "faces", "-k", 2, "--max-iter", 40, folder=tmp_path)
-    assert np.load(tmp_path / "faces-robustnmf" / "cleaned.npy").shape == (12, 32 * 32)
+    results = tmp_path / "faces-robustnmf"
+    shapes = {name: read_result(results, name).array().shape for name in ("cleaned", "outliers", "components")}
+    assert shapes == {"cleaned": (12, 32, 32), "outliers": (12, 32, 32), "components": (2, 32, 32)}
     assert "32" in (tmp_path / "faces-robustnmf" / "report.html").read_text()
 
 
@@ -241,7 +259,7 @@ def test_images_keep_their_shape(tmp_path):
         (("fit", "x.npy", "-k", "0"), "positive number or 'auto'"),
         (("fit", "x.npy", "-k", "99"), r"n_components of RobustNMF must be an integer"),
         (("fit", "x.npy", "-k", "2", "--method", "magic"), "method must be one of"),
-        (("fit", "negative.npy", "-k", "2"), "Negative values"),
+        (("fit", "negative.npy", "-k", "2"), "--negative clip"),
         (("transform", "x.npy", "x.npy", "-o", "c.npy"), "cannot be read as a model"),
         (("rank", "x.npy", "--ranks", "two"), "--ranks must be like"),
         (("compare", "x.npy", "--method", "magic"), "Unknown model magic"),
@@ -324,14 +342,15 @@ def write_table(path, values, samples, features):
 
 
 def test_samples_that_share_a_name_are_all_listed(tmp_path, fitted, values):
-    write_table(tmp_path / "same.csv", np.nan_to_num(values, nan=1.0), ["rose"] * 40, ["petal"] * 15)
+    species = [f"species {j}" for j in range(15)]
+    write_table(tmp_path / "same.csv", np.nan_to_num(values, nan=1.0), ["rose"] * 40, species)
     answer = json.loads(run_here("outliers", fitted, "same.csv", "--worst", 99, "--json", folder=tmp_path).stdout)
-    assert [sorted(sample) for sample in answer["worst"]] == [["index", "name", "share"]] * 40
+    assert [sorted(sample) for sample in answer["worst"]] == [["features", "index", "name", "outliers", "share"]] * 40
     assert {sample["index"] for sample in answer["worst"]} == set(range(40))
     assert {sample["name"] for sample in answer["worst"]} == {"rose"}
     assert np.mean([sample["share"] for sample in answer["worst"]]) == pytest.approx(answer["outlier_share"])
-    text = run_here("outliers", fitted, "same.csv", "--worst", 99, folder=tmp_path).stdout
-    assert len(set(text.splitlines())) == 41
+    text = run_here("outliers", fitted, "same.csv", "--worst", 99, "--features", 0, folder=tmp_path).stdout
+    assert sum("rose (sample " in line for line in set(text.splitlines())) == 40
     run_here("fit", "same.csv", "-k", 2, "-q", folder=tmp_path)
     assert (tmp_path / "same-robustnmf" / "codes.csv").read_text().count("rose") == 40
 
@@ -640,7 +659,8 @@ def ends_well(folder, *arguments):
     assert not any(name.startswith(".") for name in new)
     if done.exit_code:
         assert done.exit_code == 2 and not new
-        told = [line for line in done.stderr.splitlines() if not line.startswith(("Warning: ", "iteration "))]
+        beside = ("Warning: ", "Note: ", "iteration ", "fit ")
+        told = [line for line in done.stderr.splitlines() if not line.startswith(beside)]
         assert len(told) == 1 and len(told[0]) > len("Error: ....") and told[0].startswith("Error: "), done.stderr
     elif "--json" in arguments:
         for line in done.stdout.splitlines():
@@ -736,7 +756,7 @@ ONE_FIT = ("fit", "x.npy", "-k", 1, "--max-iter", 3, "-q", "--no-report")
         *((*ONE_FIT, "-o", out) for out in ("x.npy", "folder", "/proc/x", "/", ".", "/dev/full", "a" * 300, "x.npy/y")),
         *(
             ("transform", "m.robustnmf", "x.npy", "-o", out, *force)
-            for out in ("x.npy", "folder", "/proc/x.csv", "/", "no/x.csv", "x.txt", "/dev/full", "a" * 300 + ".csv", "")
+            for out in ("x.npy", "folder", "/proc/x.csv", "/", "no/x.csv", "x.doc", "/dev/full", "a" * 300 + ".csv", "")
             for force in ((), ("--force",))
         ),
         *(("report", "m.robustnmf", "x.npy", "-o", out) for out in ("folder", "no/x.html", "/proc/x.html", "")),
@@ -843,9 +863,11 @@ def test_sparse_files_are_fitted_and_cleaned_and_results_are_sparse(tmp_path, co
     assert model.outliers_[3, 4]
     expected = {"outliers": model.outliers_, "cleaned": model.clean(counts)}
     for what, values in expected.items():
-        found = sparse.load_npz(tmp_path / "out" / f"{what}.npz")
-        np.testing.assert_allclose(found.toarray().astype(float), values, rtol=1e-6, atol=1e-9)
-    np.testing.assert_allclose(np.load(tmp_path / "out" / "components.npy"), model.components_, rtol=1e-6)
+        found = read_result(tmp_path / "out", what).values
+        assert sparse.issparse(found)
+        np.testing.assert_allclose(found.toarray(), values, rtol=1e-6, atol=1e-9)
+    components = dense(read_result(tmp_path / "out", "components").values)
+    np.testing.assert_allclose(components, model.components_, rtol=1e-6)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["missing"] == 0 and summary["outlier_share"] == pytest.approx(model.outliers_.mean())
     for command, what in (("clean", "cleaned"), ("outliers", "outliers")):
@@ -854,7 +876,7 @@ def test_sparse_files_are_fitted_and_cleaned_and_results_are_sparse(tmp_path, co
             assert f"{model.outliers_.mean():.2%} of the entries" in done.output
         found = sparse.load_npz(tmp_path / f"{what}.npz")
         np.testing.assert_array_equal(found.toarray(), np.load(tmp_path / f"{what}.npy"))
-        np.testing.assert_array_equal(found.toarray(), sparse.load_npz(tmp_path / "out" / f"{what}.npz").toarray())
+        np.testing.assert_array_equal(found.toarray(), read_result(tmp_path / "out", what).values.toarray())
     assert ("cell 3" if name == "x.h5ad" else "sample 3") in done.output
 
 
@@ -865,10 +887,11 @@ def test_entries_of_sparse_files_that_are_not_stored_may_be_missing(tmp_path, co
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = robustnmf.RobustNMF(1, random_state=0).fit(gaps)
-    np.testing.assert_allclose(np.load(tmp_path / "out" / "components.npy"), model.components_, rtol=1e-6)
+    components = dense(read_result(tmp_path / "out", "components").values)
+    np.testing.assert_allclose(components, model.components_, rtol=1e-6)
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["missing"] == pytest.approx(np.mean(counts == 0))
-    cleaned = sparse.load_npz(tmp_path / "out" / "cleaned.npz").toarray()
+    cleaned = read_result(tmp_path / "out", "cleaned").values.toarray()
     np.testing.assert_allclose(cleaned, np.where(counts > 0, model.clean(gaps), 0), rtol=1e-6)
 
 
@@ -876,3 +899,317 @@ def test_commands_that_compare_and_choose_take_sparse_files(tmp_path, counts):
     write_counts(tmp_path / "x.npz", counts)
     assert "l2" in run_here("compare", "x.npz", "-k", 3, "--method", "l2", folder=tmp_path).output
     assert "<- chosen" in run_here("rank", "x.npz", "--ranks", "1-2", "--splits", 2, folder=tmp_path).output
+
+
+# --- Progress, warnings, versions -------------------------------------------------------------------------------------
+
+
+def test_version(tmp_path):
+    assert run_here("--version", folder=tmp_path).stdout == f"robustnmf {robustnmf.__version__}\n"
+
+
+def test_a_warning_is_printed_once(tmp_path, values):
+    X = values.copy()
+    X[5] = np.nan  # of which fit, report and clean would all say that nothing is observed
+    np.save(tmp_path / "x.npy", X)
+    said = run_here("fit", "x.npy", "-k", 2, "--max-iter", 3, folder=tmp_path).stderr.splitlines()
+    warned = [line for line in said if line.startswith("Warning: ")]
+    assert any("no observed entry" in line for line in warned)
+    assert len(warned) == len(set(warned))
+
+
+def test_a_search_for_the_rank_shows_its_progress_unless_it_is_quiet(tmp_path, truth):
+    np.save(tmp_path / "x.npy", truth[:20])
+    arguments = ("rank", "x.npy", "--ranks", "1,2", "--splits", 2, "--json")
+    said = run_here(*arguments, folder=tmp_path).stderr.splitlines()
+    assert said[0] == "fit 1 of 4: rank 1, split 1 of 2"
+    assert run_here(*arguments, "--quiet", folder=tmp_path).stderr == ""
+
+
+def test_fit_takes_tolerance_starts_and_jobs(tmp_path, truth):
+    np.save(tmp_path / "x.npy", truth)
+    options = ("--tol", 0.1, "--n-init", 2, "--jobs", 2, "--no-report", "-q")
+    run_here("fit", "x.npy", "-k", 2, *options, folder=tmp_path)
+    model = robustnmf.load(tmp_path / "x-robustnmf" / "model.robustnmf")
+    expected = robustnmf.RobustNMF(2, tol=0.1, n_init=2, random_state=0).fit(truth)
+    np.testing.assert_array_equal(model.components_, expected.components_)
+    assert (model.tol, model.n_init) == (0.1, 2)
+    summary = json.loads((tmp_path / "x-robustnmf" / "summary.json").read_text())
+    assert summary["interrupted"] is False
+    assert {name: summary["options"][name] for name in ("components", "tol", "n_init", "jobs", "quiet")} == {
+        "components": "2", "tol": 0.1, "n_init": 2, "jobs": 2, "quiet": True,
+    }  # fmt: skip
+
+
+def test_folders_of_results_do_not_collide(tmp_path, truth):
+    for year in (2022, 2023):
+        np.savetxt(tmp_path / f"site.{year}.csv", truth[:15], delimiter=",")
+        run_here("fit", f"site.{year}.csv", "-k", 1, "--no-report", "-q", folder=tmp_path)
+    assert {path.name for path in tmp_path.glob("*-robustnmf")} == {"site.2022-robustnmf", "site.2023-robustnmf"}
+
+
+# --- Guesses and places by name ---------------------------------------------------------------------------------------
+
+
+def test_a_code_for_missing_is_named_with_its_option_and_its_place(table):
+    said = run_here("fit", table, "-k", 2, folder=table.parent, code=2).stderr
+    assert "sample 'day 3', feature 'species 4'" in said
+    assert "--negative clip" in said
+    X = np.ones((20, 6))
+    X[:5, 2] = -999
+    np.save(table.parent / "many.npy", X)
+    said = run_here("fit", "many.npy", "-k", 2, folder=table.parent, code=2).stderr
+    assert "5 entries are exactly -999" in said and "--missing-value -999" in said
+
+
+def test_guesses_are_said_once_with_the_option_that_says_otherwise(tmp_path):
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "cube.npy", rng.random((6, 5, 4)))
+    said = run_here("fit", "cube.npy", "-k", 1, "--no-report", "-q", folder=tmp_path).stderr
+    notes = [line for line in said.splitlines() if line.startswith("Note: ")]
+    assert len(notes) == 1 and "--samples pixels" in notes[0]
+    run_here("fit", "cube.npy", "-k", 1, "--samples", "pixels", "-o", "p", "--no-report", "-q", folder=tmp_path)
+    shapes = {name: np.load(tmp_path / "p" / f"{name}.npy").shape for name in ("cleaned", "outliers")}
+    assert shapes == {"cleaned": (6, 5, 4), "outliers": (6, 5, 4)}
+    assert json.loads((tmp_path / "p" / "summary.json").read_text())["samples"] == 30
+    run_here("fit", "cube.npy", "-k", 1, "--sample-axes", "0,2", "-o", "a", "--no-report", "-q", folder=tmp_path)
+    assert json.loads((tmp_path / "a" / "summary.json").read_text())["features"] == 5
+    said = run_here("fit", "cube.npy", "--sample-axes", "a,b", folder=tmp_path, code=2).stderr
+    assert "--sample-axes must be numbers" in said
+
+
+def test_all_reading_options_are_options():
+    from dataclasses import fields
+
+    from robustnmf.cli.source import READING
+    from robustnmf.formats import ReadOptions
+
+    assert {field.name for field in fields(ReadOptions)} == {*READING, "max_bytes"}
+
+
+# --- What a model remembers -------------------------------------------------------------------------------------------
+
+
+def reordered(table, path, order, names=None):
+    """Write the columns of a table in another order, or some of them, or with other names."""
+    rows = list(csv.reader(table.open()))
+    rows = [[row[0], *(row[1 + j] for j in order)] for row in rows]
+    if names is not None:
+        rows[0][1:] = names
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    return path
+
+
+def test_a_model_reads_new_data_as_its_own_and_finds_columns_by_name(fitted, table, tmp_path):
+    order = np.random.default_rng(5).permutation(15)
+    mixed = reordered(table, tmp_path / "mixed.csv", order)
+    run_here("transform", fitted, mixed, "-o", "codes.csv", folder=tmp_path)  # it knows that -999 is missing
+    np.testing.assert_allclose(read_csv(tmp_path / "codes.csv"), read_csv(fitted / "codes.csv"))
+    for command, name in (("clean", "cleaned"), ("outliers", "outliers")):
+        run_here(command, fitted, mixed, "-o", f"{name}.csv", folder=tmp_path)
+        np.testing.assert_array_equal(read_csv(tmp_path / f"{name}.csv"), read_csv(fitted / f"{name}.csv")[:, order])
+        top = (tmp_path / f"{name}.csv").read_text(encoding="utf-8-sig").splitlines()[0]
+        assert top == "day," + ",".join(f"species {j}" for j in order)
+    listed = [
+        json.loads(run_here("outliers", fitted, data, "--json", folder=tmp_path).stdout)["worst"]
+        for data in (table, mixed)
+    ]
+    for one, other in zip(*listed, strict=True):
+        assert one["name"] == other["name"]
+        for what in ("measured", "explained"):
+            values = [{entry["name"]: entry[what] for entry in sample["features"]} for sample in (one, other)]
+            assert values[0] == pytest.approx(values[1])
+
+
+def test_what_the_command_line_says_counts_more_than_what_a_model_remembers(fitted, table, tmp_path):
+    text = table.read_text().replace("-999", "-888")
+    (tmp_path / "new.csv").write_text(text)
+    said = run_here("transform", fitted, "new.csv", "-o", "c.csv", folder=tmp_path, code=2).stderr
+    assert "-888" in said
+    run_here("transform", fitted, "new.csv", "-o", "c.csv", "--missing-value", -888, folder=tmp_path)
+    np.testing.assert_allclose(read_csv(tmp_path / "c.csv"), read_csv(fitted / "codes.csv"))
+
+
+@pytest.mark.parametrize("command", ["transform", "clean", "outliers", "report"])
+@pytest.mark.parametrize(
+    ("order", "names", "named"),
+    [(range(14), None, "species 14"), (range(15), [f"s {j}" for j in range(15)], "species 0")],
+    ids=["a column is missing", "columns have other names"],
+)
+def test_other_columns_are_refused_by_name(fitted, table, tmp_path, command, order, names, named):
+    reordered(table, tmp_path / "new.csv", order, names)
+    out = "r.html" if command == "report" else "r.csv"
+    said = run_here(command, fitted, "new.csv", "-o", out, folder=tmp_path, code=2).stderr
+    assert named in said
+    assert not (tmp_path / out).exists()
+
+
+def test_missing_values_may_be_several(tmp_path, table):
+    text = table.read_text().replace("-999", "-888", 1).splitlines()
+    text[5] = re.sub(r",[^,]*$", ",lost", text[5])
+    (tmp_path / "x.csv").write_text("\n".join(text) + "\n")
+    options = ("--missing-value", -888, "--missing-value", "lost", "-q", "--no-report")
+    run_here("fit", "x.csv", "-k", 2, *options, folder=tmp_path)
+    summary = json.loads((tmp_path / "x-robustnmf" / "summary.json").read_text())
+    assert summary["missing"] == pytest.approx(2 / 600)
+    assert summary["options"]["missing_value"] == ["-888", "lost"]
+
+
+def test_outliers_lists_features_with_what_was_measured_and_explained(fitted, table, values):
+    answer = json.loads(run_here("outliers", fitted, table, "--features", 99, "--json", folder=table.parent).stdout)
+    mask, model = read_csv(fitted / "outliers.csv"), robustnmf.load(fitted / "model.robustnmf")
+    product = read_csv(fitted / "codes.csv") @ model.components_
+    for sample in answer["worst"]:
+        places = [entry["index"] for entry in sample["features"]]
+        assert sorted(places) == np.flatnonzero(mask[sample["index"]]).tolist()
+        assert sample["outliers"] == len(places)
+        for entry in sample["features"]:
+            assert entry["name"] == f"species {entry['index']}"
+            assert entry["measured"] == pytest.approx(values[sample["index"], entry["index"]])
+            assert entry["explained"] == pytest.approx(product[sample["index"], entry["index"]])
+    text = run_here("outliers", fitted, table, "--worst", 1, "--features", 1, folder=table.parent).stdout
+    name = answer["worst"][0]["features"][0]["name"]
+    assert f"{name}: 9, explained " in text
+    assert f"and {answer['worst'][0]['outliers'] - 1} more" in text
+
+
+def test_every_command_that_writes_a_result_says_where_as_json(fitted, table, tmp_path):
+    for command, key, out in (
+        ("transform", "codes", "c.csv"),
+        ("clean", "cleaned", "d.csv"),
+        ("report", "report", "r.html"),
+    ):
+        answer = json.loads(run_here(command, fitted, table, "-o", out, "--json", folder=tmp_path).stdout)
+        assert answer[key] == out and (tmp_path / out).exists()
+    assert isinstance(json.loads(run_here("reproduce", "--json", folder=tmp_path).stdout), dict)
+
+
+def test_samples_in_columns_come_back_in_columns(tmp_path, table):
+    rows = [list(column) for column in zip(*csv.reader(table.open()), strict=True)]
+    with (tmp_path / "wide.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    options = ("--transpose", "--missing-value", -999, "-q", "--no-report")
+    run_here("fit", "wide.csv", "-k", 2, *options, folder=tmp_path)
+    lines = (tmp_path / "wide-robustnmf" / "cleaned.csv").read_text(encoding="utf-8-sig").splitlines()
+    assert len(lines) == 16 and lines[0].endswith(",day 39") and lines[1].startswith("species 0,")
+
+
+# --- Configuration ----------------------------------------------------------------------------------------------------
+
+STUDY = """
+data = "data/air.csv"  # relative to this file
+missing-value = [-999]
+
+[fit]
+components = 2
+out = "results"
+no-report = true
+quiet = true
+
+[rank]
+ranks = "1-2"
+splits = 2
+json = true
+quiet = true
+
+[outliers]
+model = "results"
+worst = 2
+"""
+
+
+@pytest.fixture
+def study(tmp_path, table):
+    (tmp_path / "study" / "data").mkdir(parents=True)
+    (tmp_path / "study" / "data" / "air.csv").write_bytes(table.read_bytes())
+    (tmp_path / "study" / "air.toml").write_text(STUDY)
+    return tmp_path / "study"
+
+
+def test_a_study_is_one_file(study, fitted):
+    elsewhere = study.parent  # paths are relative to the file, wherever one is
+    run_here("fit", "--config", "study/air.toml", folder=elsewhere)
+    np.testing.assert_array_equal(read_csv(study / "results" / "codes.csv"), read_csv(fitted / "codes.csv"))
+    answer = json.loads(run_here("--config=study/air.toml", "rank", folder=elsewhere).stdout)
+    assert [row["rank"] for row in answer["curve"]] == [1, 2]
+    text = run_here("outliers", "--config", study / "air.toml", "--features", 0, folder=elsewhere).stdout
+    assert sum("day " in line for line in text.splitlines()) == 2
+
+
+def test_the_command_line_counts_more_than_the_file(study):
+    run_here("fit", "--config", "air.toml", "-k", 1, "-o", "one", folder=study)
+    assert json.loads((study / "one" / "summary.json").read_text())["components"] == 1
+
+
+def test_a_file_of_the_usual_name_is_read_and_that_is_said(study):
+    (study / "air.toml").rename(study / "robustnmf.toml")
+    done = run_here("fit", folder=study)
+    assert "options are read from robustnmf.toml" in done.stderr
+    assert (study / "results" / "model.robustnmf").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[fit]\ncomponets = 2", "Did you mean 'components'?"),
+        ("[fitt]\ncomponents = 2", "Did you mean 'fit'?"),
+        ("missing_values = 3", "Did you mean 'missing-value'?"),
+        ("[fit]\nranks = '1-2'", "there is no [fit] 'ranks'"),
+        ("[fit]\ncomponents = 2020-01-01", "must give texts, numbers"),
+        ("[fit", "must be a TOML file"),
+        ("[fit]\nmax-iter = 'many'", "max-iter"),
+    ],
+)
+def test_mistakes_in_a_configuration_are_one_line(tmp_path, text, message):
+    (tmp_path / "a.toml").write_text(text)
+    said = run_here("fit", "x.npy", "--config", "a.toml", folder=tmp_path, code=2).stderr
+    assert message in " ".join(said.split())
+    assert list(tmp_path.iterdir()) == [tmp_path / "a.toml"]
+
+
+def test_a_configuration_must_be_there_and_small(tmp_path):
+    assert "there is no file" in run_here("fit", "--config", "none.toml", folder=tmp_path, code=2).stderr
+    assert "there is no file" in run_here("fit", "--config", "/dev/zero", folder=tmp_path, code=2).stderr
+    assert "followed by a file" in run_here("fit", "--config", folder=tmp_path, code=2).stderr
+    (tmp_path / "large.toml").write_bytes(b"#" * 2**21)
+    assert "larger than" in run_here("fit", "--config", "large.toml", folder=tmp_path, code=2).stderr
+
+
+def test_all_paths_of_commands_are_relative_to_the_configuration():
+    from inspect import signature
+
+    from robustnmf.cli import config
+
+    callbacks = [command.callback for command in app.app.registered_commands]
+    kinds = {name: kind.annotation for call in callbacks for name, kind in signature(call).parameters.items()}
+    assert {name for name, kind in kinds.items() if "Path" in str(kind)} == config.PATHS
+
+
+# --- The guide --------------------------------------------------------------------------------------------------------
+
+GUIDE = (Path(__file__).parents[1] / "docs" / "guide" / "command_line.md").read_text(encoding="utf-8")
+LINES = re.findall(r"^\$ robustnmf (.*)$", GUIDE, flags=re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def guide(tmp_path_factory):
+    """The files that commands of the guide read."""
+    place = tmp_path_factory.mktemp("guide")
+    rng = np.random.default_rng(0)
+    X = rng.random((25, 5)) @ rng.random((5, 12)) + 0.01 * rng.random((25, 12))
+    for name, values in (("data", X), ("new", X[:8]), ("air", X), ("errors", 0 * X + 0.01)):
+        write_table(place / f"{name}.csv", values, [f"day {i}" for i in range(len(values))], "ABCDEFGHIJKL")
+    (place / "study.toml").write_text(re.search(r"```toml\n(.*?)```", GUIDE, flags=re.DOTALL)[1])
+    run_here("fit", "data.csv", "-k", 5, "-q", folder=place)
+    run_here("fit", "--config", "study.toml", "-q", folder=place)
+    return place
+
+
+@pytest.mark.parametrize("line", [pytest.param(s, marks=[pytest.mark.slow] * s.startswith("rank")) for s in LINES])
+def test_commands_of_the_guide_run(guide, line):
+    with chdir(guide):
+        done = CliRunner().invoke(
+            app.app, [*shlex.split(line), *["--force"] * line.startswith(("fit", "rep", "trans"))]
+        )
+    assert done.exit_code == 0, done.output

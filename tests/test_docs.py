@@ -220,12 +220,13 @@ def test_the_page_on_the_command_line_names_commands_and_options_that_exist():
     typer = pytest.importorskip("typer")
     from robustnmf.cli.app import app
 
-    commands = typer.main.get_command(app).commands
+    group = typer.main.get_command(app)
+    commands = group.commands
     text = (DOCS / "guide" / "command_line.md").read_text(encoding="utf-8")
     assert set(commands) <= set(re.findall(r"robustnmf (\w+)", text))
     text += (DOCS / "reproduction.md").read_text(encoding="utf-8")
     assert set(re.findall(r"(?<!-)robustnmf ([a-z]+)\b", text)) <= set(commands)
-    options = {o for c in commands.values() for p in c.params for o in (*p.opts, *p.secondary_opts)}
+    options = {o for c in (group, *commands.values()) for p in c.params for o in (*p.opts, *p.secondary_opts)}
     assert set(re.findall(r"--[a-z][a-z-]+", text)) <= options | {"--help"}
 
 

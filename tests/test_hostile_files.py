@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zipfile
 import zlib
+from contextlib import suppress
 from functools import cache
 
 import numpy as np
@@ -18,18 +19,23 @@ import pytest
 from scipy.io import savemat
 from scipy.sparse import csc_matrix
 
+from corpus_tables import write_ods_rows
 from robustnmf.formats import (
     DataFileError,
+    arrow_tables,
+    excel,
     h5ad,
     hdf5,
     images,
     limits,
     matlab,
     matrix_market,
-    parquet,
     parquet_pages,
     read_table,
     text,
+    text_files,
+    tiff,
+    workbook_limits,
     zarr_stores,
 )
 from robustnmf.formats.packed import HEADERS, PACKERS, unpacked_size
@@ -242,7 +248,7 @@ def bomb_zarr_twice(path):
 def bomb_parquet(path):
     """One long name that all rows refer to."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    rows = 4 * parquet._MAX_NAMES // LIMIT
+    rows = 4 * arrow_tables.MAX_NAMES // LIMIT
     names = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array(["x" * (LIMIT // 2)]))
     pq.write_table(pa.table({"id": names, "a": np.zeros(rows)}), path, compression="zstd")
 
@@ -265,7 +271,104 @@ def bomb_png(path):
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", packed_zeros()))
 
 
+def bomb_csv(path):
+    """Compressed text that is much more than a table of its size."""
+    path.write_bytes(gzip.compress(b"a,b\n" + b"1,2\n" * (BLAST // 4), 1))
+
+
+def bomb_csv_row(path):
+    """Compressed text in one line."""
+    path.write_bytes(gzip.compress(b"1" * BLAST, 1))
+
+
+def workbook(path, **parts):
+    """Write a workbook of one cell, with other parts."""
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["a", 1.0])
+    book.save(path)
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, part in (content | parts).items():
+            archive.writestr(name, part)
+
+
+def sheet_of(cells):
+    return f'<worksheet xmlns="http://x"><sheetData><row r="1">{cells}</row></sheetData></worksheet>'.encode()
+
+
+SHEET = "xl/worksheets/sheet1.xml"
+
+
+def bomb_xlsx(path):
+    """A cell at the other end of the sheet: calamine would take memory for all between."""
+    cells = '<c r="A1"><v>1</v></c><c r="XFD1048576"><v>2</v></c>'
+    workbook(path, **{SHEET: sheet_of(cells)})
+
+
+def bomb_xlsx_columns(path):
+    """A wide sheet that is nearly empty, below the limit of bytes."""
+    workbook(path, **{SHEET: sheet_of('<c r="A1"><v>1</v></c><c r="XFD200"><v>2</v></c>')})
+
+
+def bomb_xlsx_texts(path):
+    """One long text in many cells."""
+    shared = f'<sst xmlns="http://x"><si><t>{"x" * 2**20}</t></si></sst>'.encode()
+    cells = "".join('<c t="s"><v>0</v></c>' for _ in range(2000))
+    workbook(path, **{SHEET: sheet_of(cells), "xl/sharedStrings.xml": shared})
+
+
+def bomb_xlsx_size(path):
+    """A part that unpacks to more than the zip file declares."""
+    workbook(path, **{"xl/large.xml": bytes(BLAST)})
+    content, size = path.read_bytes(), struct.pack("<I", BLAST)
+    path.write_bytes(content.replace(size, struct.pack("<I", 1000)))
+
+
+def bomb_xlsx_part(path):
+    workbook(path, **{"xl/large.xml": bytes(BLAST)})
+
+
+def bomb_xlsx_entities(path):
+    """Entities that double in each step."""
+    steps = "".join(f'<!ENTITY e{i + 1} "&e{i};&e{i};">' for i in range(40))
+    sheet = sheet_of('<c r="A1" t="str"><v>&e40;</v></c>').decode()
+    workbook(path, **{SHEET: f'<!DOCTYPE x [<!ENTITY e0 "lol">{steps}]>{sheet}'.encode()})
+
+
+def bomb_ods(path):
+    """A number that is repeated in all cells of a sheet."""
+    cell = '<table:table-cell table:number-columns-repeated="16384" office:value-type="float" office:value="1"/>'
+    write_ods_rows(path, f'<table:table-row table:number-rows-repeated="1048576">{cell}</table:table-row>')
+
+
+def bomb_feather(path):
+    """A buffer of Zstandard that becomes much more than the table."""
+    pa, feather = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.feather")
+    words = pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int8()), pa.array(["x" * BLAST]))
+    feather.write_feather(pa.table({"id": words, "a": [1.0, 2.0]}), path, compression="zstd")
+
+
+def bomb_feather_rows(path):
+    """Rows of nothing, which need no bytes."""
+    pa = pytest.importorskip("pyarrow")
+    batch = pa.record_batch({"a": pa.nulls(2**40)})
+    with pa.ipc.new_file(path, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
 BOMBS = {
+    "lines.csv.gz": (bomb_csv, "131074 values"),
+    "row.csv.gz": (bomb_csv_row, "unpacks to more than 1048576 bytes"),
+    "far.xlsx": (bomb_xlsx, "1048576 x 16384 values"),
+    "texts.xlsx": (bomb_xlsx_texts, "unpacks to more than 1048576 bytes"),
+    "size.xlsx": (bomb_xlsx_size, "unpacks to more than"),
+    "part.xlsx": (bomb_xlsx_part, "unpacks to more than 1048576 bytes"),
+    "entities.xlsx": (bomb_xlsx_entities, "defines entities"),
+    "repeated.ods": (bomb_ods, "1048576 x 16384 values"),
+    "words.feather": (bomb_feather, "unpacks to"),
+    "rows.feather": (bomb_feather_rows, "1099511627776 x 1 values"),
     "header.npz": (bomb_npz, "header of 67108864 bytes"),
     "values.mat": (bomb_mat, "67108864 bytes in a part of an array 2 x 2"),
     "name.mat": (bomb_mat_name, "name of 67108864 bytes"),
@@ -305,7 +408,7 @@ def test_bomb_is_refused_and_the_limit_named(tmp_path, name):
 READ_ALL = """
 import resource, sys
 from pathlib import Path
-import h5py, numcodecs, PIL.Image, pyarrow.parquet, scipy.io, zarr
+import h5py, numcodecs, openpyxl, PIL.Image, pyarrow.parquet, python_calamine, scipy.io, zarr
 from robustnmf.formats import DataFileError, read_table
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for path in sorted(Path(sys.argv[1]).iterdir()):
@@ -562,8 +665,8 @@ MEASURE = """
 import json, resource, sys, time
 from pathlib import Path
 import h5py, numcodecs, PIL.Image, pyarrow.parquet, scipy.io, scipy.sparse, zarr
-from robustnmf.formats import DataFileError, images, parquet, read_table
-images._MAX_PAGES, parquet._MAX_NAMES = 2000, 2**24  # so that files that reach them can be small
+from robustnmf.formats import DataFileError, arrow_tables, read_table, tiff
+tiff.MAX_PAGES, arrow_tables.MAX_NAMES = 2000, 2**24  # so that files that reach them can be small
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // (2**20 if sys.platform == "darwin" else 2**10)
 resource.setrlimit(resource.RLIMIT_AS, (2**34, 2**34))  # if all fails, this process does and not the machine
 read_table(sys.argv[1])
@@ -851,15 +954,36 @@ def test_metadata_of_zarr_has_a_limit(tmp_path, monkeypatch):
     refused(tmp_path / "a.zarr", "in zarr.json", "is read is 100")
 
 
+def test_cells_far_apart_and_texts_in_many_cells_of_a_workbook_have_a_limit(tmp_path, monkeypatch):
+    bomb_xlsx_columns(tmp_path / "a.xlsx")
+    refused(tmp_path / "a.xlsx", "200 rows and 16384 columns, and 2 cells are not empty")
+    bomb_xlsx_texts(tmp_path / "b.xlsx")
+    refused(tmp_path / "b.xlsx", "268435456 characters of text together")
+    monkeypatch.setattr(workbook_limits, "FEW_CELLS", 2**22)
+    with pytest.raises(DataFileError, match="table of numbers"):
+        read_table(tmp_path / "a.xlsx", header=True)
+
+
+@pytest.mark.parametrize("place", range(0, 600, 5))
+def test_feather_with_other_metadata_is_read_or_refused(tmp_path, place):
+    pa, feather = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.feather")
+    feather.write_feather(pa.table({"id": ["x", "y"], "a": [1.0, 2.0]}), tmp_path / "a.feather", compression="zstd")
+    content = bytearray((tmp_path / "a.feather").read_bytes())
+    content[-10 - place : -6 - place] = b"\xff\xff\xff\x7f"
+    (tmp_path / "a.feather").write_bytes(content)
+    with suppress(DataFileError):
+        assert read_table(tmp_path / "a.feather").shape[1] <= 2
+
+
 def test_rows_of_text_have_a_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(text, "_MAX_ROW", 100)
+    monkeypatch.setattr(text_files, "MAX_ROW", 100)
     path = tmp_path / "a.csv"
     path.write_text("1,2,3\n" * 200)
     assert read_table(path).values.shape == (200, 3)
     for row in ("1," * 100, '"1\n",' * 40):
-        path.write_text("1,2,3\n" * 60 + row + "\n")
+        path.write_text("1,2,3\n" * 250 + row + "\n")
         refused(path, "row of more than 100 characters")
-    path.with_suffix(".txt").write_text("1 2 3\n" * 60 + "1 " * 100)
+    path.with_suffix(".txt").write_text("1 2 3\n" * 250 + "1 " * 100)
     refused(path.with_suffix(".txt"), "row of more than 100 characters")
 
 
@@ -1017,10 +1141,12 @@ def test_names_of_parquet_of_all_kinds_come_back(tmp_path):
 
 def test_limits_are_what_the_guide_says():
     """The numbers in docs/guide/files.md."""
-    assert (text._MAX_ROW, zarr_stores._MAX_METADATA, parquet._MAX_NAMES) == (2**26, 2**24, 2**28)
+    assert (text_files.MAX_ROW, zarr_stores._MAX_METADATA, arrow_tables.MAX_NAMES) == (2**26, 2**24, 2**28)
     assert (limits.SMALL, limits.EXPANSION, limits.PER_STORED, limits._ROOM) == (2**26, 16_384, 16, 4)
     assert (hdf5._FEW_CHUNKS, zarr_stores._FEW_CHUNKS, zarr_stores._MAX_NODES) == (2**20, 16_384, 4096)
-    assert (images._MAX_PAGES, images._MAX_SCANS, matlab._SPARSE_EXPANSION) == (65_536, 100, 16)
+    assert (tiff.MAX_PAGES, images._MAX_SCANS, matlab._SPARSE_EXPANSION) == (65_536, 100, 16)
     assert (limits.FEW_CHUNKS, limits.SMALLEST_CHUNK) == (16_384, 256)
     assert (h5ad.MAX_NAMES, matrix_market._MAX_LINE, matrix_market._MAX_ENTRY) == (2**28, 2**16, 1024)
+    assert (workbook_limits.FEW_CELLS, workbook_limits.PER_CELL) == (2**21, 64)
+    assert (workbook_limits.MAX_TEXT, text_files.PACKED_TEXT, excel.MAX_XLS) == (2**28, 256, (65_536, 256))
     assert matlab._MAX_NAME == 1024 and ".eps" not in images.IMAGE_SUFFIXES

@@ -198,8 +198,8 @@ def test_components_that_are_alike_or_unused_are_seen():
     model = SimpleNamespace(components_=C, outliers_=np.zeros(X.shape, dtype=bool), converged_=True)
     found = diagnoses.rank_too_high(Facts(model, Observations(X, None), H))
     assert found.verdict == "doubt"
-    assert "1 component (2) give next to nothing" in found.reason
-    assert "omponents 0 and 1 are nearly the same (cosine 1.000)" in found.reason
+    assert "1 component (3) give next to nothing" in found.reason
+    assert "omponents 1 and 2 are nearly the same (cosine 1.000)" in found.reason
 
 
 @pytest.mark.parametrize("method", ["l2", "cauchy", "heavy-noise", "rnmf-l1", "capped"])
@@ -316,10 +316,10 @@ def test_the_map_shows_outliers_and_gaps_where_they_are(html):
 def test_components_are_pictures_of_the_shape_given(html):
     model, _ = fitted(situation="gaps")
     images = re.findall(r'<img src="([^"]+)" alt="Component (\d)', html)
-    assert [int(number) for _, number in images] == [0, 1, 2, 3]
+    assert [int(number) for _, number in images] == [1, 2, 3, 4]
     for uri, number in images:
         grey = pixels(uri)[..., 0]
-        np.testing.assert_allclose(grey, 255 * model.components_[int(number)].reshape(8, 8), atol=1.01)
+        np.testing.assert_allclose(grey, 255 * model.components_[int(number) - 1].reshape(8, 8), atol=1.01)
 
 
 def test_a_map_of_large_data_is_pooled_and_no_outlier_is_lost():
@@ -357,7 +357,7 @@ def test_of_many_components_those_that_give_most_are_shown(monkeypatch):
     model, X = fitted()
     facts = Facts.of(model, X, None)
     shown = [int(card.caption.split()[0]) for card in page.component_cards(facts, (8, 8), [])]
-    assert shown == sorted(np.argsort(-facts.contributions)[:2])
+    assert shown == sorted(1 + np.argsort(-facts.contributions)[:2])
     assert "Of the 4 components those 2 are shown" in page.render(model, X, image_shape=(8, 8))
 
 

@@ -144,6 +144,20 @@ def write_parquet(path, values=X):
     frame(values).to_parquet(path)
 
 
+def write_feather(path, values=X):
+    pytest.importorskip("pyarrow")
+    frame(values).rename_axis("id").reset_index().to_feather(path)
+
+
+def write_xlsx(path, values=X):
+    pytest.importorskip("openpyxl")
+    frame(values).to_excel(path)
+
+
+def write_packed_csv(path, values=X):
+    frame(values).to_csv(path)
+
+
 def write_tiff(path, values=FRAMES, **options):
     first, *others = images(values)
     first.save(path, save_all=True, append_images=others, **options)
@@ -183,7 +197,14 @@ SPARSE = {
     "packed.h5ad": write_packed_h5ad,
     "columns.h5ad": write_columns_h5ad,
 }
-TABLES = {"a.csv": write_csv, "a.parquet": write_parquet, "dense.h5ad": write_dense_h5ad}
+TABLES = {
+    "a.csv": write_csv,
+    "a.csv.gz": write_packed_csv,
+    "a.parquet": write_parquet,
+    "a.feather": write_feather,
+    "a.xlsx": write_xlsx,
+    "dense.h5ad": write_dense_h5ad,
+}
 IMAGES = {"a.tif": write_tiff, "a.png": write_png}
 EVERYTHING = ARRAYS | SPARSE | TABLES | IMAGES
 
@@ -540,7 +561,7 @@ def test_mtx_of_other_kinds_is_read(tmp_path):
     }
     for content, expected in cases.items():
         (tmp_path / "a.mtx").write_text(content)
-        np.testing.assert_array_equal(dense(read_table(tmp_path / "a.mtx").values), expected)
+        np.testing.assert_array_equal(dense(read_table(tmp_path / "a.mtx", negative=None).values), expected)
 
 
 @pytest.mark.parametrize("symmetry", ["general", "symmetric", "skew-symmetric"])
@@ -550,7 +571,7 @@ def test_mtx_is_read_as_scipy_reads_it(tmp_path, symmetry, is_sparse):
     values = {"general": square, "symmetric": square + square.T, "skew-symmetric": square - square.T}[symmetry]
     mmwrite(tmp_path / "a.mtx", sparse.coo_array(values) if is_sparse else values, symmetry=symmetry)
     expected = dense(mmread(tmp_path / "a.mtx"))
-    np.testing.assert_array_equal(dense(read_table(tmp_path / "a.mtx").values), expected)
+    np.testing.assert_array_equal(dense(read_table(tmp_path / "a.mtx", negative=None).values), expected)
     np.testing.assert_array_equal(expected, values)
 
 
@@ -679,7 +700,9 @@ def test_zarr_with_unusual_codecs_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["", ".dat"])
-@pytest.mark.parametrize("name", ["a.npy", "a.npz", "v5.mat", "a.h5", "zip.zarr", "a.parquet", "a.tif", "a.png"])
+@pytest.mark.parametrize(
+    "name", ["a.npy", "a.npz", "v5.mat", "a.h5", "zip.zarr", "a.parquet", "a.feather", "a.xlsx", "a.tif", "a.png"]
+)
 def test_file_without_known_suffix_is_recognised_by_its_content(tmp_path, name, suffix):
     path = written(tmp_path, name)
     expected = read_table(path).values
@@ -774,7 +797,7 @@ def test_text_of_numpy_comes_back(tmp_path):
 
 
 def test_text_decimal_commas_are_read_between_semicolons(tmp_path):
-    table = text(tmp_path, "id;a;b\nx;1,5;2\ny;-3,25e1;0,5\n")
+    table = text(tmp_path, "id;a;b\nx;1,5;2\ny;-3,25e1;0,5\n", negative=None)
     np.testing.assert_array_equal(table.values, [[1.5, 2], [-32.5, 0.5]])
     np.testing.assert_array_equal(
         text(tmp_path, "1,5;2,5;3,5\n4,5;5,5;6,5\n").values, [[1.5, 2.5, 3.5], [4.5, 5.5, 6.5]]
@@ -793,9 +816,23 @@ def test_text_encodings_are_read(tmp_path, encoding):
     assert table.feature_names == ["µm", "°C"]
 
 
-def test_text_of_other_encoding_is_refused(tmp_path):
-    with pytest.raises(DataFileError, match="UTF-8"):
-        text(tmp_path, "µm,°C\n1,2\n".encode("latin-1"))
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "iso8859-15"])
+def test_text_of_western_europe_is_read_and_the_guess_is_a_note(tmp_path, encoding):
+    content = "Größe µm,Température °C\n1,2\n3,4\n".encode(encoding)
+    table = text(tmp_path, content)
+    assert table.feature_names == ["Größe µm", "Température °C"]
+    assert "cp1252" in table.notes[0] and "encoding" in table.notes[0]
+    assert text(tmp_path, content, encoding=encoding).notes == ()
+
+
+def test_text_of_other_alphabets_is_guessed_by_charset_normalizer(tmp_path):
+    pytest.importorskip("charset_normalizer")
+    names = ["сульфат", "нитрат", "железо", "кремний", "хлорид натрия", "температура воздуха"]
+    days = "понедельник,1,2,3,4,5,6\nвторник,2,3,4,5,6,7\n"  # noqa: RUF001
+    content = f"дата,{','.join(names)}\n{days}".encode("cp1251")
+    assert text(tmp_path, content).feature_names == names
+    with pytest.raises(DataFileError, match=r"bytes that are not ascii.*Name its encoding"):
+        text(tmp_path, content, encoding="ascii")
 
 
 @pytest.mark.parametrize("row", ["1", "1,2,3", "1,2,"])
@@ -821,8 +858,8 @@ def test_csv_without_values_is_refused(tmp_path, content):
         text(tmp_path, content)
 
 
-def test_csv_infinite_and_negative_values_are_not_judged(tmp_path):
-    np.testing.assert_array_equal(text(tmp_path, "a,b\n-1,inf\n").values, [[-1, np.inf]])
+def test_csv_infinite_values_are_not_judged_and_negative_ones_only_if_asked(tmp_path):
+    np.testing.assert_array_equal(text(tmp_path, "a,b\n-1,inf\n", negative=None).values, [[-1, np.inf]])
 
 
 # --- Parquet ----------------------------------------------------------------------------------------------------------
@@ -856,10 +893,16 @@ def test_parquet_keeps_single_precision(tmp_path):
     np.testing.assert_array_equal(read_table(path).values, X.astype(np.float32), strict=True)
 
 
-def test_parquet_column_of_text_is_named(tmp_path):
+def test_parquet_columns_of_text_are_kept_and_named(tmp_path):
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    pq.write_table(pa.table({"a": [1.0], "kind": ["x"]}), tmp_path / "a.parquet")
-    refused(tmp_path / "a.parquet", "column 'kind' is of type string")
+    pq.write_table(pa.table({"a": [1.0], "kind": ["x"], "b": [2.0], "flag": ["good"]}), tmp_path / "a.parquet")
+    table = read_table(tmp_path / "a.parquet")
+    np.testing.assert_array_equal(table.values, [[1.0, 2.0]])
+    assert (table.sample_names, table.samples.title) == (["x"], "kind")
+    assert table.samples.columns == {"flag": ["good"]} and "'flag'" in table.notes[0]
+    table = read_table(tmp_path / "a.parquet", index_column="flag", drop_columns=["kind", "a"])
+    assert (table.sample_names, table.feature_names, table.samples.columns) == (["good"], ["b"], {})
+    refused(tmp_path / "a.parquet", "drop_columns", "'kind'", drop_columns=["kinds"])
 
 
 @pytest.mark.parametrize("names", [["a", "b", "a"], ["a", "b", "a.1", "b.1"], ["a.b", "a"], ["id", "id.1", "x"]])
@@ -897,10 +940,47 @@ def test_image_of_16_bits_keeps_its_depth(tmp_path, suffix):
     np.testing.assert_array_equal(read_table(tmp_path).values, FRAMES[:1].reshape(1, -1))
 
 
-def test_image_colour_becomes_grey_as_itu_r_601_says(tmp_path):
+def test_image_colour_becomes_grey_as_itu_r_601_says_if_asked(tmp_path):
     rgb = np.random.default_rng(0).integers(0, 256, (7, 5, 3), dtype=np.uint8)
     images([rgb])[0].save(tmp_path / "a.png")
-    np.testing.assert_allclose(read_table(tmp_path).values[0], (rgb @ [0.299, 0.587, 0.114]).ravel(), atol=0.51)
+    table = read_table(tmp_path, colour="grey")
+    np.testing.assert_allclose(table.values[0], (rgb @ [0.299, 0.587, 0.114]).ravel(), atol=0.51)
+    np.testing.assert_array_equal(table.values[0], np.asarray(images([rgb])[0].convert("L")).ravel())
+    assert table.image_shape == (7, 5) and table.notes == ()
+
+
+def test_image_colour_is_kept_and_said(tmp_path):
+    rgb = np.random.default_rng(0).integers(0, 256, (7, 5, 3), dtype=np.uint8)
+    images([rgb])[0].save(tmp_path / "a.png")
+    table = read_table(tmp_path)
+    np.testing.assert_array_equal(table.values[0], rgb.ravel())
+    assert table.features.grid == (7, 5, 3) and table.image_shape is None
+    assert "colour='grey'" in table.notes[0]
+    refused(tmp_path / "a.png", "in grey", "'keep' or 'grey'", colour="error")
+    with pytest.raises(ValueError, match="colour must be"):
+        read_table(tmp_path, colour="red")
+
+
+@pytest.mark.parametrize("mode", ["LA", "RGBA"])
+def test_alpha_is_left_out_if_it_says_nothing_and_refused_if_it_varies(tmp_path, mode):
+    image = pytest.importorskip("PIL.Image")
+    pixels = np.random.default_rng(0).integers(0, 256, (7, 5, len(mode)), dtype=np.uint8)
+    pixels[..., -1] = 255
+    image.fromarray(pixels, mode).save(tmp_path / "a.png")
+    table = read_table(tmp_path / "a.png")
+    np.testing.assert_array_equal(table.values[0], pixels[..., :-1].ravel())
+    assert "alpha" in table.notes[0]
+    pixels[2, 3, -1] = 7
+    image.fromarray(pixels, mode).save(tmp_path / "a.png")
+    refused(tmp_path / "a.png", "without transparent pixels", "alpha channel", "Flatten")
+
+
+def test_images_in_grey_beside_some_in_colour_are_refused(tmp_path):
+    rgb = np.random.default_rng(0).integers(0, 256, (7, 5, 3), dtype=np.uint8)
+    images([rgb])[0].save(tmp_path / "b.png")
+    write_png(tmp_path / "a.png", rgb[..., 0])
+    refused(tmp_path, "a.png is grey, b.png has colours", "colour to 'grey'")
+    assert read_table(tmp_path, colour="grey").shape == (2, 35)
 
 
 def test_image_jpeg_is_close(tmp_path):
@@ -931,15 +1011,29 @@ def test_tiff_of_tifffile_comes_back(tmp_path, dtype):
     np.testing.assert_array_equal(read_table(tmp_path / "a.tif").values, frames.reshape(3, -1))
 
 
-def test_tiff_whose_values_pillow_would_change_is_refused(tmp_path):
+@pytest.mark.parametrize("compression", [None, "zlib"])
+@pytest.mark.parametrize("predictor", [False, True])
+def test_tiff_whose_values_pillow_would_change_is_read_by_tifffile(tmp_path, compression, predictor):
     tifffile = pytest.importorskip("tifffile")
-    tifffile.imwrite(tmp_path / "signed.tif", np.full((3, 7, 5), -1, np.int8), photometric="minisblack")
-    refused(tmp_path / "signed.tif", "signed values")
-    for compression in (None, "zlib"):
-        tifffile.imwrite(tmp_path / "rgb.tif", np.dstack(FRAMES), photometric="rgb", compression=compression)
-        refused(tmp_path / "rgb.tif", "16 bits")
-    tifffile.imwrite(tmp_path / "double.tif", X, photometric="minisblack")
-    refused(tmp_path / "double.tif", "8, 16 or 32 bits")
+    rgb = np.dstack(FRAMES)
+    for name, values in {"signed": np.full((3, 7, 5), -1, np.int8), "rgb": rgb, "double": X}.items():
+        kind = "rgb" if name == "rgb" else "minisblack"
+        packed = {"predictor": predictor and values.dtype.kind != "f"} if compression else {}
+        tifffile.imwrite(tmp_path / f"{name}.tif", values, photometric=kind, compression=compression, **packed)
+        table = read_table(tmp_path / f"{name}.tif")
+        np.testing.assert_array_equal(table.values.ravel(), values.ravel())
+        assert table.source.dtype == values.dtype
+
+
+def test_tiff_colours_of_16_bits_that_only_pillow_unpacks_are_refused(tmp_path):
+    """It would cut them down to 8 bits."""
+    tifffile = pytest.importorskip("tifffile")
+    tifffile.imwrite(tmp_path / "a.tif", np.dstack(FRAMES), photometric="rgb", byteorder=">")
+    content = (tmp_path / "a.tif").read_bytes()
+    compression = struct.pack(">HHIHH", 259, 3, 1, 1, 0)
+    assert compression in content
+    (tmp_path / "a.tif").write_bytes(content.replace(compression, struct.pack(">HHIHH", 259, 3, 1, 32773, 0)))
+    refused(tmp_path / "a.tif")
 
 
 def png(width, height, depth, colour, rows):
@@ -994,7 +1088,7 @@ def test_broken_image_in_a_folder_is_named(tmp_path):
 
 def test_folder_without_images_is_refused(tmp_path):
     (tmp_path / "deeper").mkdir()
-    refused(tmp_path, "none in it", "not searched")
+    refused(tmp_path, "none in it", "one above it")
 
 
 def test_links_that_lead_out_of_a_folder_are_refused(tmp_path):
@@ -1126,7 +1220,7 @@ def test_file_with_the_wrong_suffix_is_refused(tmp_path, name, suffix):
 SAME = {("v73.mat", ".h5"), ("a.hdf5", ".h5"), ("a.tif", ".png")}
 
 
-@pytest.mark.parametrize("name", ["a.xlsx", "a.pkl", "a"])
+@pytest.mark.parametrize("name", ["a.doc", "a.pkl", "a"])
 def test_unknown_format_is_refused(tmp_path, name):
     (tmp_path / name).write_bytes(pickle.dumps(X))
     refused(tmp_path / name, ".csv", ".parquet", "folder of images")
@@ -1153,7 +1247,8 @@ def test_path_that_is_no_file_is_refused(tmp_path):
         ("a.h5ad", "h5py", "h5py"),
         ("v3.zarr", "zarr", "zarr"),
         ("a.parquet", "pyarrow", "pyarrow"),
-        ("a.tif", "PIL.Image", "pillow"),
+        ("a.tif", "tifffile", "tifffile"),
+        ("a.png", "PIL.Image", "pillow"),
     ],
 )
 def test_absent_package_is_named(tmp_path, monkeypatch, name, module, package):
@@ -1230,10 +1325,20 @@ def test_read_like_names_both_shapes(tmp_path):
         read_like(written(tmp_path, "a.npy", X.T), LabelledMatrix(X))
 
 
-def test_read_like_refuses_names_in_another_order(tmp_path):
+def test_read_like_puts_names_in_order_and_refuses_others(tmp_path):
     path = written(tmp_path, "a.csv")
-    with pytest.raises(DataFileError, match="sample 1 is 's5'; here it is 's0'"):
-        read_like(path, LabelledMatrix(X, Axis(NAMES[::-1]), Axis(FEATURES)))
-    with pytest.raises(DataFileError, match="feature 1 is 'b'; here it is 'a'"):
-        read_like(path, LabelledMatrix(X, Axis(NAMES), Axis(list("bacde"))))
-    np.testing.assert_array_equal(read_like(path, LabelledMatrix(X, features=Axis(list("vwxyz")))), X)
+    np.testing.assert_array_equal(read_like(path, LabelledMatrix(X, Axis(NAMES[::-1]), Axis(FEATURES))), X[::-1])
+    turned = read_like(path, LabelledMatrix(X, Axis(NAMES), Axis(list("bacde"))))
+    np.testing.assert_array_equal(turned, X[:, [1, 0, 2, 3, 4]])
+    with pytest.raises(DataFileError, match=r"5 are missing \('v', 'w', 'x', 'y', 'z'\) and 5 are others \('a', 'b'"):
+        read_like(path, LabelledMatrix(X, features=Axis(list("vwxyz"))))
+    np.testing.assert_array_equal(read_like(path, LabelledMatrix(X, Axis(NAMES))), X)
+
+
+def test_read_like_finds_uncertainties_whose_names_have_a_suffix(tmp_path):
+    frame(X).rename(columns=lambda name: f"{name}_error").iloc[:, ::-1].to_csv(tmp_path / "a.csv")
+    np.testing.assert_array_equal(read_like(tmp_path / "a.csv", LabelledMatrix(X, Axis(NAMES), Axis(FEATURES))), X)
+
+
+def test_read_like_does_not_judge_negative_values(tmp_path):
+    np.testing.assert_array_equal(read_like(written(tmp_path, "a.npy", -X), LabelledMatrix(X)), -X)

@@ -111,8 +111,8 @@ print(np.linalg.norm(model.clean(X) - clean) / np.linalg.norm(clean))
 def test_a_file_format_takes_two_files(package, tmp_path):
     package.write("formats/raw.py", code_of("A file format"))
     registry = "formats/registry.py"
-    package.replace(registry, "parquet, text, zarr_stores\n", "parquet, raw, text, zarr_stores\n")
-    package.replace(registry, "MODULES = (text,", "MODULES = (raw, text,")
+    package.replace(registry, "    parquet,\n", "    parquet,\n    raw,\n")
+    package.replace(registry, "    *(text, excel", "    *(raw, text, excel")
     (tmp_path / "table.raw").write_bytes(bytes(range(12)))
     path = str(tmp_path / "table.raw")
     program = f"from robustnmf.formats import read_table; print(read_table({path!r}).values.tolist())"

@@ -16,6 +16,7 @@ from robustnmf.data.validation import weights_of_stored
 from robustnmf.engines import NumPyEngine
 from robustnmf.errors import DataQualityWarning
 from robustnmf.estimators import NonNegativeInput, RobustNMF
+from robustnmf.formats.alignment import aligned_input, values_of
 from robustnmf.utils.arrays import to_host
 from robustnmf.utils.process_state import ignored_warnings
 
@@ -113,7 +114,8 @@ class RobustNMFOutlierDetector(NonNegativeInput, OutlierMixin, BaseEstimator):
             Standard deviation of the noise of every entry, positive, as for `RobustNMF.fit`.
         """
         contamination = _check_contamination(self.contamination)
-        if not is_sparse(X):
+        X, weights, uncertainties = self._aligned(X, weights, uncertainties, training=True)
+        if not is_sparse(values_of(X)):
             check_observations(self, X, weights, reset=True)
         with ignored_warnings((DataQualityWarning, r".*over half of the entries of \d+ sample")):  # they are looked for
             model = self._estimator().fit(X, weights=weights, uncertainties=uncertainties)
@@ -136,6 +138,7 @@ class RobustNMFOutlierDetector(NonNegativeInput, OutlierMixin, BaseEstimator):
         are the typical ones of its features.
         """
         check_is_fitted(self, "model_")
+        X, weights, uncertainties = self._aligned(X, weights, uncertainties)
         shares, misfit, _ = self._looked_at(self.model_, X, weights, uncertainties, reset=False)
         return _scores(shares, misfit, self.n_features_in_)
 
@@ -151,6 +154,13 @@ class RobustNMFOutlierDetector(NonNegativeInput, OutlierMixin, BaseEstimator):
         """Fit to X and return 1 for its normal samples and -1 for outliers, (n_samples,)."""
         arguments = {"weights": weights, "uncertainties": uncertainties}
         return self.fit(X, **arguments).predict(X, **arguments)
+
+    def _aligned(self, X: Any, weights: Any, uncertainties: Any, *, training: bool = False) -> tuple[Any, Any, Any]:
+        """Return data with the features of this detector, in its order, and what is known of its entries."""
+        names = None if training else getattr(self, "feature_names_in_", None)
+        may_use_file = training or self.model_._with_uncertainties
+        known: dict[str, Any] = {"names": names, "model": type(self).__name__, "may_use_file": may_use_file}
+        return aligned_input(X, weights, uncertainties, **known)
 
     def _looked_at(
         self, model: RobustNMF, X: Any, weights: Any, uncertainties: Any, *, reset: bool

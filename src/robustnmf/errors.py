@@ -4,6 +4,10 @@ SMALLEST_UNCERTAINTY = 1e-150
 """Squares of uncertainties, and the data in units of them, are to be numbers too."""
 
 
+LARGEST_CODE = -1.0
+"""Largest negative number that may be a code for missing, if it is repeated."""
+
+
 class IncompatibleError(ValueError):
     """Two parts that cannot work together."""
 
@@ -39,10 +43,10 @@ class MissingExtraError(ImportError):
         super().__init__(f'This needs {module}, which is not installed. Run: pip install "robustnmf[{extra}]"')
 
 
-def uncertainty_error(value: float, row: int, column: int) -> ValueError:
-    """Return the error for an uncertainty that cannot be used."""
+def uncertainty_error(value: float, place: str) -> ValueError:
+    """Return the error for an uncertainty that cannot be used, at a sample and feature."""
     return ValueError(
         f"uncertainties must be positive and finite where X is observed, between {SMALLEST_UNCERTAINTY:g} and "
-        f"{1 / SMALLEST_UNCERTAINTY:g}; got {value} at sample {row}, feature {column}. Set entries of unknown "
+        f"{1 / SMALLEST_UNCERTAINTY:g}; got {value} at {place}. Set entries of unknown "
         "uncertainty to NaN in X, or give them a large one."
     )

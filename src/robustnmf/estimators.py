@@ -39,6 +39,8 @@ from robustnmf.data.out_of_core import as_data, engine_of, in_memory, is_out_of_
 from robustnmf.data.sparse import as_sparse, sparse_of
 from robustnmf.engines import Engine, NumPyEngine, StreamingEngine, engine_for
 from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeError
+from robustnmf.formats.alignment import aligned_input, axes_of, known_names, put_back, values_of
+from robustnmf.formats.labelled_matrix import Input, LabelledMatrix
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.methods import Parts, resolve
 from robustnmf.model.noise import NOISES, Noise
@@ -133,6 +135,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     tol : float
         Stop when the objective changes by less than `tol` times its fall so far, eq. (3-9). The objective of a staged
         fit is the mean Cauchy loss of entries held out of it; it stops when that falls by less than `tol` times itself.
+    n_init : int
+        Starts, each with a seed drawn from `random_state`; the fit whose loss is lowest is kept. Fits take that many
+        times as long. A `callback` that ends a fit ends the others too.
     random_state : int, RandomState, Generator or None
         Seed of the start.
     alpha_W, alpha_H : float, float or "same"
@@ -164,7 +169,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         Folder in which the state of the fit is saved every few iterations or minutes; `fit` with the same data and
         parameters goes on from there. See `robustnmf.algorithm.checkpoint`.
     verbose : int
-        1 shows a progress bar with objective, scale and share of outliers.
+        1 shows the progress, with objective, scale and share of outliers: as a line that changes on a terminal or in a
+        notebook, as a few lines elsewhere. If `logging` is set up for messages of level INFO of the logger
+        "robustnmf", they go there instead, whatever `verbose` is.
     callback : callable or None
         Called with every `robustnmf.algorithm.halfquadratic.Iteration`; returning True ends the fit.
 
@@ -213,6 +220,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         Number of features seen in fit.
     feature_names_in_ : ndarray of str
         Names of the features, if X had any.
+    input_ : robustnmf.formats.Input or None
+        How the file that X comes from was read (`options`), and what is known of its features (`features`: names,
+        units, grid), if X is a `LabelledMatrix` of `robustnmf.formats.read_table`.
 
     Notes
     -----
@@ -257,6 +267,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         image_shape: tuple[int, int] | None = None,
         max_iter: int = 200,
         tol: float = 1e-4,
+        n_init: int = 1,
         random_state: Any = None,
         alpha_W: float = 0.0,
         alpha_H: float | str = "same",
@@ -286,6 +297,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self.image_shape = image_shape
         self.max_iter = max_iter
         self.tol = tol
+        self.n_init = n_init
         self.random_state = random_state
         self.alpha_W = alpha_W
         self.alpha_H = alpha_H
@@ -303,7 +315,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
         Parameters
         ----------
-        X : array-like (n_samples, n_features)
+        X : array-like or LabelledMatrix (n_samples, n_features)
             Non-negative data; NaN means missing. Large sparse matrices of SciPy, sparse tensors of Torch and sparse
             chunks of Dask arrays stay sparse, see `engine`; their `outliers_` are sparse too, and `weights_` are
             computed when rows of them are asked for. Data may be in a file: an array of h5py or zarr, a sparse group of
@@ -311,18 +323,22 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         y : None
             Ignored.
         weights : array-like (n_samples, n_features) or None
-            Non-negative weight of every entry; an entry of weight zero has no influence whatever it holds.
+            Non-negative weight of every entry; an entry of weight zero has no influence whatever it holds. If both
+            weights and X have names (a data frame, a `LabelledMatrix`), they are put in the order of X by name.
         uncertainties : array-like (n_samples, n_features) or None
             Standard deviation of the noise of every entry, positive. Features are then compared in units of their
             typical uncertainty, the median, and entries weighted by how far they differ from it; `scale_` is in those
-            units too.
+            units too. By name like weights; `robustnmf.formats.alignment.uncertainties_of` says how they join those of
+            a file.
         """
+        X, weights, uncertainties = self._aligned(X, weights, uncertainties, training=True)
         _, result, findings = self._fit(X, weights, uncertainties)
         self._warn(result, findings, stacklevel=3)
         return self
 
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Learn the components of X and return its codes, (n_samples, n_components)."""
+        X, weights, uncertainties = self._aligned(X, weights, uncertainties, training=True)
         codes, result, findings = self._fit(X, weights, uncertainties)
         self._warn(result, findings, stacklevel=4)  # one more than `fit`: scikit-learn wraps this method
         return self._lazily("codes", X, weights, uncertainties) if codes is None else same_kind(X, codes)
@@ -333,7 +349,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         X = in_memory(X, self.engine)
         if is_out_of_core(X, self.engine):
             return None, *self._fit_elsewhere(X, weights, uncertainties, parts)
-        with _unchanged_on_failure(self), engine_for(X, self.engine, self.device).running() as engine:
+        with _unchanged_on_failure(self), engine_for(values_of(X), self.engine, self.device).running() as engine:
             data = data_in_memory(self, X, weights, uncertainties, engine=engine, reset=True)
             _check_can_be_sparse(self, data, parts)
             rank = choose_rank(self, data, X, weights, uncertainties, engine)
@@ -341,6 +357,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             assert fitted.about is not None
             about = fitted.about.on_host() if is_on_host(X) else fitted.about
             self._take(fitted)
+            self.input_ = Input.of(X)
             codes = self._codes_in_units(fitted.codes, data, engine)
             self.weights_ = self._weights(about, X, weights, uncertainties)
             self.outliers_ = about.outliers if is_on_host(X) else same_kind(X, about.outliers)
@@ -352,15 +369,19 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _fit_elsewhere(self, X: Any, weights: Any, uncertainties: Any, parts: Parts) -> tuple[Result, list[str]]:
         """Learn the components of data that is not in memory; return what the run came to, and warnings."""
         check_can_be_blocks(self, parts)
+        labelled = X
         X, weights, uncertainties = self._as_data(X, weights, uncertainties)
         runner = engine_of(X, self.engine, self.device, self.checkpoint)
         with _unchanged_on_failure(self), runner.running() as engine:
-            data = data_elsewhere(X, weights, uncertainties, engine, type(self).__name__)
+            data = data_elsewhere(X, weights, uncertainties, engine, type(self).__name__, labelled)
             rank = choose_rank(self, data, X, weights, uncertainties, engine)
             fitted = fit(self, data, rank, parts, engine)
             self._take(fitted)
             self.n_features_in_ = self.components_.shape[1]
             self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
+            self.input_ = Input.of(labelled)
+            if self.input_ is not None and self.input_.features.names is not None:
+                self.feature_names_in_ = np.array(list(self.input_.features.names), dtype=object)
             self.weights_, self.outliers_ = (
                 lazy_result(self, what, X, weights, uncertainties, engine) for what in ("weights", "outliers")
             )
@@ -369,16 +390,16 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _findings(self, X: Any, data: Data, fitted: Fitted, engine: Engine, codes: Array | None = None) -> list[str]:
         """Return what the user should know of the data, and of what the fit rejects."""
-        sample = quality.Sample.of(data, engine, getattr(self, "feature_names_in_", None))
+        names = getattr(self, "feature_names_in_", None), known_names(axes_of(X)[0])
+        sample = quality.Sample.of(data, engine, *names)
         scaled = self.feature_scaling is not None
         found = quality.findings(sample, data, self.n_components_, features_are_scaled=scaled)
         # Of data that is not in memory the outliers are not known yet. Other rules than that of the mixture reject a
         # share of clean data by design.
         if fitted.about is not None and reads(fitted.parts.outliers) == "mixture":
-            names = X.index if hasattr(X, "columns") and hasattr(X, "index") else None  # of pandas
             factors = (codes, fitted.components)
-            how: dict[str, Any] = {"fit_warns": fitted.result.warning is not None, "sample_names": names}
-            found += quality.rejected(sample, data, fitted.about.outliers, engine, found=found, factors=factors, **how)
+            how: dict[str, Any] = {"factors": factors, "fit_warns": fitted.result.warning is not None}
+            found += quality.rejected(sample, data, fitted.about.outliers, engine, found=found, **how)
         return [finding.message for finding in found]
 
     def _take(self, fitted: Fitted) -> None:
@@ -422,6 +443,13 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         X, weights, uncertainties = self._as_data(X, weights, uncertainties)
         return lazy_result(self, what, X, weights, uncertainties, engine_of(X, self.engine, self.device, None))
 
+    def _aligned(self, X: Any, weights: Any, uncertainties: Any, *, training: bool = False) -> tuple[Any, Any, Any]:
+        """Return data with the features of this model, in its order, and weights and uncertainties in that of X."""
+        names = None if training else getattr(self, "feature_names_in_", None)
+        may_use_file = training or getattr(self, "_with_uncertainties", False)
+        known: dict[str, Any] = {"names": names, "model": type(self).__name__, "may_use_file": may_use_file}
+        return aligned_input(X, weights, uncertainties, **known)
+
     def _describe_entries(self, X: Any, weights: Any = None, uncertainties: Any = None) -> Description:
         """Return what the fit says of entries in memory."""
         with self._engine_for(X) as engine:
@@ -452,10 +480,12 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             or not parts.method.solver.solves_least_squares
         ):
             raise IncompatibleError(f"Method {self.method!r} cannot learn from batches; 'truncated-cauchy' can.")
+        is_first = not hasattr(self, "components_")
+        X, weights, uncertainties = self._aligned(X, weights, uncertainties, training=is_first)
         X = in_memory(X, self.engine)
         if is_out_of_core(X, self.engine):
             raise IncompatibleError("partial_fit learns from batches in memory: pass X block by block, or use fit.")
-        if not hasattr(self, "components_"):
+        if is_first:
             self.fit(X, weights=weights, uncertainties=uncertainties)
         with _unchanged_on_failure(self):  # a batch is small: it is worked on by the host wherever it comes from
             left_out = self._learn(self._check_new(X, weights, uncertainties, NumPyEngine(n_threads=1)), parts)
@@ -502,8 +532,10 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """Return the codes of samples, (n_samples, n_components).
 
         Robust: a corrupted sample gets the code of its clean part. Each sample is encoded by itself. Without
-        `uncertainties`, those of a model that was fitted with them are the typical ones of its features.
+        `uncertainties`, those of a model that was fitted with them are the typical ones of its features. The features
+        of a `LabelledMatrix` are found by name, in any order.
         """
+        X, weights, uncertainties = self._aligned(X, weights, uncertainties)
         X = in_memory(X, self.engine)
         if is_out_of_core(X, self.engine):
             return self._lazily("codes", X, weights, uncertainties)
@@ -525,11 +557,13 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def clean(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return X with outliers and missing entries replaced by the reconstruction, all others untouched.
 
-        A data frame comes back as a data frame.
+        A data frame comes back as a data frame, and a `LabelledMatrix` as such, in its order of features.
         """
+        given = X
+        X, weights, uncertainties = self._aligned(X, weights, uncertainties)
         X = in_memory(X, self.engine)
         if is_out_of_core(X, self.engine):
-            return self._lazily("clean", X, weights, uncertainties)
+            return like_lazy(X, self._lazily("clean", X, weights, uncertainties), given)
         with self._engine_for(X) as engine:
             data = self._check_new(X, weights, uncertainties, engine)
             codes, about = self._encode_and_describe(data, engine)
@@ -539,20 +573,22 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
                 outliers = engine.split(SparseRows(about.outliers), like=data.X)
                 shared["keeps_zeros"] = self.zeros == "missing"
                 cleaned = engine.map(_cleaned_sparsely, outliers, *arguments, **shared)
-                return like(X, sparse_of(cleaned, dtype_of(codes)))
+                return like(X, sparse_of(cleaned, dtype_of(codes)), given)
             cleaned = engine.xp.empty_like(data.whole.X, dtype=engine.xp.result_type(codes.dtype, data.whole.X.dtype))
             target, outliers = (engine.split(array, like=data.X) for array in (cleaned, about.outliers))
             engine.fill((target,), _cleaned, outliers, *arguments, **shared)
-            return like(X, cleaned)
+            return like(X, cleaned, given)
 
     def outlier_mask(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
-        """Return True where an observed entry is an outlier, (n_samples, n_features)."""
+        """Return True where an observed entry is an outlier, (n_samples, n_features), in the form of `clean`."""
+        given = X
+        X, weights, uncertainties = self._aligned(X, weights, uncertainties)
         X = in_memory(X, self.engine)
         if is_out_of_core(X, self.engine):
-            return self._lazily("outliers", X, weights, uncertainties)
+            return like_lazy(X, self._lazily("outliers", X, weights, uncertainties), given)
         with self._engine_for(X) as engine:
             data = self._check_new(X, weights, uncertainties, engine)
-            return like(X, self._encode_and_describe(data, engine)[1].outliers)
+            return like(X, self._encode_and_describe(data, engine)[1].outliers, given)
 
     def save(self, path: Any, *, overwrite: bool = False) -> None:
         """Write the fitted model to a file without pickle, see `robustnmf.persistence`; `robustnmf.load` reads it."""
@@ -565,6 +601,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         is in units of the data. So models with different scales can be compared. A sample without observed entries
         scores zero.
         """
+        X, weights, uncertainties = self._aligned(X, weights, uncertainties)
         X = in_memory(X, self.engine)
         if is_out_of_core(X, self.engine):
             return self._lazily("scores", X, weights, uncertainties)
@@ -586,6 +623,12 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """Write an HTML page about this fit and the data X it was fitted to; see `robustnmf.report.write`."""
         from robustnmf.report import write
 
+        if isinstance(X, LabelledMatrix):
+            X, options["weights"], options["uncertainties"] = self._aligned(
+                X, options.get("weights"), options.get("uncertainties")
+            )
+            options = {"sample_names": X.sample_names} | options
+            X = X.values
         return write(self._on_host(), X if is_on_host(X) else to_host(X), path, **options)
 
     def _html_repr(self) -> str:
@@ -605,8 +648,10 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _check_parameters(self) -> Parts:
         """Check the constructor's parameters and return the parts they stand for."""
-        if not isinstance(self.max_iter, Integral) or isinstance(self.max_iter, bool) or self.max_iter < 1:
-            raise ValueError(f"max_iter must be a positive integer; got {self.max_iter!r}.")
+        for name in ("max_iter", "n_init"):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name} must be a positive integer; got {value!r}.")
         if not isinstance(self.tol, Real) or isinstance(self.tol, bool) or not 0 <= self.tol < inf:
             raise ValueError(f"tol must be a finite, non-negative number; got {self.tol!r}.")
         if self.callback is not None and not callable(self.callback):
@@ -652,7 +697,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _engine_for(self, X: Any) -> Iterator[Engine]:
         """Run the engine for new data."""
         check_is_fitted(self)
-        with engine_for(X, self.engine, self.device).running() as engine:
+        with engine_for(values_of(X), self.engine, self.device).running() as engine:
             yield engine
 
     def _check_new(self, X: Any, weights: Any, uncertainties: Any, engine: Engine) -> Data:
@@ -800,8 +845,19 @@ def _product(codes: Array, components: Array, xp: Namespace) -> Array:
     return xp.clip(product, max=float(xp.finfo(product.dtype).max))
 
 
-def like(X: Any, values: Array) -> Any:
-    """Return values as a data frame with the labels of X, if X is one, or as an array of its library."""
+def like_lazy(X: Any, result: Any, given: Any) -> Any:
+    """Return a result that is computed when asked for; of a `LabelledMatrix`, which is in memory, the values of it."""
+    return like(X, np.asarray(result), given) if isinstance(X, LabelledMatrix) else result
+
+
+def like(X: Any, values: Array, given: Any = None) -> Any:
+    """Return values as a data frame with the labels of X, if X is one, or as an array of its library.
+
+    A `LabelledMatrix` comes in the order of features that it was `given` in.
+    """
+    if isinstance(X, LabelledMatrix):
+        labelled = replace(X, values=to_host(values), uncertainties=None, notes=())
+        return put_back(labelled, given) if isinstance(given, LabelledMatrix) else labelled
     if is_on_host(X):
         values = to_host(values)
     if hasattr(X, "columns") and hasattr(X, "index"):  # pandas

@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import struct
+import sys
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -30,6 +31,10 @@ from robustnmf.formats import DataFileError, read_table
 from robustnmf.paper.results import Log
 from robustnmf.paper.task import Outcome, Task
 from robustnmf.persistence import ModelFileError
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+import corpus_arrays
 
 MOST_BYTES = 2**22
 """Values that may be read, in bytes; what a reader needs beside them is allowed for by the runner."""
@@ -232,6 +237,11 @@ def image(name: str, frames: int = 1, dtype: str = "uint8") -> bytes:
     )
 
 
+def of_corpus(name: str) -> bytes:
+    """Return the bytes of a file of the corpus of arrays."""
+    return written(name, next(case.make for case in corpus_arrays.CASES if case.name == name))
+
+
 def log_file() -> bytes:
     with TemporaryDirectory() as folder:
         log = Log(Path(folder))
@@ -377,6 +387,11 @@ def everything() -> dict[str, Target]:
         "png": ("a.png", spoilt(image("a.png"))),
         "jpeg": ("a.jpg", spoilt(image("a.jpg"))),
         "tiff": ("a.tif", spoilt(image("a.tif", frames=3, dtype="uint16"))),
+        "imagej": ("a.tif", spoilt(of_corpus("imagej-tcyx.tif"))),
+        "ome": ("a.tif", spoilt(of_corpus("ome.ome.tif"))),
+        "fits": ("a.fits", spoilt(of_corpus("cube.fits"))),
+        "hyperspy": ("a.hspy", spoilt(of_corpus("eels.hspy"))),
+        "movie": ("a.avi", spoilt(of_corpus("ffv1.avi"))),
         "gif": ("a.gif", spoilt(image("a.gif", frames=2))),
         "bmp": ("a.bmp", spoilt(image("a.bmp"))),
         "image folder": ("folder", spoilt_members(frames())),

@@ -1,6 +1,7 @@
 """Fits that are tried: copies of an estimator with another rank and seed, without their warnings."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
 
@@ -10,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from robustnmf.errors import DataQualityWarning
 from robustnmf.utils.arrays import is_on_host
 from robustnmf.utils.process_state import ignored_warnings
+from robustnmf.utils.progress import without_progress
 
 
 def variant(estimator: Any, rank: int, seed: int) -> Any:
@@ -25,10 +27,12 @@ def given(weights: Any, uncertainties: Any = None) -> dict[str, Any]:
     return {name: array for name, array in arguments.items() if array is not None}
 
 
-def quietly() -> AbstractContextManager[None]:
-    """Silence warnings of trial fits: that some rank explains nothing is what the comparison is to find out."""
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Silence trial fits: that some rank explains nothing is what the comparison is to find out."""
     empty = (UserWarning, ".*have no observed entry")
-    return ignored_warnings((ConvergenceWarning, ""), (DataQualityWarning, ""), empty)
+    with ignored_warnings((ConvergenceWarning, ""), (DataQualityWarning, ""), empty), without_progress():
+        yield
 
 
 def where_data_is(estimator: Any, X: Any) -> Any:

@@ -5,7 +5,7 @@ of which the parameters are read and nothing is changed.
 """
 
 from dataclasses import replace
-from math import ceil, inf, sqrt
+from math import ceil, inf, log, sqrt
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -28,7 +28,7 @@ from robustnmf.algorithm.halfquadratic import (
 )
 from robustnmf.algorithm.initializers import initial_factors, with_known
 from robustnmf.algorithm.parts import Parts
-from robustnmf.algorithm.progress import progress_bar
+from robustnmf.algorithm.progress import fit_progress
 from robustnmf.algorithm.rank_search import find_rank
 from robustnmf.algorithm.staged import Staged
 from robustnmf.data.blocks import Data
@@ -44,7 +44,8 @@ from robustnmf.model.penalties import ElasticNet, Penalties
 from robustnmf.model.scales import in_unit, reads
 from robustnmf.solvers import solvers_that
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
-from robustnmf.utils.random_state import generator
+from robustnmf.utils.progress import tell
+from robustnmf.utils.random_state import generator, seeds
 
 Matrix = NDArray[Any]
 
@@ -69,6 +70,8 @@ class Fitted(NamedTuple):
     result: Result
     with_uncertainties: bool = False
     objective: float = inf
+    n_entries: float = 0.0
+    """Sum of the weights of all entries."""
     inlier_squares: float = inf
     """Sum of squared residuals of observed entries that are no outliers, in the unit of the data."""
     codes: Any = None
@@ -85,6 +88,15 @@ class Fitted(NamedTuple):
     def noise_model(self) -> NoiseModel | None:
         """The noise of each entry, in units of X; None if the fit has not judged by it."""
         return noise_in_units(self.basis, self.unit, self.noise)
+
+    @property
+    def loss(self) -> float:
+        """The objective, in units that are the same for all starts: its own unit is the scale at the start."""
+        loss, first_scale = self.basis.weighting.loss, self.result.state.first_scale
+        log_scale = log(first_scale) if first_scale > 0 else 0.0
+        return float(
+            self.objective * first_scale**loss.scale_power + 0.5 * loss.log_scale_coef * self.n_entries * log_scale
+        )
 
     @property
     def reconstruction_error(self) -> float:
@@ -119,7 +131,31 @@ def check_codes(codes: Array, xp: Namespace) -> Array:
 
 
 def fit(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) -> Fitted:
-    """Fit data that is in units of X; if it is in memory, also encode and describe it."""
+    """Fit data that is in units of X from one start or several, of which the best is kept.
+
+    If the data is in memory, it is also encoded and described.
+    """
+    name, rng = type(estimator).__name__, generator(estimator.random_state)
+    if estimator.n_init == 1:
+        return _fit_from(rng, estimator, given, rank, parts, engine, name)
+    if estimator.checkpoint is not None:
+        raise IncompatibleError(f"checkpoint keeps the state of one fit; n_init={estimator.n_init} makes several.")
+    best: Fitted | None = None
+    for number, seed in enumerate(seeds(rng, estimator.n_init), start=1):
+        title = f"{name}, start {number} of {estimator.n_init}"
+        fitted = _fit_from(generator(seed), estimator, given, rank, parts, engine, title)
+        tell(f"{title}: loss {fitted.loss:.6g}")
+        best = fitted if best is None or fitted.loss < best.loss else best
+        if fitted.result.stopped:  # by the user's callback
+            break
+    assert best is not None
+    return best
+
+
+def _fit_from(
+    rng: np.random.Generator, estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine, title: str
+) -> Fitted:
+    """Fit from one start; `title` is what its progress is called."""
     parts, original = _with_known_noise(estimator, given, parts), given
     samples = _sample_scaling(estimator, given, rank, engine)
     given = given if samples is None else samples.divided(given, engine)
@@ -128,9 +164,9 @@ def fit(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) ->
     known = check_components(estimator.fixed_components, given.shape[1], given.dtype, rank)
     parts = replace(parts, penalties=_penalties(estimator, parts, given.shape, unit, known.dtype))
     data = given.in_unit(unit, noise, given.dtype, engine)
-    W, Ht = initial_factors(parts.init, data, rank, generator(estimator.random_state), engine)
+    W, Ht = initial_factors(parts.init, data, rank, rng, engine)
     W, Ht = with_known(W, Ht, known if noise is None else known / noise, engine)
-    with progress_bar(type(estimator).__name__, estimator.max_iter, shown=bool(estimator.verbose)) as show:
+    with fit_progress(title, estimator.max_iter, shown=bool(estimator.verbose)) as show:
         result = parts.algorithm(
             data.X,
             data.M,
@@ -229,7 +265,8 @@ def _evaluated(fitted: Fitted, data: Data, limits: dict[str, Any], engine: Engin
     losses, total, squares = engine.sum(totals, data.X, data.M, state.Ht, **how)
     penalty = penalty_value(fitted.parts.penalties, state.W, state.Ht, float(state.weighting.scale), engine)
     result = fitted.result._replace(state=state._replace(Ht=[]))  # blocks of an engine that will be gone
-    return fitted._replace(result=result, objective=_loss(fitted, losses, total) + penalty, inlier_squares=squares)
+    objective = _loss(fitted, losses, total) + penalty
+    return fitted._replace(result=result, objective=objective, n_entries=total, inlier_squares=squares)
 
 
 def _described(fitted: Fitted, data: Data, limits: dict[str, Any], engine: Engine, *, may_overwrite: bool) -> Fitted:
@@ -240,7 +277,7 @@ def _described(fitted: Fitted, data: Data, limits: dict[str, Any], engine: Engin
     host = NumPyEngine(n_threads=1)
     penalty = penalty_value(basis.penalties, basis.W, [to_host(codes)], float(basis.weighting.scale), host)
     objective = _loss(fitted, losses, total) + penalty
-    return fitted._replace(codes=codes, about=about, objective=objective, inlier_squares=squares)
+    return fitted._replace(codes=codes, about=about, objective=objective, n_entries=total, inlier_squares=squares)
 
 
 def _loss(fitted: Fitted, losses: float, total: float) -> float:

@@ -1,63 +1,52 @@
-"""The progress bars of a fit and of a search for the rank."""
+"""The progress of a fit and of a search for the rank, in words."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
-from threading import RLock
-from typing import Any
 
 from robustnmf.algorithm.halfquadratic import Iteration
-from robustnmf.utils.process_state import hold_while_forking, no_fork
+from robustnmf.utils.progress import progress
 
 
 @contextmanager
-def progress_bar(name: str, max_iter: int, *, shown: bool) -> Iterator[Callable[[Iteration], None]]:
-    """Give a function that shows an iteration; it does nothing if the bar is not to be shown."""
-    if not shown:
-        yield lambda iteration: None
-        return
-    with _bar_class()(total=max_iter, desc=name) as bar:
+def fit_progress(name: str, max_iter: int, *, shown: bool) -> Iterator[Callable[[Iteration], None]]:
+    """Give a function that shows an iteration."""
+    with progress(name, max_iter, "iteration", shown=shown) as show:
+        yield lambda iteration: show(
+            iteration.n_iter,
+            f"objective {iteration.objective:.6g}, scale {iteration.scale:.3g}, outliers {iteration.outlier_share:.1%}",
+        )
 
-        def show(iteration: Iteration) -> None:
-            bar.update(iteration.n_iter - bar.n)
-            bar.set_postfix_str(
-                f"objective {iteration.objective:.6g}, scale {iteration.scale:.3g}, "
-                f"outliers {iteration.outlier_share:.1%}"
-            )
 
-        yield show
+class SearchProgress:
+    """How far a search for the rank has come.
+
+    Parameters
+    ----------
+    show : function
+        See `robustnmf.utils.progress.progress`.
+    n_splits : int
+        Fits of each rank.
+    """
+
+    def __init__(self, show: Callable[..., None], n_splits: int) -> None:
+        self._show, self._n_splits = show, n_splits
+        self._before, self._found = 0, ""
+
+    def fitted(self, ranks: list[int], done: int) -> None:
+        """Say that so many of the fits of some ranks are done, rank by rank."""
+        place, split = divmod(done - 1, self._n_splits)
+        self._show(self._before + done, f"rank {ranks[place]}, split {split + 1} of {self._n_splits}{self._found}")
+
+    def found(self, ranks: list[int], chosen: int) -> None:
+        """Say what is chosen of all ranks so far."""
+        self._before, self._found = len(ranks) * self._n_splits, f", chosen so far {chosen}"
+        tried = ", ".join(map(str, ranks))
+        self._show(self._before, f"ranks {tried}{self._found}", milestone=True)
 
 
 @contextmanager
-def search_bar(*, shown: bool) -> Iterator[Callable[[Any], None]]:
-    """Give a function that shows what a search for the rank has found so far; it does nothing if that is not wanted.
-
-    What it takes is a `robustnmf.algorithm.rank_search.RankSelection`.
-    """
-    if not shown:
-        yield lambda selection: None
-        return
-    with _bar_class()(desc="Rank", unit="rank") as bar:
-
-        def show(selection: Any) -> None:
-            bar.update(len(selection.ranks) - bar.n)
-            bar.set_postfix_str(f"highest {selection.ranks[-1]}, chosen so far {selection.chosen}")
-
-        yield show
-
-
-@cache
-def _bar_class() -> Any:
-    """Return tqdm's bar for a terminal or a notebook, without what it shares with other processes.
-
-    The lock of tqdm is one for all forked processes: if one of them is killed while it holds it, the others wait for
-    ever. And its thread that looks at bars now and then would outlive the fit.
-    """
-    with no_fork:
-        from tqdm.auto import tqdm
-
-    lock = RLock()
-    bar: Any = type("Bar", (tqdm,), {"monitor_interval": 0})
-    bar.set_lock(lock)
-    hold_while_forking(lock)
-    return bar
+def search_progress(n_ranks: int | None, n_splits: int, *, shown: bool) -> Iterator[SearchProgress]:
+    """Give what shows how far a search has come; the number of ranks may be unknown."""
+    total = None if n_ranks is None else n_ranks * n_splits
+    with progress("Rank", total, "fit", shown=shown) as show:
+        yield SearchProgress(show, n_splits)

@@ -5,8 +5,9 @@ components predict them badly, and too many as well, because those follow noise.
 says what a prediction costs.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from inspect import signature
 from itertools import pairwise
 from math import sqrt
@@ -20,13 +21,15 @@ from robustnmf.algorithm.clones import at_least, given, quietly, variant, where_
 from robustnmf.algorithm.feature_scaling import are_of_one_kind, feature_levels, is_sparse
 from robustnmf.algorithm.hidden_entries import HiddenEntries, Losses, Predicted
 from robustnmf.algorithm.holdout import LARGEST_SHARE, MOST
-from robustnmf.algorithm.progress import search_bar
+from robustnmf.algorithm.progress import SearchProgress, search_progress
 from robustnmf.data.blocks import Observations, check_observations
 from robustnmf.data.validation import check_rank
+from robustnmf.formats.alignment import aligned_input
 from robustnmf.model.noise import NoiseModel
 from robustnmf.utils.arrays import to_host
 from robustnmf.utils.parallel import delayed, run_all
 from robustnmf.utils.process_state import unwatched_arithmetic
+from robustnmf.utils.progress import tell
 from robustnmf.utils.random_state import generator, seeds
 
 Matrix = NDArray[Any]
@@ -99,6 +102,8 @@ def find_rank(
     as many positive entries as unknowns. The `learner` learns how many features X has, and their names.
     """
     estimator = where_data_is(estimator, X)
+    model = type(estimator).__name__
+    X, weights, uncertainties = aligned_input(X, weights, uncertainties, names=None, model=model, may_use_file=True)
     shown, estimator = bool(getattr(estimator, "verbose", 0)), _silent(estimator)
     noise = _check_noise(uncertainties, X, weights, estimator)
     data = check_observations(clone(estimator) if learner is None else learner, X, weights, reset=True)
@@ -111,9 +116,12 @@ def find_rank(
     with_gaps = data.X if data.M is None else np.where(data.M > 0, data.X, np.nan)
     M = None if weights is None else data.M
     hidden = _hidden_entries(with_gaps, data.M, splits, units)
-    with search_bar(shown=shown) as show:
-        trial = _CrossValidation(with_gaps, M, noise, splits, hidden, estimator, rule, scoring, n_jobs, show)
-        return _search(trial, limit) if search else trial.add(_check_ranks(ranks, data.X))
+    named = None if search else _check_ranks(ranks, data.X)
+    with search_progress(None if named is None else len(named), len(splits), shown=shown) as shows:
+        trial = _CrossValidation(with_gaps, M, noise, splits, hidden, estimator, rule, scoring, n_jobs, shows)
+        selection = _search(trial, limit) if named is None else trial.add(named)
+    tell(f"Rank {selection.chosen} is chosen, and {selection.best} predicts best, of {selection.ranks.tolist()}.")
+    return selection
 
 
 class _Split(NamedTuple):
@@ -140,8 +148,7 @@ class _CrossValidation:
     rule: str
     scoring: str
     n_jobs: int | None
-    show: Callable[[RankSelection], None]
-    """Shows what is found so far."""
+    shows: SearchProgress
     predicted: dict[int, Predicted] = field(default_factory=dict)
     """What each rank predicts."""
 
@@ -151,12 +158,13 @@ class _CrossValidation:
         calls = (
             delayed(_predict)(self.estimator, self.X, self.weights, self.noise, rank, split) for rank, split in tasks
         )
-        found = run_all(calls, self.n_jobs, on_device=works_on_device(self.estimator))
+        on_device = works_on_device(self.estimator)
+        found = run_all(calls, self.n_jobs, on_device=on_device, after_each=partial(self.shows.fitted, list(ranks)))
         for i, rank in enumerate(ranks):
             values, models = zip(*found[i * len(self.splits) : (i + 1) * len(self.splits)], strict=True)
             self.predicted[rank] = Predicted(np.concatenate(values), models)
         selection = self.selection()
-        self.show(selection)
+        self.shows.found(selection.ranks.tolist(), selection.chosen)
         return selection
 
     def selection(self) -> RankSelection:

@@ -5,16 +5,21 @@ terminal, and all of them make a text harmless first.
 """
 
 import json
+import re
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from math import isfinite
 from typing import IO, Any
 from unicodedata import category
 
 import typer
+
+from robustnmf.formats import ReadOptions
+from robustnmf.utils.progress import on_terminal
 
 # Exit codes: 0 done; 1 some of many fits failed, or the output was closed; 2 wrong arguments or data; 3 done, but
 # with a warning (--strict); 130 interrupted, as shells say.
@@ -23,6 +28,31 @@ FAILED, WRONG, DOUBTFUL, INTERRUPTED = 1, 2, 3, 130
 # What data, arguments and the machine can cause. The last are numbers out of range, and what solvers, threads,
 # processes and GPUs raise.
 OF_THE_USER = (ValueError, TypeError, OSError, ImportError, MemoryError, ArithmeticError, RuntimeError)
+# What parameters are called here; those of reading have the same names.
+OPTIONS = {
+    "n_components": "--components",
+    "n_splits": "--splits",
+    **{
+        name: "--" + name.replace("_", "-")
+        for name in (
+            "feature_scaling",
+            "max_iter",
+            "method",
+            "n_init",
+            "tol",
+            "zeros",
+            *(f.name for f in fields(ReadOptions)),
+        )
+    },
+}
+# A parameter with its value, or where it is to be set, as messages of the library write it.
+_NAMES = r"\b(?P<name>" + "|".join(OPTIONS) + r")"
+PARAMETER = re.compile(
+    r"(?P<set>\b[Ss]et )?" + _NAMES + r"(?(set)(=| to )|=)(?P<quote>'?)(?P<value>[\w.+-]*\w)(?P=quote)"
+)
+NAMED = re.compile(rf"\bwith {_NAMES}(?=[.,;])")
+# Entries of data that is not worked on at once.
+LARGE = 2**22
 # Letters of Persian and of Indian languages, and many emoji, are joined or parted by these.
 JOINERS = "\u200c\u200d"
 
@@ -78,6 +108,23 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
+def with_options(text: str) -> str:
+    """Return a message of the library with parameters as options.
+
+    Examples
+    --------
+    >>> with_options("Set negative to 'clip', or missing_value=-999, or name it with key.")
+    'Use --negative clip, or --missing-value -999, or name it with --key.'
+    """
+    text = PARAMETER.sub(_as_option, text)
+    return NAMED.sub(lambda found: f"with {OPTIONS[found['name']]}", text)
+
+
+def _as_option(found: re.Match[str]) -> str:
+    verb = {"Set ": "Use ", "set ": "use "}.get(found["set"] or "", "")
+    return f"{verb}{OPTIONS[found['name']]} {found['value']}"
+
+
 def say(text: str) -> None:
     """Print a message to stderr; if that is closed, the work goes on."""
     with suppress(OSError):
@@ -118,7 +165,7 @@ def errors_in_one_line() -> Iterator[None]:
     except (typer.Exit, typer.Abort, BrokenPipeError):  # the last: the output was closed, which is no mistake
         raise
     except OF_THE_USER as error:
-        say(f"Error: {_words(error)}")
+        say(f"Error: {with_options(_words(error))}")
         raise typer.Exit(WRONG) from None
     except Exception as error:
         # What Typer raises over wrong arguments, and prints by itself: it has a message that quotes them.
@@ -138,9 +185,10 @@ def _words(error: BaseException) -> str:
 
 
 @contextmanager
-def warnings_in_one_line() -> Iterator[list[str]]:
-    """Print warnings without the place in the code, and yield them."""
+def warnings_in_one_line(told: set[str] | None = None) -> Iterator[list[str]]:
+    """Print warnings without the place in the code, and yield them; those that were `told` are not printed again."""
     seen: list[str] = []
+    told = set() if told is None else told
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -148,22 +196,55 @@ def warnings_in_one_line() -> Iterator[list[str]]:
         finally:
             seen += [str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)]
             for message in dict.fromkeys(seen):
-                say(f"Warning: {message}")
+                if message not in told:
+                    say(f"Warning: {with_options(message)}")
+            told |= set(seen)
 
 
-def on_terminal() -> bool:
-    """Return whether what is said appears on a terminal; a shell may have closed the stream."""
-    return sys.stderr is not None and sys.stderr.isatty()
+@contextmanager
+def stage(text: str, *, quiet: bool, size: int = 0) -> Iterator[None]:
+    """Say what is being done: on a terminal as long as it takes, elsewhere in a line if it is much work.
+
+    Parameters
+    ----------
+    text : str
+        What is being done.
+    quiet : bool
+        Say nothing.
+    size : int
+        Entries that are worked on.
+    """
+    seen = on_terminal() and not quiet
+    if seen:
+        sys.stderr.write(f"{harmless(text)} ...")
+        sys.stderr.flush()
+    elif size > LARGE and not quiet:
+        say(text)
+    try:
+        yield
+    finally:
+        if seen:
+            sys.stderr.write("\r" + " " * (len(harmless(text)) + 4) + "\r")
+            sys.stderr.flush()
 
 
 class Interruption:
-    """The first Ctrl-C asks a fit to end after the present iteration, and keeps what it has; the second ends all."""
+    """The first Ctrl-C asks a fit to end after the present iteration, and keeps what it has; the second ends all.
+
+    Before the first iteration there is nothing to keep.
+    """
 
     def __init__(self) -> None:
         self.asked = False
+        self._has_begun = False
+
+    def watch(self, iteration: Any) -> bool:
+        """Return whether the fit is to end; a callback of a fit."""
+        self._has_begun = True
+        return self.asked
 
     def _ask(self, *_: Any) -> None:
-        if self.asked:
+        if self.asked or not self._has_begun:
             raise KeyboardInterrupt
         self.asked = True
         say("Stopping after this iteration; press Ctrl-C again to stop at once and keep nothing.")
@@ -176,21 +257,3 @@ class Interruption:
             yield
         finally:
             signal.signal(signal.SIGINT, before)
-
-
-def watcher(interruption: Interruption, max_iter: int, quiet: bool) -> Callable[[Any], bool]:
-    """Return a callback of a fit: it prints progress if stderr is no terminal, and ends the fit when asked to.
-
-    On a terminal the estimator's own progress bar is shown.
-    """
-    every = max(1, max_iter // 10)
-
-    def watch(iteration: Any) -> bool:
-        if not (quiet or on_terminal()) and iteration.n_iter % every == 0:
-            say(
-                f"iteration {iteration.n_iter}: objective {iteration.objective:.6g}, scale {iteration.scale:.3g}, "
-                f"outliers {iteration.outlier_share:.1%}"
-            )
-        return interruption.asked
-
-    return watch

@@ -25,6 +25,7 @@ from robustnmf.data.validation import (
 )
 from robustnmf.engines import Engine, NumPyEngine
 from robustnmf.engines.protocol import block_function, traits_of
+from robustnmf.formats.alignment import aligned_input
 from robustnmf.formats.rows import Rows
 from robustnmf.utils.arrays import Array, Blocks, Namespace, dtype_of
 
@@ -122,13 +123,17 @@ def data_in_memory(
 
     Parameters
     ----------
-    X, weights, uncertainties : array-like (n_samples, n_features)
-        As the user has passed them; weights and uncertainties may be None.
+    X, weights, uncertainties : LabelledMatrix, data frame or array-like (n_samples, n_features)
+        As the user has passed them; weights and uncertainties may be None. They are aligned by name.
     noise : (n_features,) or None
         The typical uncertainties of a fitted model; None finds those of this data.
     reset : bool
         Whether the data is to be learnt from.
     """
+    names = None if reset else getattr(estimator, "feature_names_in_", None)
+    known: dict[str, Any] = {"names": names, "model": type(estimator).__name__}
+    X, weights, uncertainties = aligned_input(X, weights, uncertainties, **known)
+    labelled = X
     if getattr(estimator, "zeros", "data") == "missing":
         weights = weights_of_stored(X, weights)
     X = check_matrix(estimator, X, engine, reset=reset)
@@ -136,15 +141,18 @@ def data_in_memory(
     blocks = engine.split(X)
     given = _Given(blocks, *(None if values is None else engine.split(values, like=blocks) for values in like_X))
     whole = None if isinstance(X, Rows) else X
-    return _observed(given, whole, noise, engine, type(estimator).__name__, training=reset)
+    return _observed(given, whole, noise, engine, type(estimator).__name__, labelled, training=reset)
 
 
-def data_elsewhere(X: Any, weights: Any, uncertainties: Any, engine: Engine, name: str) -> Data:
-    """Return data that is not in memory, or lies on a cluster, checked; `name` is that of the estimator."""
+def data_elsewhere(X: Any, weights: Any, uncertainties: Any, engine: Engine, name: str, labelled: Any = None) -> Data:
+    """Return data that is not in memory, or lies on a cluster, checked.
+
+    `name` is that of the estimator, and `labelled` may tell the names of samples and features.
+    """
     check_shapes(X, weights, uncertainties)
     blocks = blocks_of(X, engine)
     others = (None if values is None else blocks_of(values, engine, blocks) for values in (weights, uncertainties))
-    return _observed(_Given(blocks, *others), None, None, engine, name, training=True)
+    return _observed(_Given(blocks, *others), None, None, engine, name, labelled, training=True)
 
 
 def check_shapes(X: Any, weights: Any, uncertainties: Any) -> None:
@@ -170,16 +178,24 @@ class _Given(NamedTuple):
 
 
 def _observed(
-    given: _Given, whole: Array | None, noise: Matrix | None, engine: Engine, name: str, *, training: bool
+    given: _Given,
+    whole: Array | None,
+    noise: Matrix | None,
+    engine: Engine,
+    name: str,
+    labelled: Any = None,
+    *,
+    training: bool,
 ) -> Data:
     """Look at the entries of X, their weights and uncertainties, and return them as `Data`.
 
-    `whole` is X as one array, if it is in memory; `noise` the typical uncertainties, if they are known.
+    `whole` is X as one array, if it is in memory; `noise` the typical uncertainties, if they are known; `labelled` X as
+    it was given, which may have names.
     """
     X, weights, uncertainties = given
-    found = survey(X, weights, uncertainties, engine, name, training=training)
+    found = survey(X, weights, uncertainties, engine, name, labelled=labelled, training=training)
     if training:
-        warn_of_empty(found, name)
+        warn_of_empty(found, name, labelled)
     if weights is None and uncertainties is None and not found.n_missing:
         return Data(X, None, None if whole is None else Observations(whole, None), seen=found.seen)
     shared: dict[str, Any] = {"noise": None, "largest": found.largest_weight}

@@ -82,7 +82,8 @@ def result(model: Any, what: str, X: Any, weights: Any, uncertainties: Any, engi
 def _without_training(model: Any) -> Any:
     """Return a copy of a fitted model that is small enough to be sent, and works on arrays in memory."""
     light = copy(model)
-    for name in ("weights_", "outliers_", "sparse_errors_"):
+    # Blocks have no names, and features are in order.
+    for name in ("weights_", "outliers_", "sparse_errors_", "feature_names_in_", "input_"):
         vars(light).pop(name, None)
     vars(light).update(zeros="data", callback=None, verbose=0, checkpoint=None, engine="auto", device=None)
     return light

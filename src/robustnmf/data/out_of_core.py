@@ -15,6 +15,7 @@ from robustnmf.engines import DaskEngine, Engine, SparseEngine, StreamingEngine
 from robustnmf.engines.lazy import read_blocks
 from robustnmf.engines.protocol import block_function
 from robustnmf.errors import IncompatibleError
+from robustnmf.formats.alignment import values_of
 from robustnmf.formats.registry import rows_of
 from robustnmf.formats.rows import BLOCK_BYTES, FloatRows, Rows, is_dask, number_type, package_of, row_blocks
 from robustnmf.formats.sparse_rows import Columns, SparseRows, StoredSparsely
@@ -99,7 +100,7 @@ def as_data(X: Any) -> Any:
         return None
     if is_dask(X):
         return as_dask(X)
-    X = to_host(X)
+    X = to_host(values_of(X))
     if is_sparse(X):
         return SparseRows(canonical(checked(X).astype(_floating(X.dtype), copy=False)))
     rows = rows_of(X)

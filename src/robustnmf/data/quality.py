@@ -118,11 +118,13 @@ class Sample:
     """Every so many samples of the data are here."""
     names: Any = None
     """Names of the features."""
+    sample_names: Any = None
+    """Names of all samples of the data."""
     known: tuple[int, ...] = ()
     """Features of which something was found already."""
 
     @classmethod
-    def of(cls, data: Data, engine: Engine, names: Any = None) -> "Sample":
+    def of(cls, data: Data, engine: Engine, names: Any = None, sample_names: Any = None) -> "Sample":
         """Return some samples, evenly spread."""
         lengths, n_features = [len(block) for block in data.X], data.shape[1]
         every = max(1, sum(lengths) * n_features // ENOUGH_ENTRIES)
@@ -133,7 +135,7 @@ class Sample:
             return rows.astype(np.float64, copy=False)
 
         X = part(data.X)
-        return cls(X if data.M is None else np.where(part(data.M) > 0, X, np.nan), every, names)
+        return cls(X if data.M is None else np.where(part(data.M) > 0, X, np.nan), every, names, sample_names)
 
     def without(self, found: list[Finding]) -> "Sample":
         """Return what is left where samples that were named are missing, and features that were are known."""
@@ -224,6 +226,10 @@ class Sample:
         """Return features, (k,) of int, by name or number."""
         return listed("feature", features, self.names)
 
+    def named_samples(self, samples: Matrix) -> str:
+        """Return samples of the data, (k,) of int, by name or number."""
+        return listed("sample", samples, self.sample_names)
+
 
 def listed(what: str, places: Matrix, names: Any = None) -> str:
     """Return features or samples by name, or by number if they have none, for a sentence.
@@ -253,15 +259,15 @@ def repeated_samples(sample: Sample) -> Iterator[Finding]:
     # If most samples are like that, it is the nature of the data.
     if max(FEWEST_CONSTANT, COPIED * n_samples) <= constant.size <= n_samples / 2:
         yield Finding(
-            f"{listed('sample', constant)} have the same value in all features, {constant.size / n_samples:.1%} of "
+            f"{sample.named_samples(constant)} have the same value in all features, {constant.size / n_samples:.1%} of "
             "those looked at. If nothing was measured there, remove them, or replace them by NaN.",
             samples=constant,
         )
     copies = sample.every * _copies(X, max(FEWEST_COPIES, COPIED * n_samples))
     if copies.size:
         yield Finding(
-            f"{listed('sample', copies)} are identical, {copies.size / n_samples:.1%} of those looked at: a detector "
-            "may be stuck, or samples may be repeated. Remove the copies, or give them weight 0.",
+            f"{sample.named_samples(copies)} are identical, {copies.size / n_samples:.1%} of those looked at: a "
+            "detector may be stuck, or samples may be repeated. Remove the copies, or give them weight 0.",
             samples=copies,
         )
 
@@ -292,7 +298,8 @@ def codes_for_missing(sample: Sample) -> Iterator[Finding]:
             why = "far above all others there" if far_above[features].all() else "far more common than any other"
             yield Finding(
                 f"the value {value:g} is in {_share(count, X)} of the entries, of {sample.named(features)}, and {why}. "
-                "If it stands for missing, replace it by NaN before the fit.",
+                f"If it stands for missing, replace it by NaN before the fit, or use missing_value={value:g} when the "
+                "file is read.",
                 features,
             )
 
@@ -469,7 +476,6 @@ def rejected(
     found: list[Finding],
     factors: tuple[Array, Matrix] | None = None,
     fit_warns: bool = False,
-    sample_names: Any = None,
 ) -> list[Finding]:
     """Return what a user should know if most of a feature, of a sample or of the signal is rejected.
 
@@ -485,8 +491,6 @@ def rejected(
         residuals are outliers too.
     fit_warns : bool
         Whether the fit itself warns that it should not be trusted; then nothing is said of the signal either.
-    sample_names : sequence or None
-        Names of the samples.
     """
     some = outliers[:: sample.every]
     if is_sparse(outliers):  # what is far from its prediction is not looked up in sparse data
@@ -509,7 +513,7 @@ def rejected(
         )
     if samples.size and not any(finding.samples.size for finding in found):
         told.append(
-            f"over half of the entries of {listed('sample', samples, sample_names)} are rejected as outliers: their "
+            f"over half of the entries of {sample.named_samples(samples)} are rejected as outliers: their "
             "codes rest on little. If they are right, use more components; if not, drop them."
         )
     return [Finding(message) for message in told]

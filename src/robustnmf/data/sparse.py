@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from robustnmf.engines.slices import cuts_of
+from robustnmf.formats.alignment import axes_of, values_of
+from robustnmf.formats.labelled_matrix import LabelledMatrix
 from robustnmf.formats.sparse_structure import problem_of
 
 Matrix = NDArray[Any]
@@ -28,14 +30,16 @@ def as_rows(X: Any) -> Any:
 
 def dense_chunks(X: Any, *like_X: Any) -> Iterator[tuple[Any, ...]]:
     """Yield a sparse matrix in a few dense parts, with the same rows of others that have its shape; else X as it is."""
-    if not is_sparse(X):
+    if not is_sparse(values_of(X)):
         yield X, *like_X
         return
+    features, X = axes_of(X)[1], values_of(X)
     matrices = [checked(rows).tocsr() if is_sparse(rows) else rows for rows in (X, *like_X)]
     n_rows, n_columns = X.shape
     for cut in cuts_of(n_rows, n_columns, CHUNK_ENTRIES):
         parts: list[Any] = [None if rows is None else rows[cut] for rows in matrices]
-        yield tuple(part.toarray() if is_sparse(part) else part for part in parts)
+        some, *others = (part.toarray() if is_sparse(part) else part for part in parts)
+        yield some if features.names is None else LabelledMatrix(some, features=features), *others
 
 
 def canonical(X: Any) -> Any:

@@ -1,8 +1,5 @@
 """Checks of what the user passes: values, weights, uncertainties, rank; every error says what to do."""
 
-import sys
-import warnings
-from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,20 +12,32 @@ from robustnmf.data.sparse import canonical, checked, is_sparse
 from robustnmf.data.uncertainties import is_observed
 from robustnmf.engines import Engine
 from robustnmf.engines.protocol import block_function
-from robustnmf.errors import SMALLEST_UNCERTAINTY, IncompatibleError, uncertainty_error
+from robustnmf.errors import LARGEST_CODE, SMALLEST_UNCERTAINTY, IncompatibleError, uncertainty_error
+from robustnmf.formats.alignment import axes_of, known_names, place_of, values_of
+from robustnmf.formats.labelled_matrix import LabelledMatrix
 from robustnmf.formats.registry import rows_of
 from robustnmf.formats.sparse_rows import Pattern, SparseRows, StoredSparsely
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
 from robustnmf.utils.entries import Entries
+from robustnmf.utils.user_warnings import warn_user
 
 Matrix = NDArray[Any]
+
+# A negative value that stands for missing is there so often.
+FEWEST_CODES = 2
 
 
 # --- Arguments in memory ----------------------------------------------------------------------------------------------
 
 
 def check_matrix(estimator: Any, X: Any, engine: Engine, *, reset: bool) -> Array:
-    """Return X as a floating matrix where the engine works; entries are not looked at yet."""
+    """Return X as a floating matrix where the engine works; entries are not looked at yet.
+
+    A `LabelledMatrix` has the features of the estimator, in its order, see `robustnmf.formats.alignment`.
+    """
+    names = None
+    if isinstance(X, LabelledMatrix):
+        X, names = X.values, X.feature_names
     tensor = engine.from_dlpack(X)
     if tensor is not None:  # it is there already, and scikit-learn's checks would take it to the host and back
         if tensor.ndim != 2 or not all(tensor.shape):
@@ -43,17 +52,25 @@ def check_matrix(estimator: Any, X: Any, engine: Engine, *, reset: bool) -> Arra
         X = np.ma.filled(X.astype(np.float64 if X.dtype.kind in "iub" else X.dtype), np.nan)
     if is_sparse(X):
         X = checked(X)  # before anything is converted: that would follow wrong indices
-    X = validate_data(
-        estimator,
-        X,
-        reset=reset,
-        accept_sparse=("csr", "csc"),
-        dtype=(np.float64, np.float32),
-        order="C",
-        ensure_all_finite=False,
-        ensure_min_features=1,
-    )
-    return _placed(X, engine)
+    return _placed(_checked_by_sklearn(estimator, X, names, reset=reset), engine)
+
+
+def _checked_by_sklearn(estimator: Any, X: Any, names: Any, *, reset: bool) -> Any:
+    """Return X as a floating matrix; an estimator that learns learns the number of features, and their names."""
+    options: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": (np.float64, np.float32), "order": "C"}
+    options |= {"ensure_all_finite": False, "ensure_min_features": 1}
+    if names is not None and not reset and hasattr(estimator, "feature_names_in_"):
+        return check_array(X, estimator=estimator, **options)  # names that are aligned need no check
+    try:
+        X = validate_data(estimator, X, reset=reset, **options)
+    except ValueError as error:
+        if "feature names should match" not in str(error):
+            raise
+        advice = "X[list(model.feature_names_in_)] of pandas has the columns of the fit, in its order."
+        raise ValueError(f"{error}{advice}") from None
+    if reset and names is not None:
+        estimator.feature_names_in_ = np.array(list(names), dtype=object)
+    return X
 
 
 def check_like(values: Any, name: str, X: Array, engine: Engine) -> Array | None:
@@ -96,7 +113,7 @@ def weights_of_stored(X: Any, weights: Any) -> Any:
                 "weights that are 0 where nothing is stored, with zeros='data'."
             )
         return Pattern(rows)
-    X = to_host(X)
+    X = to_host(values_of(X))
     if not is_sparse(X):
         raise TypeError(
             f"zeros='missing' is for sparse matrices, of which entries that are not stored are missing; got "
@@ -176,7 +193,14 @@ class Survey(NamedTuple):
 
 
 def survey(
-    X: Blocks, weights: Blocks | None, uncertainties: Blocks | None, engine: Engine, name: str, *, training: bool
+    X: Blocks,
+    weights: Blocks | None,
+    uncertainties: Blocks | None,
+    engine: Engine,
+    name: str,
+    *,
+    labelled: Any = None,
+    training: bool,
 ) -> Survey:
     """Look at all entries once, and refuse data that cannot be worked on.
 
@@ -185,6 +209,8 @@ def survey(
     X, weights, uncertainties : blocks, (n, m) in all.
     name : str
         Name of the estimator.
+    labelled : LabelledMatrix, data frame or other
+        Tells the names of samples and features.
     training : bool
         Whether data is to be learnt from: then some entry must be observed.
     """
@@ -194,7 +220,7 @@ def survey(
     n_missing, largest, *counts = to_host(engine.join(found)).T
     for problem, count in zip(problems, counts, strict=True):
         if count.any():
-            raise _error(problem, count, given, engine, name)
+            raise _error(problem, count, given, engine, name, labelled)
     largest_weight = float(largest.max())
     if training and largest_weight == 0:
         raise ValueError("weights must not all be zero: no entry of X would count.")
@@ -206,26 +232,25 @@ def survey(
     return Survey(seen, int(n_missing.sum()), largest_weight or 1.0, samples)
 
 
-def warn_of_empty(found: Survey, name: str) -> None:
-    """Warn of samples and features that hold nothing: their codes and components will be zero."""
-    level, frame = 1, sys._getframe()
-    while frame.f_back is not None and _is_inside(frame):
-        level, frame = level + 1, frame.f_back  # the warning names the line that called this package
+def warn_of_empty(found: Survey, name: str, labelled: Any = None) -> None:
+    """Warn of samples and features that hold nothing: their codes and components will be zero.
+
+    Parameters
+    ----------
+    labelled : LabelledMatrix, data frame or other
+        Tells the names of samples and features.
+    """
     features = np.flatnonzero(found.seen == 0)
-    for empty, what, result in ((found.empty_samples, "sample", "codes"), (features, "feature", "components")):
-        if empty.size:
-            shown = ", ".join(map(str, empty[:5])) + (", ..." if empty.size > 5 else "")
-            warnings.warn(
-                f"{name}: {empty.size} {what}(s) have no observed entry ({what} {shown}); their {result} are set to "
-                "zero. Drop them to silence this warning.",
-                UserWarning,
-                stacklevel=level,
+    empty = (found.empty_samples, "sample", "codes"), (features, "feature", "components")
+    for (places, what, result), axis in zip(empty, axes_of(labelled), strict=True):
+        if places.size:
+            names = known_names(axis)
+            called = [str(place) if names is None else repr(names[place]) for place in places[:5]]
+            more = ", ..." if places.size > 5 else ""
+            warn_user(
+                f"{name}: {places.size} {what}(s) have no observed entry ({what} {', '.join(called)}{more}); their "
+                f"{result} are set to zero. Drop them to silence this warning."
             )
-
-
-def _is_inside(frame: FrameType) -> bool:
-    """Return whether code is that of this package, or of what it is called through."""
-    return str(frame.f_globals.get("__name__")).startswith(("robustnmf.", "sklearn."))  # `exec` need not have a name
 
 
 # What can be wrong with entries, and with which matrix: the data, the weights or the uncertainties.
@@ -238,7 +263,8 @@ _PROBLEMS = {
 }
 _ADVICE = {
     "Infinite values": "Replace infinity by NaN if it means missing.",
-    "Negative values": "Shift or clip the data, or set them to NaN if they are missing.",
+    "Negative values": "Shift or clip the data, or set them to NaN if they are missing; for files, "
+    "read_table(path, negative='clip') or 'missing' does it.",
 }
 
 
@@ -282,7 +308,9 @@ def _wrong(problem: str, values: Array, observed: Array, xp: Namespace) -> Array
     return ~usable & observed
 
 
-def _error(problem: str, counts: Matrix, given: tuple[Any, ...], engine: Engine, name: str) -> ValueError:
+def _error(
+    problem: str, counts: Matrix, given: tuple[Any, ...], engine: Engine, name: str, labelled: Any
+) -> ValueError:
     """Return the error for a problem that so many entries of each block have; it names the first."""
     block = int(np.flatnonzero(counts)[0])
     one = [None if blocks is None else blocks[block : block + 1] for blocks in given]
@@ -291,15 +319,46 @@ def _error(problem: str, counts: Matrix, given: tuple[Any, ...], engine: Engine,
     row, column = divmod(int(position), n_features)
     row += sum(lengths[:block])
     if problem == "uncertainties":
-        return uncertainty_error(float(value), row, column)
-    place = f"{float(value)} at sample {row}, feature {column}"
+        return uncertainty_error(float(value), place_of(labelled, row, column))
+    place = f"{float(value)} at {place_of(labelled, row, column)}"
     if problem not in _ADVICE:
         return ValueError(f"{problem}; got {place}. Use 0 for entries that should not count.")
     return ValueError(
         f"{problem} in data passed to {name}: X must be finite and non-negative (NaN means missing, inf is not "
         f"allowed); {int(counts.sum())} of {sum(lengths) * n_features} entries are not, the first is {place}. "
-        f"{_ADVICE[problem]}"
+        f"{_repeated(problem, one, given, engine)}{_ADVICE[problem]}"
     )
+
+
+def _repeated(problem: str, one: list[Any], given: tuple[Any, ...], engine: Engine) -> str:
+    """Return how often the most common negative value occurs, in words, if it is a code for missing by its look.
+
+    It is the most common one of `one` block in which there is some. Small negative values are measurements.
+    """
+    if problem != "Negative values":
+        return ""
+    value = float(to_host(engine.join(engine.map(_most_common, *one)))[0])
+    count = int(engine.sum(_count_of, *given, value=value))
+    if count < FEWEST_CODES or value > LARGEST_CODE:
+        return ""
+    return (
+        f"{count} entries are exactly {value:g}: if that stands for missing, use missing_value={value:g} when the file "
+        "is read. "
+    )
+
+
+@block_function(on_host=True)
+def _most_common(Y: Array, weights: Array | None, uncertainties: Array | None, *, xp: Namespace) -> Array:
+    """Return the most common negative value of a block, (1,)."""
+    values = to_host(Y[(Y < 0) & is_observed(Y, weights, xp)])
+    found, counts = np.unique(values, return_counts=True)
+    return found[counts.argmax()][None].astype(np.float64)
+
+
+@block_function(on_host=True)
+def _count_of(Y: Array, weights: Array | None, uncertainties: Array | None, *, value: float, xp: Namespace) -> int:
+    """Return how many entries of a block have a value."""
+    return int(xp.count_nonzero((Y == value) & is_observed(Y, weights, xp)))
 
 
 @block_function(on_host=True)

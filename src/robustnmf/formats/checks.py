@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from robustnmf.formats.axes import ArrayAxes, sample_axes
 from robustnmf.formats.errors import DataFileError, shortened, times
 from robustnmf.formats.labelled_matrix import ArrayLayout, LabelledMatrix, Source
 from robustnmf.formats.options import ReadOptions
@@ -92,8 +94,9 @@ def as_matrix(
     path: Path,
     array: NDArray[Any],
     options: ReadOptions,
-    axes: tuple[str, ...] | None = None,
+    axes: ArrayAxes | None = None,
     dtype: np.dtype[Any] | None = None,
+    about: Mapping[str, Any] | None = None,
 ) -> LabelledMatrix:
     """Return an array that was read as a matrix; checked again, for a file may not hold what it declares.
 
@@ -105,55 +108,24 @@ def as_matrix(
         Its array, of two axes or more.
     options : ReadOptions
         They may say which axes are samples.
-    axes : tuple of str or None
-        What the axes are, if the file tells: "t" time or number, "c" channel, "z", "y", "x", "band".
+    axes : ArrayAxes or None
+        What the file tells about the axes.
     dtype : dtype or None
         Type of the numbers in the file, if the array has another.
+    about : mapping or None
+        What the writer of this format needs, see `Source`.
     """
     check_array(path, "", Found(array.shape, array.dtype), options.max_bytes)
-    sample_axes, notes = _sample_axes(path, array.shape, options, axes)
-    layout = ArrayLayout(array.shape, sample_axes, axes)
+    chosen, notes = sample_axes(path, array.shape, options, axes)
+    known = ArrayAxes(()) if axes is None else axes
+    layout = ArrayLayout(array.shape, chosen, known.names or None, points=known.points, units=known.units)
     values = np.array(layout.matrix(array), dtype=float_type(array.dtype), order="C", copy=None)
-    if array.ndim == 2 and sample_axes == (0,):
-        return LabelledMatrix(values, source=Source(dtype=dtype or array.dtype))
-    source = Source(dtype=dtype or array.dtype, layout=layout)
-    return LabelledMatrix(values, layout.samples, layout.features, source=source, notes=notes)
-
-
-PIXELS = frozenset({"z", "y", "x"})
-"""Axes of space."""
-
-
-def _sample_axes(
-    path: Path, shape: tuple[int, ...], options: ReadOptions, axes: tuple[str, ...] | None
-) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Return the axes that are samples, and what was guessed."""
-    n_axes = len(shape)
-    if options.sample_axes is not None:
-        return _checked_axes(path, options.sample_axes, shape), ()
-    if options.samples == "pixels":
-        in_space = [axis for axis, name in enumerate(axes or ()) if name in PIXELS]
-        # Without names the last axis is that of the spectrum.
-        pixels = tuple(in_space) or tuple(range(n_axes - 1))
-        return _checked_axes(path, pixels, shape), ()
-    if n_axes > 3 and axes is None and options.samples is None:
-        expected = "an array of which it is known which axes are samples"
-        advice = "Set samples to 'frames' (the first axis) or 'pixels' (all but the last), or name them in sample_axes."
-        raise DataFileError(path, expected, f"it has shape {times(shape)}", advice)
-    frames = axes.index("t") if axes is not None and "t" in axes else 0
-    guess = f"{times(shape)} was read as {shape[frames]} frames, one sample each; samples='pixels' reads a cube."
-    return (frames,), (guess,) if n_axes == 3 and axes is None and options.samples is None else ()
-
-
-def _checked_axes(path: Path, given: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return axes of samples as numbers from 0 on, if they are some but not all axes of the array."""
-    n_axes = len(shape)
-    if all(-n_axes <= axis < n_axes for axis in given):
-        axes = tuple(axis % n_axes for axis in given)
-        if len(set(axes)) == len(axes) and 0 < len(axes) < n_axes:
-            return axes
-    expected = f"an array of which sample_axes names some of the axes, 0 to {n_axes - 1}, but not all"
-    raise DataFileError(path, expected, f"it has shape {times(shape)}, and sample_axes is {given}", "Name others.")
+    is_table = array.ndim == 2 and chosen == (0,)
+    source = Source(dtype=dtype or array.dtype, layout=None if is_table else layout, about=about or {})
+    samples, features = layout.samples, layout.features
+    if is_table:  # rows and columns are no grids
+        samples, features = (replace(axis, grid=None, grid_names=None) for axis in (samples, features))
+    return LabelledMatrix(values, samples, features, source=source, notes=(*known.notes, *notes))
 
 
 def refuse_key(path: Path, key: str | None) -> None:

@@ -41,8 +41,12 @@ class Format:
     write : function (path, matrix) or None
         Writes a matrix in this format, so that `read` returns the same; None where nothing is written in it. The path
         is a new file, or for formats that are folders a new folder.
-    suffix_written : str
+    suffix_written : str or function (matrix) -> str
         Suffix of what `write` writes; "" is the first one of `suffixes`.
+    writes_folder : bool
+        Whether `write` writes a folder.
+    owns_file : function (path) -> bool
+        Tells files of this format that have another suffix by what lies beside them.
     """
 
     name: str
@@ -56,4 +60,6 @@ class Format:
     rows_of: Callable[[Any], Rows | None] = lambda X: None
     has_words: bool = False
     write: Callable[[Path, LabelledMatrix], None] | None = None
-    suffix_written: str = ""
+    suffix_written: str | Callable[[LabelledMatrix], str] = ""
+    writes_folder: bool = False
+    owns_file: Callable[[Path], bool] = lambda path: False

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +21,12 @@ from robustnmf.formats.checks import Found, as_matrix, check_array, float_type
 from robustnmf.formats.errors import DataFileError, OversizedError, shortened
 from robustnmf.formats.format import Format
 from robustnmf.formats.hdf5 import HDF5Rows, checked_rows, found_dataset
-from robustnmf.formats.labelled_matrix import LabelledMatrix
+from robustnmf.formats.labelled_matrix import Axis, LabelledMatrix, Source
 from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.rows import package_of, row_cuts
 from robustnmf.formats.sparse_structure import Lines, compressed_problem
 from robustnmf.formats.sparse_tables import Declared, assembled, check_declared
+from robustnmf.formats.stored import array_in_file, sparse_in_file
 from robustnmf.utils.extras import optional
 
 _FORMATS = {"csr_matrix": "csr", "csc_matrix": "csc", "csr": "csr", "csc": "csc"}
@@ -208,11 +209,12 @@ def read_h5ad(path: Path, options: ReadOptions) -> LabelledMatrix:
             declared = _declared(path, node)
             check_declared(path, declared, options.max_bytes, path.stat().st_size)
             arrays = [checked_rows(path, node[array], options.max_bytes) for array in _ARRAYS]
-            table = LabelledMatrix(_loaded(path, node, *arrays))
+            source = Source(dtype=declared.dtype, about={"key": name})
+            table = LabelledMatrix(_loaded(path, node, *arrays), source=source)
         else:
             check_array(path, name, found_dataset(node), options.max_bytes)
             values = checked_rows(path, node, options.max_bytes).floats()
-            table = as_matrix(path, values, options)
+            table = as_matrix(path, values, options, dtype=found_dataset(node).dtype, about={"key": name})
         n_samples, n_features = table.values.shape
         variables = "raw/var" if name == "raw/X" else "var"
         return table.with_names(
@@ -296,6 +298,57 @@ def _lengths(path: Path, dataset: Any, count: int) -> NDArray[Any] | None:
     return places["length"].astype(np.int64)
 
 
+def write_h5ad(temporary: Path, matrix: LabelledMatrix, layers: Mapping[str, Any] | None = None) -> None:
+    """Write a matrix, dense or sparse, with the names of its axes, as AnnData does.
+
+    Parameters
+    ----------
+    temporary : Path
+        A new file.
+    matrix : LabelledMatrix
+        It becomes X.
+    layers : mapping of str to array of shape (n_samples, n_features), or None
+        Further values of the same samples and features, such as a mask of outliers.
+    """
+    h5py = optional("h5py", "io")
+    values = sparse_in_file(matrix) if sparse.issparse(matrix.values) else array_in_file(matrix)
+    with h5py.File(temporary, "w") as file:
+        _describe(file, "anndata", "0.1.0")
+        _write_matrix(file, "X", values)
+        _write_names(h5py, file, "obs", matrix.samples, matrix.shape[0])
+        _write_names(h5py, file, "var", matrix.features, matrix.shape[1])
+        for name in ("layers", "obsm", "obsp", "uns", "varm", "varp"):
+            _describe(file.create_group(name), "dict", "0.1.0")
+        for name, layer in (layers or {}).items():
+            _write_matrix(file["layers"], name, layer.tocsr() if hasattr(layer, "tocsr") else layer)
+
+
+def _describe(node: Any, kind: str, version: str) -> None:
+    node.attrs["encoding-type"], node.attrs["encoding-version"] = kind, version
+
+
+def _write_matrix(group: Any, name: str, values: Any) -> None:
+    if not hasattr(values, "indptr"):
+        _describe(group.create_dataset(name, data=values), "array", "0.2.0")
+        return
+    stored = group.create_group(name)
+    _describe(stored, "csr_matrix", "0.1.0")
+    stored.attrs["shape"] = np.array(values.shape, np.int64)
+    for part in _ARRAYS:
+        stored.create_dataset(part, data=getattr(values, part))
+
+
+def _write_names(h5py: Any, file: Any, name: str, axis: Axis, count: int) -> None:
+    """Write the names of an axis, from 0 on if it has none, and what else is known of each, as a table of AnnData."""
+    frame = file.create_group(name)
+    _describe(frame, "dataframe", "0.2.0")
+    columns = {"_index": axis.names or list(map(str, range(count))), **axis.columns}
+    frame.attrs["_index"] = "_index"
+    frame.attrs.create("column-order", list(axis.columns), dtype=h5py.string_dtype())
+    for title, texts in columns.items():
+        _describe(frame.create_dataset(title, data=list(texts), dtype=h5py.string_dtype()), "string-array", "0.2.0")
+
+
 def _rows_of(X: Any) -> SparseHDF5Rows | None:
     """Return the rows of a sparse group of HDF5, or of AnnData's own object for one, which has it as `group`."""
     if package_of(X) == "anndata" and hasattr(X, "to_memory"):
@@ -305,4 +358,4 @@ def _rows_of(X: Any) -> SparseHDF5Rows | None:
 
 
 _WORDS = "a file of AnnData", "Write it with AnnData.write_h5ad."
-FORMATS = (Format("h5ad", *_WORDS, read_h5ad, (".h5ad",), rows_of=_rows_of),)
+FORMATS = (Format("h5ad", *_WORDS, read_h5ad, (".h5ad",), rows_of=_rows_of, write=write_h5ad),)

@@ -5,20 +5,31 @@ from __future__ import annotations
 import io
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from robustnmf.formats.checks import Found, as_matrix, choose
-from robustnmf.formats.errors import DataFileError, OversizedError
+from scipy.sparse import issparse
+
+from robustnmf.formats.axes import ArrayAxes, axes_beside, number_texts, with_vector
+from robustnmf.formats.checks import MAX_AXES, Found, as_matrix, choose, float_type
+from robustnmf.formats.errors import DataFileError, OversizedError, shortened
 from robustnmf.formats.format import Format
 from robustnmf.formats.labelled_matrix import LabelledMatrix
 from robustnmf.formats.limits import check_count, check_expansion, n_chunks
 from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.packed import Inflated, unpacked_size
 from robustnmf.formats.rows import ArrayRows, package_of
+from robustnmf.formats.stored import (
+    array_in_file,
+    key_in_file,
+    names_in_file,
+    sparse_in_file,
+    unit_of_axis,
+    vectors_in_file,
+)
 from robustnmf.utils.extras import optional
 
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -103,9 +114,97 @@ def read_hdf5(path: Path, options: ReadOptions, matlab: bool = False) -> Labelle
         # MATLAB keeps the contents of cells in #refs#.
         found = {name: entry for name, entry in found.items() if not (matlab and name.startswith("#"))}
         name = choose(path, found, replace(options, key=options.key and options.key.strip("/")))
-        values = checked_rows(path, file[name], options.max_bytes).floats()
+        dataset = file[name]
+        values = checked_rows(path, dataset, options.max_bytes).floats()
+        labelled = None if matlab else _labelled_axes(h5py, path, dataset, options.max_bytes)
+        axes = labelled or _axes_beside(path, file, found, name, options.max_bytes)
     # MATLAB stores columns first, and so its axes come in reverse.
-    return as_matrix(path, values.T if matlab else values, options)
+    values = values.T if matlab else values
+    return as_matrix(path, values, options, axes, found[name].dtype, {"key": name})
+
+
+def _labelled_axes(h5py: Any, path: Path, dataset: Any, max_bytes: int) -> ArrayAxes | None:
+    """Return what the labels and scales of a dataset tell about its axes, as netCDF and others store them."""
+    scales = [_scale(h5py, dataset, axis) for axis in range(dataset.ndim)]
+    labels = [
+        short_text(label) or ("" if scale is None else short_text(scale.name.rsplit("/", 1)[-1]))
+        for label, scale in zip(_labels(dataset), scales, strict=True)
+    ]
+    if not any(labels):
+        return None
+    read = {
+        axis: number_texts(checked_rows(path, scale, max_bytes).floats())
+        for axis, scale in enumerate(scales)
+        if scale is not None and scale.shape == (dataset.shape[axis],) and float_type(found_dataset(scale).dtype)
+    }
+    units = {axis: text_attribute(scales[axis], "units") for axis in read}
+    return ArrayAxes(tuple(labels), read, {axis: unit for axis, unit in units.items() if unit})
+
+
+def _labels(dataset: Any) -> list[Any]:
+    """Return the labels of the axes of a dataset, "" where there is none."""
+    has = "DIMENSION_LABELS" in dataset.attrs
+    labels = list(dataset.attrs["DIMENSION_LABELS"]) if has and _n_values(dataset, "DIMENSION_LABELS") else []
+    return labels if len(labels) == dataset.ndim else [""] * dataset.ndim
+
+
+def _n_values(node: Any, name: str) -> int:
+    """Return how many values an attribute has, or 0 if they are more than any array has axes."""
+    count = math.prod(node.attrs.get_id(name).shape)
+    return count if count <= MAX_AXES else 0
+
+
+def _scale(h5py: Any, dataset: Any, axis: int) -> Any:
+    """Return the dataset in the same file with the points of an axis; None if there is none."""
+    if "DIMENSION_LIST" not in dataset.attrs or not _n_values(dataset, "DIMENSION_LIST"):
+        return None
+    lists = dataset.attrs["DIMENSION_LIST"]
+    if len(lists) != dataset.ndim or len(lists[axis]) < 1 or not isinstance(lists[axis][0], h5py.Reference):
+        return None
+    node = dataset.file[lists[axis][0]]
+    return node if isinstance(node, h5py.Dataset) and not _is_elsewhere(node) else None
+
+
+def text_attribute(node: Any, name: str) -> str:
+    """Return an attribute that is a short text; empty if there is none."""
+    if name not in node.attrs or node.attrs.get_id(name).shape not in ((), (1,)):
+        return ""
+    given = node.attrs[name]
+    return short_text(given[0] if getattr(given, "shape", ()) == (1,) else given)
+
+
+def short_text(given: Any) -> str:
+    """Return a text of a file, cut short; empty if it is none."""
+    text = given.decode("utf-8", "replace") if isinstance(given, bytes) else given
+    return shortened(text.strip(), 80) if isinstance(text, str) else ""
+
+
+def _axes_beside(path: Path, file: Any, found: Mapping[str, Found], name: str, max_bytes: int) -> ArrayAxes | None:
+    """Return what a vector of wavelengths tells about the axes of an array."""
+    n_axes = len(found[name].shape)
+    beside = axes_beside(name, {key: entry.shape for key, entry in found.items() if float_type(entry.dtype)})
+    if beside is None or isinstance(beside, str):
+        return None if beside is None else ArrayAxes(("",) * n_axes, notes=(beside,))
+    vector, axis = beside
+    values = checked_rows(path, file[vector], max_bytes).floats()
+    return with_vector(n_axes, axis, vector, values, text_attribute(file[vector], "units"))
+
+
+def write_hdf5(temporary: Path, matrix: LabelledMatrix) -> None:
+    """Write a dataset, with names and points of its axes as labels and scales."""
+    h5py = optional("h5py", "io")
+    with h5py.File(temporary, "w") as file:
+        array = sparse_in_file(matrix).toarray() if issparse(matrix.values) else array_in_file(matrix)
+        dataset = file.create_dataset(key_in_file(matrix), data=array)
+        for axis, name in enumerate(names_in_file(matrix) or ()):
+            if name:
+                dataset.dims[axis].label = name
+        for axis, (name, values) in vectors_in_file(matrix).items():
+            scale = file.create_dataset(name, data=values)
+            if unit := unit_of_axis(matrix, axis):
+                scale.attrs["units"] = unit
+            scale.make_scale(name)
+            dataset.dims[axis].attach_scale(scale)
 
 
 def checked_rows(path: Path, dataset: Any, max_bytes: int) -> HDF5Rows:
@@ -282,4 +381,4 @@ def _least(shrinker: _Filter, head: bytes, layout: _Layout) -> int:
 
 
 _WORDS = "an HDF5 file", "Write it with h5py."
-FORMATS = (Format("hdf5", *_WORDS, read_hdf5, (".h5", ".hdf5"), (HDF5_SIGNATURE,), rows_of=_rows_of),)
+FORMATS = (Format("hdf5", *_WORDS, read_hdf5, (".h5", ".hdf5"), (HDF5_SIGNATURE,), rows_of=_rows_of, write=write_hdf5),)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from robustnmf.formats.axes import is_image
 from robustnmf.formats.options import ReadOptions
 
 
@@ -66,6 +67,10 @@ class ArrayLayout:
         What the axes are, such as ("t", "y", "x").
     feature_axes : tuple of int
         The other axes, by default as they come.
+    points : mapping of int to sequence of str
+        What the points of an axis are called, such as wavelengths.
+    units : mapping of int to str
+        Unit of the points of an axis.
 
     Examples
     --------
@@ -81,6 +86,8 @@ class ArrayLayout:
     sample_axes: tuple[int, ...]
     names: tuple[str, ...] | None = None
     feature_axes: tuple[int, ...] = ()
+    points: Mapping[int, Sequence[str]] = field(default_factory=dict)
+    units: Mapping[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.feature_axes:
@@ -99,7 +106,17 @@ class ArrayLayout:
 
     def _axis(self, axes: tuple[int, ...]) -> Axis:
         names = None if self.names is None else tuple(self.names[axis] for axis in axes)
-        return Axis(grid=tuple(self.shape[axis] for axis in axes), grid_names=names)
+        grid = Axis(grid=tuple(self.shape[axis] for axis in axes), grid_names=names)
+        if len(axes) != 1:
+            return grid
+        (axis,) = axes
+        unit = self.units.get(axis)
+        return replace(
+            grid,
+            names=self.points.get(axis),
+            title=names[0] or None if names else None,
+            units=[unit] * self.shape[axis] if unit else None,
+        )
 
     def matrix(self, array: NDArray[Any]) -> NDArray[Any]:
         """Return an array of this shape as a matrix, (n_samples, n_features)."""
@@ -116,6 +133,10 @@ class ArrayLayout:
     def transposed(self) -> ArrayLayout:
         """The layout in which features and samples are exchanged."""
         return replace(self, sample_axes=self.feature_axes, feature_axes=self.sample_axes)
+
+
+STORED_TYPE = "stored_type"
+"""Key of `Source.about`: type of the numbers in the file, if those are scaled to floats when they are read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +162,10 @@ class Source:
     dtype: np.dtype[Any] | None = None
     layout: ArrayLayout | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_type(self, dtype: np.dtype[Any]) -> Source:
+        """Return the source with another type of numbers to be written, which are then not scaled."""
+        return replace(self, dtype=dtype, about={key: value for key, value in self.about.items() if key != STORED_TYPE})
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +213,9 @@ class LabelledMatrix:
     def image_shape(self) -> tuple[int, int] | None:
         """(rows, columns) if each sample is an image; its features are the pixels, line by line."""
         grid = self.features.grid
-        return (grid[0], grid[1]) if grid is not None and len(grid) == 2 else None
+        if grid is None or len(grid) != 2 or not is_image(self.features.grid_names):
+            return None
+        return grid[0], grid[1]
 
     def place(self, sample: int, feature: int) -> str:
         """Return what an entry is called: by names where there are some, else by numbers from 0 on.
@@ -204,6 +231,11 @@ class LabelledMatrix:
     def with_values(self, values: Any) -> LabelledMatrix:
         """Return other values of the same samples and features, such as a mask of them."""
         return replace(self, values=values)
+
+    def with_about(self, **about: Any) -> LabelledMatrix:
+        """Return the matrix with more of what the writer of its format needs, see `Source`."""
+        source = self.source or Source()
+        return replace(self, source=replace(source, about={**source.about, **about}))
 
     def with_names(self, samples: Sequence[str] | None = None, features: Sequence[str] | None = None) -> LabelledMatrix:
         """Return the matrix with other names of samples and features; None leaves them as they are."""
@@ -222,6 +254,48 @@ class LabelledMatrix:
         return replace(
             self, values=values, features=self.features.some(places), uncertainties=uncertainties, source=source
         )
+
+    def other_samples(self, values: NDArray[Any], names: Sequence[str] | None = None) -> LabelledMatrix:
+        """Return values of the same features, such as components, in what shape an array of them has.
+
+        Parameters
+        ----------
+        values : ndarray of shape (k, n_features)
+        names : sequence of str or None
+            A name for each of the k.
+        """
+        return self._other(values, Axis(names, "component"), self.features, is_sample=True)
+
+    def other_features(self, values: NDArray[Any], names: Sequence[str] | None = None) -> LabelledMatrix:
+        """Return values of the same samples, such as codes: of pixels, k maps.
+
+        Parameters
+        ----------
+        values : ndarray of shape (n_samples, k)
+        names : sequence of str or None
+            A name for each of the k.
+        """
+        return self._other(values, self.samples, Axis(names, "component"), is_sample=False)
+
+    def _other(self, values: NDArray[Any], samples: Axis, features: Axis, is_sample: bool) -> LabelledMatrix:
+        source = self.source or Source()
+        old = source.layout
+        kept = () if old is None else old.feature_axes if is_sample else old.sample_axes
+        layout = None
+        if old is not None and len(kept) > 1:
+            n_new = values.shape[0 if is_sample else 1]
+            names = ("component", *(("",) * len(kept) if old.names is None else (old.names[axis] for axis in kept)))
+            points = {place: old.points[axis] for place, axis in enumerate(kept, 1) if axis in old.points}
+            units = {place: old.units[axis] for place, axis in enumerate(kept, 1) if axis in old.units}
+            first, rest = (0,), tuple(range(1, len(kept) + 1))
+            sizes = tuple(old.shape[axis] for axis in kept)
+            layout = ArrayLayout(
+                (n_new, *sizes), first if is_sample else rest, names, rest if is_sample else first, points, units
+            )
+        # Not in the type of the data: components and codes have fractions.
+        narrow = source.dtype is not None and source.dtype != np.float64
+        dtype = np.dtype(np.float32 if narrow else np.float64)
+        return LabelledMatrix(values, samples, features, source=replace(source.with_type(dtype), layout=layout))
 
     def array(self) -> Any:
         """Return the values in the shape that they have in the file."""
@@ -242,6 +316,29 @@ class LabelledMatrix:
             source,
             self.notes,
         )
+
+
+@dataclass(frozen=True)
+class Input:
+    """What a model remembers of the file that its data comes from, so that new files are read in the same way.
+
+    Parameters
+    ----------
+    options : ReadOptions
+        How the file was read.
+    features : Axis
+        What is known of the features.
+    """
+
+    options: ReadOptions
+    features: Axis
+
+    @classmethod
+    def of(cls, X: Any) -> Input | None:
+        """Return what is to be remembered of data; None if it is no `LabelledMatrix`."""
+        if not isinstance(X, LabelledMatrix):
+            return None
+        return cls(ReadOptions() if X.source is None else X.source.options, X.features)
 
 
 def _turned(values: Any) -> Any:

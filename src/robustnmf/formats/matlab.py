@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import issparse
 
-from robustnmf.formats.checks import Found, as_matrix, check_array, choose
+from robustnmf.formats.axes import ArrayAxes, axes_beside, with_vector
+from robustnmf.formats.checks import Found, as_matrix, check_array, choose, float_type
 from robustnmf.formats.errors import OversizedError, times
 from robustnmf.formats.format import Format
 from robustnmf.formats.hdf5 import HDF5_SIGNATURE, read_hdf5
@@ -18,6 +21,7 @@ from robustnmf.formats.labelled_matrix import LabelledMatrix
 from robustnmf.formats.limits import check_expansion
 from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.packed import Inflated
+from robustnmf.formats.stored import array_in_file, key_in_file, sparse_in_file, vectors_in_file
 
 # Numbers in MAT-files of version 5: types of parts, classes of arrays (sparse, double ... uint64, objects).
 _ARRAY, _COMPRESSED, _SPARSE, _OPAQUE, _COMPLEX = 14, 15, 5, 17, 0x800
@@ -60,7 +64,40 @@ def _read_mat5(path: Path, options: ReadOptions) -> LabelledMatrix:
     check_expansion(path, found[name].shape, 8, _SPARSE_EXPANSION * path.stat().st_size)
     _check_mat5(path, name)
     values = loadmat(path, appendmat=False, variable_names=[name])[name]
-    return as_matrix(path, _dense(path, values, options.max_bytes), options)
+    axes = _axes(path, found, name)
+    return as_matrix(path, _dense(path, values, options.max_bytes), options, axes, about={"key": name})
+
+
+def _axes(path: Path, found: Mapping[str, Found], name: str) -> ArrayAxes | None:
+    """Return what a vector of wavelengths tells about the axes of an array."""
+    from scipy.io import loadmat
+
+    n_axes = len(found[name].shape)
+    beside = axes_beside(name, {key: entry.shape for key, entry in found.items() if float_type(entry.dtype)})
+    if beside is None or isinstance(beside, str):
+        return None if beside is None else ArrayAxes(("",) * n_axes, notes=(beside,))
+    vector, axis = beside
+    _check_mat5(path, vector)
+    values = loadmat(path, appendmat=False, variable_names=[vector])[vector]
+    return None if hasattr(values, "toarray") else with_vector(n_axes, axis, vector, values)
+
+
+def write_mat(temporary: Path, matrix: LabelledMatrix) -> None:
+    """Write an array of MATLAB, with its wavelengths, in the format of versions 5 to 7."""
+    from scipy.io import savemat
+
+    vectors = dict(vectors_in_file(matrix).values())
+    array = sparse_in_file(matrix).tocsc() if issparse(matrix.values) else array_in_file(matrix)
+    arrays = {
+        _matlab_name(key_in_file(matrix)): array,
+        **{_matlab_name(name): values for name, values in vectors.items()},
+    }
+    savemat(temporary, arrays, appendmat=False, do_compression=True)
+
+
+def _matlab_name(name: str) -> str:
+    """Return a name that is one in MATLAB; in HDF5 it may have any signs."""
+    return re.sub("[^A-Za-z0-9_]", "_", name if name[:1].isalpha() else f"X{name}")[:63]
 
 
 class _Stored(NamedTuple):
@@ -208,4 +245,4 @@ def _dense(path: Path, values: Any, max_bytes: int) -> Any:
 
 
 _WORDS = "a MAT-file", "Save it from MATLAB with save -v7, as numbers."
-FORMATS = (Format("mat", *_WORDS, read_mat, (".mat",), (b"MATLAB ",)),)
+FORMATS = (Format("mat", *_WORDS, read_mat, (".mat",), (b"MATLAB ",), write=write_mat),)

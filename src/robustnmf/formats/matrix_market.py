@@ -9,14 +9,16 @@ from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from robustnmf.formats.checks import Found, as_matrix, check_array, refuse_key
 from robustnmf.formats.errors import DataFileError, OversizedError, shortened, times
 from robustnmf.formats.format import Format
-from robustnmf.formats.labelled_matrix import LabelledMatrix
+from robustnmf.formats.labelled_matrix import LabelledMatrix, Source
 from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.packed import DEFLATE_RATIO
 from robustnmf.formats.sparse_tables import Declared, assembled, check_declared
+from robustnmf.formats.stored import array_in_file, sparse_in_file
 
 _SIGNATURE, _GZIP = b"%%MatrixMarket", b"\x1f\x8b"
 
@@ -57,7 +59,7 @@ def read_matrix_market(path: Path, options: ReadOptions) -> LabelledMatrix:
         _check_header(path, header, options.max_bytes)
         entries = _entries(file, header, options.max_bytes)
     if not header.is_sparse:
-        return as_matrix(path, _dense(entries["value"], header), options)
+        return as_matrix(path, _dense(entries["value"], header), options, dtype=header.dtype)
     rows, columns = entries["row"] - 1, entries["column"] - 1
     values = entries["value"] if header.has_values else np.ones(len(entries))
     if header.symmetry != "general":
@@ -65,7 +67,8 @@ def read_matrix_market(path: Path, options: ReadOptions) -> LabelledMatrix:
         sign = -1 if header.symmetry == "skew-symmetric" else 1
         values = np.concatenate([values, sign * values[mirrored]])
         rows, columns = np.concatenate([rows, columns[mirrored]]), np.concatenate([columns, rows[mirrored]])
-    return LabelledMatrix(assembled(path, "coo", header.shape, values, rows, columns))
+    matrix = assembled(path, "coo", header.shape, values, rows, columns)
+    return LabelledMatrix(matrix, source=Source(dtype=header.dtype))
 
 
 def _opened(path: Path) -> IO[bytes]:
@@ -168,5 +171,20 @@ def _check_header(path: Path, header: _Header, max_bytes: int) -> None:
         raise DataFileError(path, expected, found, "It was cut short: copy or write it again.")
 
 
+def write_matrix_market(temporary: Path, matrix: LabelledMatrix) -> None:
+    """Write a matrix, sparse or dense; compressed if the name says so."""
+    from scipy.io import mmwrite
+
+    values = sparse_in_file(matrix).tocoo() if sparse.issparse(matrix.values) else array_in_file(matrix)
+    # Numbers of single bytes and truth values are not known there.
+    values = values.astype(np.int64) if values.dtype.kind in "biu" else values
+    with temporary.open("wb") as file:
+        if temporary.suffix == ".gz":
+            with gzip.GzipFile(fileobj=file, mode="wb") as packed:
+                mmwrite(cast(IO[bytes], packed), values, symmetry="general")
+        else:
+            mmwrite(file, values, symmetry="general")
+
+
 _WORDS = "a matrix of the Matrix Market", "Write it with scipy.io.mmwrite, as numbers."
-FORMATS = (Format("mtx", *_WORDS, read_matrix_market, (".mtx", ".mtx.gz"), (_SIGNATURE,)),)
+FORMATS = (Format("mtx", *_WORDS, read_matrix_market, (".mtx", ".mtx.gz"), (_SIGNATURE,), write=write_matrix_market),)

@@ -12,16 +12,19 @@ from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
-from robustnmf.formats.checks import Found, as_matrix, check_array, check_size, choose, refuse_key
+from robustnmf.formats.axes import ArrayAxes, axes_beside, with_vector
+from robustnmf.formats.checks import Found, as_matrix, check_array, check_size, choose, float_type, refuse_key
 from robustnmf.formats.errors import DataFileError, OversizedError, shortened
 from robustnmf.formats.format import Format
-from robustnmf.formats.labelled_matrix import LabelledMatrix
+from robustnmf.formats.labelled_matrix import LabelledMatrix, Source
 from robustnmf.formats.limits import check_expansion
 from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.packed import check_members
 from robustnmf.formats.rows import row_cuts
 from robustnmf.formats.sparse_tables import KINDS, Declared, assembled, check_declared
+from robustnmf.formats.stored import array_in_file, key_in_file, sparse_in_file, vectors_in_file
 
 _MAX_HEADER = 10_000
 """Longest header of an array, in bytes: the limit of NumPy, which looks at it too late."""
@@ -103,7 +106,20 @@ def read_npz(path: Path, options: ReadOptions) -> LabelledMatrix:
         if options.key is None and _is_sparse(headers):
             return _read_sparse(path, archive, members, headers, options.max_bytes)
         name = choose(path, headers, options)
-        return as_matrix(path, _member(path, archive, members[name]), options)
+        axes = _axes(path, archive, members, headers, name)
+        return as_matrix(path, _member(path, archive, members[name]), options, axes, about={"key": name})
+
+
+def _axes(
+    path: Path, archive: zipfile.ZipFile, members: Mapping[str, Any], headers: Mapping[str, Found], name: str
+) -> ArrayAxes | None:
+    """Return what a vector of wavelengths tells about the axes of an array."""
+    shape = headers[name].shape
+    beside = axes_beside(name, {key: found.shape for key, found in headers.items() if float_type(found.dtype)})
+    if beside is None or isinstance(beside, str):
+        return None if beside is None else ArrayAxes(("",) * len(shape), notes=(beside,))
+    vector, axis = beside
+    return with_vector(len(shape), axis, vector, _member(path, archive, members[vector]))
 
 
 def _member(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
@@ -149,7 +165,8 @@ def _read_sparse(
     declared = Declared((n_rows, n_columns), headers["data"].dtype, math.prod(headers["data"].shape))
     check_declared(path, declared, max_bytes, path.stat().st_size)
     data, *indices = (_member(path, archive, members[name]) for name in ("data", *places))
-    return LabelledMatrix(assembled(path, kind, (n_rows, n_columns), data, *(indices[0] if together else indices)))
+    values = assembled(path, kind, (n_rows, n_columns), data, *(indices[0] if together else indices))
+    return LabelledMatrix(values, source=Source(dtype=headers["data"].dtype))
 
 
 def _npy_header(file: IO[bytes]) -> Found:
@@ -176,12 +193,29 @@ def _check_stored(path: Path, found: Found, stored: int) -> None:
         raise DataFileError(path, expected, f"it has {stored}", "It was cut short: copy or write it again.")
 
 
+def write_npy(temporary: Path, matrix: LabelledMatrix) -> None:
+    """Write an array."""
+    with temporary.open("wb") as file:
+        np.save(file, array_in_file(matrix), allow_pickle=False)
+
+
+def write_npz(temporary: Path, matrix: LabelledMatrix) -> None:
+    """Write an array with its wavelengths, or a sparse matrix as SciPy does."""
+    with temporary.open("wb") as file:
+        if sparse.issparse(matrix.values):
+            sparse.save_npz(file, sparse_in_file(matrix))
+            return
+        vectors = dict(vectors_in_file(matrix).values())
+        arrays = {key_in_file(matrix): array_in_file(matrix), **vectors}
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
 _NPY = "an array of NumPy", "Write it with numpy.save, as numbers."
 _NPZ = (
     "an archive of NumPy",
     "Write it with numpy.savez_compressed, as numbers, or a sparse matrix with scipy.sparse.save_npz.",
 )
 FORMATS = (
-    Format("npy", *_NPY, read_npy, (".npy",), (b"\x93NUMPY",), rows_of=_rows_of),
-    Format("npz", *_NPZ, read_npz, (".npz",), members=(".npy",)),
+    Format("npy", *_NPY, read_npy, (".npy",), (b"\x93NUMPY",), rows_of=_rows_of, write=write_npy),
+    Format("npz", *_NPZ, read_npz, (".npz",), members=(".npy",), write=write_npz),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise, takewhile
@@ -15,6 +15,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from robustnmf.formats.arrow_tables import (
+    MAX_NAMES,
+    Columns,
+    Texts,
+    arrow_table,
+    columns_of,
+    labelled,
+    picked,
+    with_common_type,
+)
 from robustnmf.formats.checks import Found, check_array, check_size, refuse_key
 from robustnmf.formats.errors import DataFileError, OversizedError, broken_is_data_file_error, shortened
 from robustnmf.formats.format import Format
@@ -27,18 +37,21 @@ from robustnmf.utils.extras import optional
 
 _WORDS = "a Parquet file", "Write it with pandas or pyarrow."
 
-_MAX_NAMES = 2**28
-"""How long the names of the samples may be together, in characters: 256 Mi."""
-
 
 def read_parquet(path: Path, options: ReadOptions) -> LabelledMatrix:
     """Read a Parquet file, one group of rows after the other."""
     refuse_key(path, options.key)
-    rows = ParquetRows((str(path),), options.max_bytes)
+    rows = ParquetRows((str(path),), options.max_bytes, options.index_column, tuple(options.drop_columns))
     check_array(path, "", Found(rows.shape, rows.dtype), options.max_bytes)
     largest = rows.check()
     values = rows.read(0, rows.shape[0])
-    return LabelledMatrix(values, Axis(rows.sample_names(largest)), Axis(rows.columns))
+    return labelled(values, rows.samples(largest), rows.all_columns)
+
+
+def write_parquet(temporary: Path, matrix: LabelledMatrix) -> None:
+    """Write a matrix as a Parquet file."""
+    with temporary.open("wb") as file:
+        optional("pyarrow.parquet", "io").write_table(arrow_table(matrix), file)
 
 
 class _Group(NamedTuple):
@@ -48,14 +61,6 @@ class _Group(NamedTuple):
     number: int
     start: int
     stop: int
-
-
-class _Columns(NamedTuple):
-    """Names of the columns that name the samples, those of the numeric ones, and the type that has room for these."""
-
-    labels: list[str]
-    numeric: list[str]
-    dtype: np.dtype[Any]
 
 
 @dataclass(frozen=True)
@@ -68,10 +73,16 @@ class ParquetRows:
         Files with the same columns. `of` finds those of a folder.
     max_bytes : int
         Most bytes that a group of rows may take when it is unpacked.
+    index_column : str, int or None
+        Column that names the samples, see `ReadOptions`.
+    drop_columns : tuple of str and int
+        Columns that are left out.
     """
 
     paths: tuple[str, ...]
     max_bytes: int = sys.maxsize
+    index_column: str | int | None = None
+    drop_columns: tuple[str | int, ...] = ()
 
     @classmethod
     def of(cls, path: str | PathLike[str]) -> ParquetRows:
@@ -83,11 +94,11 @@ class ParquetRows:
         return cls(tuple(str(path) for path in paths))
 
     @cached_property
-    def _stored(self) -> tuple[_Columns, list[_Group]]:
+    def _stored(self) -> tuple[Columns, list[_Group]]:
         columns, groups = [], list[_Group]()
         for path in self.paths:
             with _opened(path) as file:
-                columns.append(_columns_of(path, file.schema_arrow))
+                columns.append(columns_of(path, file.schema_arrow, self.index_column, self.drop_columns))
                 counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
                 if sum(counts) != file.metadata.num_rows:
                     raise ValueError(f"{file.metadata.num_rows} rows are declared, and another number in groups")
@@ -96,7 +107,12 @@ class ParquetRows:
                 raise DataFileError(path, f"a table with the columns of {self.paths[0]}", found, "Add the column.")
             starts = pairwise(accumulate(counts, initial=groups[-1].stop if groups else 0))
             groups += [_Group(path, i, *ends) for i, ends in enumerate(starts)]
-        return columns[0]._replace(dtype=np.result_type(*(each.dtype for each in columns))), groups
+        return with_common_type(columns), groups
+
+    @property
+    def all_columns(self) -> Columns:
+        """What the columns hold, those of text included."""
+        return self._stored[0]
 
     @property
     def columns(self) -> list[str]:
@@ -125,7 +141,7 @@ class ParquetRows:
             with Path(group.path).open("rb") as content:
                 for column in map(metadata.column, range(metadata.num_columns)):
                     is_label = column.path_in_schema in labels
-                    most = min(self.max_bytes, room + _MAX_NAMES) if is_label else room
+                    most = min(self.max_bytes, room + MAX_NAMES) if is_label else room
                     for size in page_sizes(content, column):
                         if size > most:
                             raise OversizedError(f"it has a page that unpacks to {size} bytes, and the limit is {most}")
@@ -143,28 +159,24 @@ class ParquetRows:
             if len(table) != group.stop - group.start:
                 raise ValueError(f"{group.stop - group.start} rows are declared, {len(table)} are there")
             first, last = max(start, group.start), min(stop, group.stop)
-            for k, column in enumerate(_picked(table.slice(first - group.start, last - first), self.columns)):
+            for k, column in enumerate(picked(table.slice(first - group.start, last - first), self.columns)):
                 # Not `safe`: integers beyond 2**53 are rounded, as everywhere else.
                 values[first - start : last - start, k] = column.cast(number, safe=False).to_numpy()
         return values
 
-    def sample_names(self, largest: int) -> list[str] | None:
-        """Return the names of the samples, None if they have none; no page of them is larger than so many bytes."""
-        labels, names, length = self._stored[0].labels, list[str](), 0
-        if not labels:
-            return None
+    def samples(self, largest: int) -> Axis:
+        """Return what is known of the samples; no page of it is larger than so many bytes."""
+        columns, texts = self._stored[0], Texts(self._stored[0])
+        if not columns.labels:
+            return Axis()
         # A word may go on from the one before it, and all of them be as long as a page.
         at_a_time = max(1, min(1024, SMALL // max(1, largest)))
         for file, group in self._opened_groups(0, self.shape[0]):
-            for batch in file.iter_batches(at_a_time, row_groups=[group.number], columns=labels):
-                words = [_words(column) for column in _picked(batch, labels)]
-                length += sum(len(word) for column in words for word in column)
-                if length > _MAX_NAMES:
-                    raise OversizedError(f"its names have more than {_MAX_NAMES} characters together, the most read")
-                names += [" / ".join(row) for row in zip(*words, strict=True)]
-        if len(names) != self.shape[0]:
-            raise ValueError(f"{self.shape[0]} rows are declared, {len(names)} have a name")
-        return names
+            for batch in file.iter_batches(at_a_time, row_groups=[group.number], columns=columns.labels):
+                texts.add(batch)
+        if len(texts.found[0]) != self.shape[0]:
+            raise ValueError(f"{self.shape[0]} rows are declared, {len(texts.found[0])} have a name")
+        return texts.axis()
 
     def _opened_groups(self, start: int, stop: int) -> Iterator[tuple[Any, _Group]]:
         """Yield the row groups that have some rows, each with its file, which is opened once for all of them."""
@@ -188,52 +200,9 @@ class ParquetRows:
         return [(a, b) for a, b in cuts if a < b] or [(first, self.shape[0])]
 
 
-def _picked(table: Any, names: Sequence[str]) -> list[Any]:
-    """Return the columns of these names, which may repeat; where "a" is asked for, Arrow reads "a.1" as well."""
-    found = defaultdict(list)
-    for place, name in enumerate(table.schema.names):
-        found[name].append(place)
-    places = {name: iter(found[name]) for name in names}
-    return [table.column(next(places[name])) for name in names]
-
-
 def _opened(path: str, words: Sequence[str] = ()) -> Any:
     """Open a file. Words are kept once: the same long one in each row needs gigabytes when it is written out."""
     return optional("pyarrow.parquet", "io").ParquetFile(path, read_dictionary=list(words))
 
 
-def _words(column: Any) -> list[str]:
-    """Return the entries of a column as words, each kept once."""
-    types = optional("pyarrow.types", "io")
-    coded = column if types.is_dictionary(column.type) else column.dictionary_encode()
-    used = coded.indices.unique().drop_null()
-    known = {code: str(coded.dictionary[code]) for code in used.to_pylist() if coded.dictionary[code].is_valid}
-    return [known.get(code, "") for code in coded.indices.to_pylist()]
-
-
-def _columns_of(path: str, schema: Any) -> _Columns:
-    """Return the columns of a file: names of samples are in the index of pandas, or else in a first column of words."""
-    types = optional("pyarrow.types", "io")
-    index = [name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)]
-    labels = [i for i, name in enumerate(schema.names) if name in index]
-    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
-    numeric = [any(test(kind) for test in tests) for kind in schema.types]
-    if not labels and numeric and not numeric[0]:
-        labels = [0]
-    columns = [i for i in range(len(numeric)) if i not in labels]
-    if {schema.names[i] for i in labels} & {schema.names[i] for i in columns} or len(set(labels)) < len(labels):
-        found = f"two columns are named {shortened(schema.names[labels[0]])!r}"
-        raise DataFileError(path, "a table whose names have a column of their own", found, "Rename one of them.")
-    for i in range(len(numeric)):
-        is_word = i in labels and not types.is_nested(schema.types[i])
-        if not numeric[i] and not is_word:
-            name, kind = shortened(schema.names[i]), shortened(str(schema.types[i]))
-            expected = "a table of numbers, but for names in the first column"
-            advice = f"Column {name!r} must be removed, or become numeric."
-            raise DataFileError(path, expected, f"column {name!r} is of type {kind}", advice)
-    is_single = all(str(schema.types[i]) in ("float", "halffloat") for i in columns)
-    dtype = np.dtype(np.float32 if is_single else np.float64)
-    return _Columns([schema.names[i] for i in labels], [schema.names[i] for i in columns], dtype)
-
-
-FORMATS = (Format("parquet", *_WORDS, read_parquet, (".parquet",), (b"PAR1",)),)
+FORMATS = (Format("parquet", *_WORDS, read_parquet, (".parquet",), (b"PAR1",), write=write_parquet),)

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from robustnmf.errors import LARGEST_CODE
+from robustnmf.formats.alignment import aligned_values
 from robustnmf.formats.errors import DataFileError, broken_is_data_file_error, times
 from robustnmf.formats.labelled_matrix import LabelledMatrix, Source
 from robustnmf.formats.options import ReadOptions
@@ -26,18 +28,24 @@ def read_table(path: str | os.PathLike[str], options: ReadOptions | None = None,
     path : str or path-like
         What to read; ``~`` stands for the home folder.
 
-        - ``.csv``, ``.tsv``, ``.txt``: text in UTF-8, cells parted by comma, semicolon, tab or, in ``.txt``, spaces.
-          Empty cells, NA, NaN and null are missing. Where semicolons part the cells, numbers may have decimal commas.
-          A first column that is not numeric, or has no heading, holds the names of the samples.
-        - ``.npy``, ``.npz``, ``.mat``, ``.h5``, ``.hdf5``, ``.zarr`` (folder or zip): an array of two dimensions, or
-          of three: an image stack (n, rows, columns).
+        - ``.csv``, ``.tsv``, ``.txt``, also with ``.gz``: text, cells parted by comma, semicolon, tab or, in ``.txt``,
+          spaces. Empty cells, NA, NaN and null are missing. Where semicolons part the cells, numbers may have decimal
+          commas. A first column that is not numeric, or has no heading, holds the names of the samples. Lines above the
+          table, a row of units and other encodings are found out.
+        - ``.xlsx``, ``.xls``, ``.ods``: a sheet of a workbook, which is read like text.
+        - ``.npy``, ``.npz``, ``.mat``, ``.h5``, ``.hdf5``, ``.zarr`` (folder or zip): an array of two axes, or of more:
+          images (n, rows, columns), or pixels with a spectrum each if there is a vector of wavelengths beside it, or
+          names of axes say so (dimension scales of HDF5, dimension names of zarr).
         - ``.npz`` of `scipy.sparse.save_npz`, ``.mtx`` and ``.mtx.gz`` (Matrix Market): a sparse matrix, which stays
           one.
         - ``.h5ad`` (AnnData): X, dense or sparse, with the names of observations and variables; a layer by `key`.
-        - ``.parquet``: numeric columns; the index of pandas, or a first column that is not numeric, holds the names of
-          the samples.
-        - a folder of images of one size, in natural order of their names, or an image file with several pages. Colour
-          becomes grey by ITU-R 601; grey images keep their depth.
+        - ``.parquet``, ``.feather``, ``.arrow``: numeric columns; the index of pandas, or the first column that is not
+          numeric, holds the names of the samples.
+        - ``.tif``, ``.tiff``: pages, or the axes of ImageJ and OME: frames, depth, channels.
+        - other images, and folders of images of one size, those in folders inside included, in natural order of their
+          names. Grey images keep their depth; see ``colour`` for others.
+        - ``.hdr`` (ENVI, beside its numbers), ``.fits``, ``.hspy`` (HyperSpy): images and cubes with their wavelengths.
+        - ``.mp4``, ``.avi``, ``.mkv``, ``.mov``, ``.webm``: the frames of a movie.
 
         Files with other suffixes are recognised by their first bytes.
     options : ReadOptions or None
@@ -82,8 +90,39 @@ def read_table(path: str | os.PathLike[str], options: ReadOptions | None = None,
         matrix = kind.read(path, options)
     for code in codes:
         _mark_missing(matrix.values, code)
+    matrix = _without_negative(path, matrix, options)
     matrix = replace(matrix, source=replace(matrix.source or Source(), format=kind.name, options=options))
     return matrix.transposed if options.transpose else matrix
+
+
+def _without_negative(path: Path, matrix: LabelledMatrix, options: ReadOptions) -> LabelledMatrix:
+    """Return a matrix whose negative entries have become what the options say."""
+    is_sparse = sparse.issparse(matrix.values)
+    stored: Any = matrix.values.data if is_sparse else matrix.values
+    negative = stored < 0
+    count = int(negative.sum())
+    if options.negative is None or not count:
+        return matrix
+    if options.negative == "error":
+        raise _negative_error(path, matrix, stored[negative])
+    stored[negative] = 0 if options.negative == "clip" else np.nan
+    became = "were set to zero" if options.negative == "clip" else "are missing"
+    return replace(matrix, notes=(*matrix.notes, f"{count} negative entries {became}."))
+
+
+def _negative_error(path: Path, matrix: LabelledMatrix, negative: Any) -> DataFileError:
+    """Return the error for negative entries; it names the first, and the code that they may be."""
+    rows, columns = (matrix.values < 0).nonzero()
+    sample, feature = int(rows[0]), int(columns[0])
+    value = matrix.values[sample, feature]
+    found = f"{len(negative)} of {matrix.shape[0] * matrix.shape[1]} entries are negative, the first is {value:g} at "
+    codes, counts = np.unique(negative, return_counts=True)
+    code, count = codes[counts.argmax()], int(counts.max())
+    # Blank-corrected entries differ; what is far below zero and repeated is no measurement.
+    is_code = count > 1 and code <= LARGEST_CODE
+    advice = f"{count} are exactly {code:g}: if they are missing, set missing_value to {code:g}. " if is_code else ""
+    advice += "Set negative to 'clip' to set small ones to zero, or to 'missing'."
+    return DataFileError(path, "a table of non-negative numbers", found + matrix.place(sample, feature), advice)
 
 
 def _mark_missing(values: Any, code: float) -> None:
@@ -105,41 +144,34 @@ def read_like(path: str | os.PathLike[str], table: LabelledMatrix, **options: An
     Parameters
     ----------
     path : str or path-like
-        What to read, as for `read_table`.
+        What to read, as for `read_table`. Where file and table have names, its samples and features may be in another
+        order. Names of features may end in what all of them end in, such as "_error".
     table : LabelledMatrix
         The data.
     **options
-        Fields of `ReadOptions`.
+        Fields of `ReadOptions`. Negative values are not judged.
 
     Returns
     -------
     ndarray or csr_array of shape (n_samples, n_features)
-        The values.
+        The values, in the order of the table.
 
     Raises
     ------
     DataFileError
-        As for `read_table`; also if the shape is not that of the data, or the names are in another order.
+        As for `read_table`; also if the shape is not that of the data, or the names are others.
     """
-    other = read_table(path, **options)
-    if other.values.shape != table.values.shape:
+    other = read_table(path, **{**options, "negative": None})
+    try:
+        values = aligned_values(other, "it", table)
+    except ValueError as error:
+        expected = "a table with the samples and features of the data"
+        raise DataFileError(path, expected, str(error), "Leave names out of the file if it is in order.") from error
+    if values.shape != table.values.shape:
         expected = f"of the same shape as the data, {times(table.values.shape)} (samples x features)"
         advice = "Check that it belongs to the data, and whether one of the two is transposed."
-        raise DataFileError(path, expected, f"it is {times(other.values.shape)}", advice)
-    _check_order(path, "samples", table.sample_names, other.sample_names)
-    _check_order(path, "features", table.feature_names, other.feature_names)
-    return other.values
-
-
-def _check_order(
-    path: str | os.PathLike[str], what: str, wanted: Sequence[str] | None, given: Sequence[str] | None
-) -> None:
-    """Raise if the same names come in another order; other names may be right, such as "Al_error" for "Al"."""
-    if wanted is None or given is None or wanted == given or sorted(wanted) != sorted(given):
-        return
-    place = next(i for i, (a, b) in enumerate(zip(wanted, given, strict=True)) if a != b)
-    expected = f"in the same order as the data, where {what[:-1]} {place + 1} is {wanted[place]!r}"
-    raise DataFileError(path, expected, f"here it is {given[place]!r}", f"Sort the {what} of one of the two.")
+        raise DataFileError(path, expected, f"it is {times(values.shape)}", advice)
+    return values
 
 
 def _missing_numbers(values: Sequence[float | str], words: bool) -> list[float]:

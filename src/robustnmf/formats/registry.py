@@ -6,13 +6,32 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from robustnmf.formats import h5ad, hdf5, images, matlab, matrix_market, numpy_files, parquet, text, zarr_stores
+from robustnmf.formats import (
+    envi,
+    excel,
+    feather,
+    fits,
+    h5ad,
+    hdf5,
+    hspy,
+    images,
+    matlab,
+    matrix_market,
+    numpy_files,
+    parquet,
+    text,
+    video,
+    zarr_stores,
+)
 from robustnmf.formats.errors import DataFileError, broken_is_data_file_error
 from robustnmf.formats.format import Format
 from robustnmf.formats.rows import Rows
 
 # The first that knows a file reads it; folders of images come last, as any folder could be one.
-MODULES = (text, numpy_files, matlab, matrix_market, h5ad, hdf5, zarr_stores, parquet, images)
+MODULES = (
+    *(text, excel, numpy_files, matlab, matrix_market, h5ad, hspy, hdf5, zarr_stores, parquet, feather),
+    *(envi, fits, video, images),
+)
 """Modules of this folder that have `FORMATS`."""
 
 FORMATS: tuple[Format, ...] = tuple(known for module in MODULES for known in module.FORMATS)
@@ -38,12 +57,18 @@ def format_of(path: Path) -> Format:
     expected = f"data in a known format ({' '.join(suffixes)}, or a folder of images)"
     if not path.is_file():
         raise DataFileError(path, expected, "it is neither a file nor a folder", "Check the path.")
-    endings = {path.suffix.lower(), "".join(path.suffixes[-2:]).lower()}  # .mtx.gz is one of two parts
-    found = next((known for known in FORMATS if endings.intersection(known.suffixes)), None) or _format_by_content(path)
+    found = format_by_suffix(path) or next((known for known in FORMATS if known.owns_file(path)), None)
+    found = found or _format_by_content(path)
     if found is None:
         words = f"its suffix is {path.suffix!r} and it starts like none of them"
         raise DataFileError(path, expected, words, "Convert it, or correct the suffix.")
     return found
+
+
+def format_by_suffix(path: Path) -> Format | None:
+    """Return the format that files of this name have; None if no format is known by it."""
+    endings = {path.suffix.lower(), "".join(path.suffixes[-2:]).lower()}  # .mtx.gz is one of two parts
+    return next((known for known in FORMATS if endings.intersection(known.suffixes)), None)
 
 
 def _format_by_content(path: Path) -> Format | None:

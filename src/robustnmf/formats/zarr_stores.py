@@ -14,9 +14,12 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
 
-from robustnmf.formats.checks import Found, as_matrix, check_array, choose, refuse_key
-from robustnmf.formats.errors import DataFileError, OversizedError
+from robustnmf.formats.axes import ArrayAxes, axes_beside, number_texts, with_vector
+from robustnmf.formats.checks import Found, as_matrix, check_array, choose, float_type, refuse_key
+from robustnmf.formats.errors import DataFileError, OversizedError, shortened
 from robustnmf.formats.folders import check_tree
 from robustnmf.formats.format import Format
 from robustnmf.formats.labelled_matrix import LabelledMatrix
@@ -24,6 +27,14 @@ from robustnmf.formats.limits import check_count, check_expansion, n_chunks, roo
 from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.packed import DEFLATE_RATIO, HEADERS, PACKERS, check_members, unpacked_size
 from robustnmf.formats.rows import ArrayRows, package_of
+from robustnmf.formats.stored import (
+    array_in_file,
+    key_in_file,
+    names_in_file,
+    sparse_in_file,
+    unit_of_axis,
+    vectors_in_file,
+)
 from robustnmf.utils.extras import optional
 
 _SHARDS = frozenset({"sharding_indexed"})
@@ -128,13 +139,23 @@ def _read_store(path: Path, store: Any, files: Mapping[str, _Stored], options: R
     """Read an array of zarr, or the one that is asked for in a group."""
     # What is consolidated may be stale, and may name what is not in the store.
     node = optional("zarr", "io").open(store, mode="r", use_consolidated=False)
+    name = ""
+    arrays: dict[str, Any] = {}
     if hasattr(node, "members"):
         arrays = {name: member for name, member in node.members(max_depth=None) if hasattr(member, "shape")}
         found = {name: Found(member.shape, member.dtype) for name, member in arrays.items()}
-        node = arrays[choose(path, found, replace(options, key=options.key and options.key.strip("/")))]
+        name = choose(path, found, replace(options, key=options.key and options.key.strip("/")))
+        node = arrays[name]
     else:
         refuse_key(path, options.key)
         check_array(path, "", Found(node.shape, node.dtype), options.max_bytes)
+    values = _values(path, node, files, options)
+    axes = _axes(path, node, name, arrays, files, options)
+    return as_matrix(path, values, options, axes, np.dtype(node.dtype), {"key": name})
+
+
+def _values(path: Path, node: Any, files: Mapping[str, _Stored], options: ReadOptions) -> NDArray[Any]:
+    """Return the values of an array, after a look at what they cost."""
     rows = ZarrRows.of(node, path)
     chain = _chain(node.metadata.to_dict())
     _check_codecs(path, chain)
@@ -143,7 +164,60 @@ def _read_store(path: Path, store: Any, files: Mapping[str, _Stored], options: R
     rows.check(options.max_bytes)
     _check_stored(path, rows, blocks)
     _check_blocks(node, chain, blocks, room_for_chunk(rows.sizes, rows.dtype.itemsize, options.max_bytes))
-    return as_matrix(path, rows.floats(), options)
+    return rows.floats()
+
+
+def _axes(
+    path: Path, node: Any, name: str, arrays: Mapping[str, Any], files: Mapping[str, _Stored], options: ReadOptions
+) -> ArrayAxes | None:
+    """Return what the names of dimensions, those of xarray included, and arrays beside tell about the axes."""
+    shapes = {key: tuple(array.shape) for key, array in arrays.items() if float_type(np.dtype(array.dtype))}
+    names = _dimensions(node)
+    if names is None:
+        beside = axes_beside(name, shapes) if name else None
+        if beside is None or isinstance(beside, str):
+            return None if beside is None else ArrayAxes(("",) * node.ndim, notes=(beside,))
+        vector, axis = beside
+        return with_vector(
+            node.ndim, axis, vector, _values(path, arrays[vector], files, options), _unit(arrays[vector])
+        )
+    folder = name.rpartition("/")[0]
+    beside_it = {axis: f"{folder}/{title}".strip("/") for axis, title in enumerate(names) if title}
+    vectors = {axis: key for axis, key in beside_it.items() if shapes.get(key) == (node.shape[axis],)}
+    points = {axis: number_texts(_values(path, arrays[key], files, options)) for axis, key in vectors.items()}
+    units = {axis: unit for axis, key in vectors.items() if (unit := _unit(arrays[key]))}
+    return ArrayAxes(names, points, units)
+
+
+def _dimensions(node: Any) -> tuple[str, ...] | None:
+    """Return the names of the axes of an array, "" where there is none; None if it has no names."""
+    given = getattr(node.metadata, "dimension_names", None) or node.attrs.get("_ARRAY_DIMENSIONS")
+    if not isinstance(given, list | tuple) or len(given) != node.ndim:
+        return None
+    return tuple(shortened(name, 80) if isinstance(name, str) else "" for name in given)
+
+
+def _unit(node: Any) -> str:
+    unit = node.attrs.get("units", "")
+    return shortened(unit, 80) if isinstance(unit, str) else ""
+
+
+def write_zarr(temporary: Path, matrix: LabelledMatrix) -> None:
+    """Write a group with an array and the points of its axes, with names as xarray reads them."""
+    zarr = optional("zarr", "io")
+    array = sparse_in_file(matrix).toarray() if issparse(matrix.values) else array_in_file(matrix)
+    vectors = vectors_in_file(matrix)
+    names = list(names_in_file(matrix) or ("",) * array.ndim)
+    for axis, (name, _) in vectors.items():
+        names[axis] = name
+    group = zarr.open_group(str(temporary), mode="w")
+    key = key_in_file(matrix)
+    group.create_array(key, data=array, dimension_names=[name or None for name in names] if any(names) else None)
+    for axis, (name, values) in vectors.items():
+        place = f"{key.rpartition('/')[0]}/{name}".strip("/")
+        vector = group.create_array(place, data=values, dimension_names=[name])
+        if unit := unit_of_axis(matrix, axis):
+            vector.attrs["units"] = unit
 
 
 def _check_stored(path: Path, rows: ZarrRows, blocks: Mapping[str, _Stored]) -> None:
@@ -267,5 +341,15 @@ def _owns_folder(folder: Path) -> bool:
 
 _WORDS = "an array or group of zarr", "Write it with zarr.save."
 FORMATS = (
-    Format("zarr", *_WORDS, read_zarr, (".zarr",), members=ZARR_METADATA, owns_folder=_owns_folder, rows_of=_rows_of),
+    Format(
+        "zarr",
+        *_WORDS,
+        read_zarr,
+        (".zarr",),
+        members=ZARR_METADATA,
+        owns_folder=_owns_folder,
+        rows_of=_rows_of,
+        write=write_zarr,
+        writes_folder=True,
+    ),
 )

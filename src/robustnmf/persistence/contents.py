@@ -39,6 +39,17 @@ NOISE_NUMBERS: Mapping[str, Any] = {
 }
 """What a noise model has beside its arrays."""
 
+OF_ONE_MACHINE = ("max_bytes",)
+"""Options of reading that are not stored: how much memory there is does not concern the data."""
+
+FEATURES: Mapping[str, Any] = {
+    "title": str | None,
+    "grid": tuple[int, ...] | None,
+    "grid_names": tuple[str, ...] | None,
+    "units": tuple[str, ...] | None,
+}
+"""What is stored of the features beside their names and columns of text."""
+
 AXES: Mapping[str, tuple[str, ...]] = {
     "components_": ("n_components_", "n_features_in_"),
     "thresholds_": ("n_features_in_",),
@@ -101,6 +112,7 @@ OPTIONAL_ATTRIBUTES = (
     "_with_uncertainties",
     "noise_",
     "comparison_",
+    "input_",
 )
 
 NUMBERS: Mapping[str, Any] = {

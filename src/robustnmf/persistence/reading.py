@@ -3,12 +3,13 @@
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from io import BufferedReader
 from math import inf, prod
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_type_hints
+from types import UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ from robustnmf import methods
 from robustnmf.algorithm.encoding import Basis, basis_of, noise_in_units
 from robustnmf.algorithm.least_squares import MEASURED, Comparison
 from robustnmf.data.sample_scaling import SampleScaling
+from robustnmf.formats.labelled_matrix import Axis, Input
+from robustnmf.formats.options import ReadOptions
 from robustnmf.model.noise import ARRAYS, NoiseModel
 from robustnmf.model.weighting import Weighting
 from robustnmf.persistence import contents
@@ -194,9 +197,46 @@ def restored(document: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> Any:
         if len(names) != attributes["n_features_in_"] or not all(isinstance(name, str) for name in names):
             raise ModelFileError(f"feature_names_in_ must be {attributes['n_features_in_']} texts.")
         attributes["feature_names_in_"] = np.array(names, dtype=object)
+    attributes["input_"] = _input(document, names, attributes["n_features_in_"])
     for name, value in attributes.items():
         setattr(model, name, value)
     return model
+
+
+def _input(document: Mapping[str, Any], names: list[str] | None, n_features: int) -> Input | None:
+    """Return how the data was read, if the file says so: those of version 0.1 do not."""
+    known = _entry(document, "input", dict | None) if "input" in document else None
+    if known is None:
+        return None
+    given = {name: _decoded(value) for name, value in _entry(known, "options", dict).items()}
+    hints = get_type_hints(ReadOptions)
+    for name, value in given.items():
+        if name not in hints or name in contents.OF_ONE_MACHINE or not _fits_option(value, hints[name]):
+            raise ModelFileError(f"its options of reading have {name[:80]!r}. It may need a later robustnmf.")
+    about = _entry(known, "features", dict)
+    found = {name: _entry(about, name, hint, _decoded) for name, hint in contents.FEATURES.items()}
+    grid, grid_names, units = found["grid"], found["grid_names"], found["units"]
+    columns = _entry(known, "columns", dict)
+    are_texts = all(_is_texts(column, n_features) for column in columns.values())
+    is_grid = grid is None or (prod(grid) == n_features and min(grid, default=1) > 0)
+    is_named = grid_names is None or (grid is not None and len(grid_names) == len(grid))
+    if not (are_texts and is_grid and is_named and (units is None or len(units) == n_features)):
+        raise ModelFileError(f"what it says of its features does not fit the {n_features} that it has.")
+    return Input(ReadOptions(**given), Axis(names, found["title"], grid, grid_names, units, columns))
+
+
+def _is_texts(column: Any, count: int) -> bool:
+    return isinstance(column, list) and len(column) == count and all(isinstance(text, str) for text in column)
+
+
+def _fits_option(value: Any, hint: Any) -> bool:
+    """Return whether an option of reading has its type."""
+    origin, choices = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits_option(value, choice) for choice in choices)
+    if origin is Sequence:
+        return isinstance(value, list | tuple) and all(_fits_option(item, choices[0]) for item in value)
+    return fits(value, hint)
 
 
 def _sparse_outliers(places: Matrix, n_features: int) -> Any:

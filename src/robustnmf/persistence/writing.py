@@ -13,6 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from robustnmf.algorithm.encoding import Basis, basis_of
 from robustnmf.data.lazy_results import is_lazy_result
 from robustnmf.data.sparse import is_sparse
+from robustnmf.formats.labelled_matrix import Input
+from robustnmf.formats.options import ReadOptions
 from robustnmf.model.noise import ARRAYS, NoiseModel
 from robustnmf.persistence import contents
 from robustnmf.persistence.contents import ModelFileError, bytes_of, checksum, field_in_file, field_names, type_name
@@ -124,9 +126,10 @@ def _written(model: Any) -> tuple[bytes, dict[str, Matrix]]:
         size = f"{len(text)} bytes of at most {contents.LONGEST_TEXT}"
         raise ModelFileError(f"its text takes {size}. Use shorter feature names.")
     # What cannot be read must not be written.
-    names, document = document["feature_names_in_"], parse(text)
-    if document["feature_names_in_"] != names:  # two halves of a surrogate pair, each a letter to Python, are one there
-        raise ModelFileError("feature names must be text that JSON can hold; one has surrogates. Rename the feature.")
+    written, document = document, parse(text)
+    for part in ("feature_names_in_", "input"):
+        if document[part] != written[part]:  # two halves of a surrogate pair, each a letter to Python, are one there
+            raise ModelFileError("names of features must be text that JSON can hold; one has surrogates. Rename it.")
     array_entries(document)
     restored(document, arrays)
     return text, arrays
@@ -161,8 +164,27 @@ def _document_of(model: Any) -> dict[str, Any]:
         if model.comparison_ is None
         else {name: _encoded(value, name) for name, value in model.comparison_._asdict().items()},
         "uncertainties": bool(model._with_uncertainties),
+        "input": _input_of(attributes.get("input_")),
         "feature_names_in_": None if names is None else [str(name) for name in names],
         "set_output": attributes.get("_sklearn_output_config", {}).get("transform"),
+    }
+
+
+def _input_of(known: Input | None) -> dict[str, Any] | None:
+    """Return how data was read, and what is known of its features; their names are stored anyway."""
+    if known is None:
+        return None
+    options = {name: getattr(known.options, name) for name in field_names(ReadOptions)}
+    of_features = {name: getattr(known.features, name) for name in contents.FEATURES}
+    of_features = {name: tuple(value) if isinstance(value, list) else value for name, value in of_features.items()}
+    return {
+        "options": {
+            name: _encoded(value, f"the option {name}")
+            for name, value in options.items()
+            if name not in contents.OF_ONE_MACHINE
+        },
+        "features": {name: _encoded(value, name) for name, value in of_features.items()},
+        "columns": {str(title): list(map(str, column)) for title, column in known.features.columns.items()},
     }
 
 

@@ -171,7 +171,7 @@ def whole_lines(facts: Facts, feature_names: Sequence[str], sample_names: Sequen
         *_listed("sample", sample_names, samples.cut >= limit, f"lost {percent(limit)} or more of the entries"),
         *_listed("feature", feature_names, features.missing == 1, "never observed"),
         *_listed("sample", sample_names, samples.missing == 1, "without any observed entry"),
-        *(f"component {k} is about one feature only: {feature_names[j]}" for k, j in facts.soloists[:NAMED]),
+        *(f"component {k + 1} is about one feature only: {feature_names[j]}" for k, j in facts.soloists[:NAMED]),
         *([] if images else _listed("feature", feature_names, facts.zero_features, "zero throughout")),
     ]
     if not found:
@@ -192,9 +192,9 @@ def rank_too_high(facts: Facts) -> Diagnosis:
     weak = min(facts.structure.weak, rank - 1)
     reasons = []
     if unused.size:
-        reasons.append(f"{_count(unused.size, 'component')} ({some_names(unused)}) give next to nothing")
+        reasons.append(f"{_count(unused.size, 'component')} ({some_names(unused + 1)}) give next to nothing")
     if cosine > SAME_DIRECTION:
-        reasons.append(f"components {first} and {second} are nearly the same (cosine {cosine:.3f})")
+        reasons.append(f"components {first + 1} and {second + 1} are nearly the same (cosine {cosine:.3f})")
     if weak:
         reasons.append(f"{weak} of the {rank} directions of the fit are no stronger than noise")
     if not reasons:

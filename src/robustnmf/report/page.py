@@ -262,7 +262,7 @@ def component_cards(facts: Facts, shape: tuple[int, int] | None, names: list[str
     C = facts.model.components_
     most = np.sort(np.argsort(-facts.contributions, kind="stable")[:MOST_CARDS])
     for number in most:
-        caption = f"{number} · {percent(float(facts.contributions[number]))}"
+        caption = f"{number + 1} · {percent(float(facts.contributions[number]))}"
         if shape is not None:
             image = pool(C[number].reshape(shape), (LONGEST_SIDE, LONGEST_SIDE), np.mean)
             yield Card(caption, image=grey(image, float(image.max())))

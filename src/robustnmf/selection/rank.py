@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from robustnmf.algorithm.clones import given, variant, where_data_is
 from robustnmf.algorithm.rank_search import RankSelection, find_rank
 from robustnmf.estimators import NonNegativeInput, TruncatedCauchyNMF
+from robustnmf.formats.labelled_matrix import LabelledMatrix
 from robustnmf.utils.random_state import generator, seeds
 
 
@@ -265,6 +266,7 @@ class RobustNMFCV(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, Transformer
     def _fitted(self, X: Any = None) -> Any:
         """Return the estimator that was chosen, if X has the features that it knows."""
         check_is_fitted(self, "best_estimator_")
-        if len(getattr(X, "shape", ())) == 2:  # anything else the estimator refuses, or makes a matrix of
+        # Features of a labelled matrix are found by name, and what is no matrix is refused, by the estimator.
+        if len(getattr(X, "shape", ())) == 2 and not isinstance(X, LabelledMatrix):
             validate_data(self, X, reset=False, skip_check_array=True)
         return self.best_estimator_

@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -144,6 +144,35 @@ def is_sealed(path: Path) -> bool:
 
 def _seal(page: bytes) -> bytes:
     return f"<!-- robustnmf {hashlib.sha256(page).hexdigest()} -->\n".encode()
+
+
+@contextmanager
+def write_together(path: Path, *, replace: bool = True) -> Iterator[Path]:
+    """Do the same as `write_owned` for what may be several files, all with the name that they will have.
+
+    Gives a path of the name of `path` in a hidden folder beside it. All files that are written to that folder come to
+    stand beside `path`, it as the last one: if the process is killed before, there is none of that name.
+    """
+    check_owned(path)
+    make_folder(path.parent)
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+    temporary.mkdir()
+    try:
+        yield temporary / path.name
+        written = sorted(temporary.iterdir(), key=lambda file: (file.name == path.name, file.name))
+        if not written or written[-1].name != path.name:
+            raise OSError(f"{path} was not written. Check that the disk is not full.")
+        others = [path.with_name(file.name) for file in written[:-1]]
+        for other in others:
+            check_owned(other)
+        if others and replace and os.path.lexists(path):
+            check_owned(path)
+            path.unlink()  # an old file beside new ones would be read with them
+        for file in written:
+            with write_owned(path.with_name(file.name), replace=replace) as place:
+                os.replace(file, place)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_array(path: Path, array: NDArray[Any]) -> None:
@@ -276,8 +305,8 @@ class Manifest:
         return name in self._checksums
 
     def owns(self, path: Path) -> bool:
-        """Return whether this package wrote a file of the folder, as it is now."""
-        checksums = self._checksums.get(path.name, [])
+        """Return whether this package wrote a file of the folder, or of one in it, as it is now."""
+        checksums = self._checksums.get(path.relative_to(self.folder).as_posix(), [])
         return bool(checksums) and path.is_file() and not path.is_symlink() and _checksum(path) in checksums
 
     def add(self, name: str, checksum: str) -> None:
@@ -290,9 +319,14 @@ class Manifest:
 
     def add_all(self) -> None:
         """List every file of a folder that only this package knows of."""
-        files = (path for path in sorted(self.folder.iterdir()) if path.name != MANIFEST)
-        self._checksums = {path.name: [_checksum(path)] for path in files}
+        self._checksums = {path.relative_to(self.folder).as_posix(): [_checksum(path)] for path in self._files()}
         self._write()
+
+    def _files(self) -> list[Path]:
+        """Return all that is in the folder and in those below, without folders and the manifest itself."""
+        found = (Path(parent, name) for parent, _, names in os.walk(self.folder) for name in names)
+        links = (path for path in self.folder.rglob("*") if path.is_symlink() and path.is_dir())
+        return sorted({*found, *links} - {self.folder / MANIFEST})
 
     def _write(self) -> None:
         with write_atomically(self.folder / MANIFEST) as temporary:
@@ -300,13 +334,28 @@ class Manifest:
 
     def strangers(self) -> list[str]:
         """Return what is in the folder and not owned, by name."""
-        return sorted(path.name for path in self.folder.iterdir() if path.name != MANIFEST and not self.owns(path))
+        strange = [path.relative_to(self.folder).as_posix() for path in self._files() if not self.owns(path)]
+        return sorted([*strange, *self._foreign_folders()])
+
+    def _own_folders(self) -> set[str]:
+        """Return folders inside that hold, or held, files of ours."""
+        return {parent.as_posix() for name in self._checksums for parent in PurePosixPath(name).parents} - {"."}
+
+    def _foreign_folders(self) -> list[str]:
+        """Return folders inside that no file of ours was ever in: somebody has made them."""
+        ours = self._own_folders()
+        below = (Path(parent, name) for parent, names, _ in os.walk(self.folder) for name in names)
+        inside = (path.relative_to(self.folder).as_posix() for path in below if not path.is_symlink())
+        return [name for name in inside if name not in ours]
 
     def remove_folder(self) -> None:
         """Remove the files that are owned, and the folder if nothing else is left."""
-        for path in list(self.folder.iterdir()):
+        for path in self._files():
             if self.owns(path):
                 path.unlink()
+        for name in sorted(self._own_folders(), key=len, reverse=True):
+            with suppress(OSError):  # it holds what is not ours
+                (self.folder / name).rmdir()
         if not self.strangers():
             (self.folder / MANIFEST).unlink(missing_ok=True)
             self.folder.rmdir()

@@ -27,7 +27,9 @@ INTERVAL = 1.0
 _parents: set[int] = set()
 
 
-def run_all(tasks: Iterable[Any], n_jobs: int | None, *, on_device: bool) -> list[Any]:
+def run_all(
+    tasks: Iterable[Any], n_jobs: int | None, *, on_device: bool, after_each: Callable[[int], None] = lambda done: None
+) -> list[Any]:
     """Do what `delayed` has put off, so many tasks at a time, and return the results in their order.
 
     Parameters
@@ -36,13 +38,20 @@ def run_all(tasks: Iterable[Any], n_jobs: int | None, *, on_device: bool) -> lis
         See joblib; None is 1.
     on_device : bool
         Whether the tasks work on a GPU.
+    after_each : function
+        Called with the number of tasks that are done, in their order.
 
     Examples
     --------
     >>> run_all((delayed(pow)(2, exponent) for exponent in range(4)), None, on_device=True)
     [1, 2, 4, 8]
     """
-    return list(joblib.Parallel(n_jobs=n_jobs, backend="threading" if on_device else None)(tasks))
+    backend = "threading" if on_device else None
+    results = []
+    for result in joblib.Parallel(n_jobs=n_jobs, backend=backend, return_as="generator")(tasks):
+        results.append(result)
+        after_each(len(results))
+    return results
 
 
 def delayed(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,293 @@
+"""Samples and features found by their names: what belongs together is never put together by its place alone.
+
+Names are those of a `LabelledMatrix`, or the index and columns of a data frame. Names in the same order are left as
+they are. In another order they are put in order. Other names are refused, by name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from robustnmf.formats.errors import shortened
+from robustnmf.formats.labelled_matrix import Axis, LabelledMatrix
+from robustnmf.formats.rows import package_of
+from robustnmf.utils.user_warnings import warn_user
+
+Places = list[int] | None
+"""Where each of the wanted is among those that are given; None if they are in order."""
+
+
+# --- Names ------------------------------------------------------------------------------------------------------------
+
+
+def values_of(X: Any) -> Any:
+    """Return the values of a labelled matrix; anything else as it is."""
+    return X.values if isinstance(X, LabelledMatrix) else X
+
+
+def axes_of(X: Any) -> tuple[Axis, Axis]:
+    """Return what is known of samples and features of data: a `LabelledMatrix`, a data frame, or anything else."""
+    if isinstance(X, LabelledMatrix):
+        return X.samples, X.features
+    if package_of(X) == "pandas" and hasattr(X, "columns"):
+        return Axis(_labels(X.index)), Axis(_labels(X.columns))
+    if package_of(X) == "polars" and hasattr(X, "columns"):
+        return Axis(), Axis([str(name) for name in X.columns])
+    return Axis(), Axis()
+
+
+def _labels(index: Any) -> list[str]:
+    """Return the labels of an index of pandas as texts: dates as in files that pandas writes."""
+    if getattr(index, "nlevels", 1) > 1:
+        return [" / ".join(map(str, label)) for label in index]
+    is_date = getattr(index.dtype, "kind", "") == "M"
+    return [str(label) for label in (index.astype(str) if is_date else index)]
+
+
+def _is_numbered(names: Sequence[str]) -> bool:
+    """Return whether names are numbers from 0 on, which pandas gives to what has none."""
+    return all(name == str(place) for place, name in enumerate(names))
+
+
+def place_of(X: Any, sample: int, feature: int) -> str:
+    """Return what an entry is called: by names where there are some, else by numbers from 0 on.
+
+    Examples
+    --------
+    >>> place_of(np.ones((2, 2)), 1, 0)
+    'sample 1, feature 0'
+    """
+    samples, features = (Axis(known_names(axis)) for axis in axes_of(X))
+    return LabelledMatrix(np.empty((0, 0)), samples, features).place(sample, feature)
+
+
+def known_names(axis: Axis) -> Sequence[str] | None:
+    """Return names, None for those that pandas gives to what has none."""
+    return None if axis.names is None or _is_numbered(axis.names) else axis.names
+
+
+# --- Weights and uncertainties ----------------------------------------------------------------------------------------
+
+
+def aligned_values(values: Any, name: str, X: Any) -> Any:
+    """Return weights or uncertainties in the order of the data.
+
+    Parameters
+    ----------
+    values : LabelledMatrix, data frame, array-like of shape (n_samples, n_features) or None
+        With names, if they have some.
+    name : str
+        What they are, for errors.
+    X : LabelledMatrix, data frame or array-like of shape (n_samples, n_features)
+        The data.
+
+    Returns
+    -------
+    array-like of shape (n_samples, n_features) or None
+        Without names. As they are given if one of the two has no names.
+    """
+    given, wanted = axes_of(values), axes_of(X)
+    places = [
+        _matched(f"{name} must have the {what} of X", what, axis.names, known.names)
+        for what, axis, known in zip(("samples", "features"), given, wanted, strict=True)
+    ]
+    return taken(taken(values_of(values), places[0], axis=0), places[1], axis=1)
+
+
+def taken(values: Any, places: Places, axis: int) -> Any:
+    """Return some rows or columns of a matrix, dense or sparse; None takes all as they are."""
+    if values is None or places is None:
+        return values
+    plain: Any = values if sparse.issparse(values) else np.asarray(values)
+    return plain[places] if axis == 0 else plain[:, places]
+
+
+def _matched(expected: str, what: str, given: Sequence[str] | None, wanted: Sequence[str] | None) -> Places:
+    if given is None or wanted is None:
+        return None
+    names = _without_suffix(given, wanted)
+    if names == list(wanted):
+        return None
+    # What has the numbers of pandas has no names, unless they are the names of the other.
+    if (_is_numbered(names) or _is_numbered(wanted)) and set(names) != set(wanted):
+        return None
+    return places_of(names, wanted, expected, what)
+
+
+def places_of(given: Sequence[str], wanted: Sequence[str], expected: str, what: str) -> list[int]:
+    """Return where each of the wanted names is among those that are given; raise ValueError if some are others.
+
+    Parameters
+    ----------
+    given, wanted : sequence of str
+        Names.
+    expected : str
+        What is required, for the error.
+    what : str
+        "samples" or "features".
+    """
+    missing, additional = differences(given, wanted)
+    if missing or additional:
+        problems = [
+            f"{len(names)} {problem} ({shown(names)})"
+            for names, problem in ((missing, "are missing"), (additional, "are others"))
+            if names
+        ]
+        advice = f"Rename or choose the {what}, or pass arrays without names if they are in order."
+        raise ValueError(f"{expected}; of {len(wanted)}, {' and '.join(problems)}. {advice}")
+    if len(set(given)) < len(given):
+        repeated = [name for name, count in Counter(given).items() if count > 1]
+        raise ValueError(
+            f"{expected}, in the same order where names repeat; they are in another order, and {shown(repeated)} "
+            f"repeat. Give each of the {what} a name of its own."
+        )
+    order = {name: place for place, name in enumerate(given)}
+    return [order[name] for name in wanted]
+
+
+def differences(given: Sequence[str], wanted: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return which of the wanted names are missing, and which names are given beside them."""
+    has, needs = set(given), set(wanted)
+    return [name for name in wanted if name not in has], [name for name in given if name not in needs]
+
+
+def shown(names: Sequence[str], most: int = 5) -> str:
+    """Return some names in a sentence."""
+    return ", ".join(repr(shortened(name)) for name in islice(names, most)) + (" ..." if len(names) > most else "")
+
+
+def _without_suffix(given: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """Return names without what they all have behind those that are wanted, such as "_error" in "Al_error".
+
+    Examples
+    --------
+    >>> _without_suffix(["Fe_unc", "Al_unc"], ["Al", "Fe"])
+    ['Fe', 'Al']
+    """
+    needs = set(wanted)
+    if not given or needs == set(given):
+        return list(given)
+    for name in sorted((name for name in needs if name and given[0].startswith(name)), key=len, reverse=True):
+        suffix = given[0][len(name) :]
+        stripped = [other.removesuffix(suffix) for other in given]
+        if suffix and all(other.endswith(suffix) for other in given) and set(stripped) == needs:
+            return stripped
+    return list(given)
+
+
+def uncertainties_of(X: Any, given: Any, *, may_use_file: bool = True) -> Any:
+    """Return the uncertainties of all entries: those that are given, and where these are NaN, those of the file.
+
+    A file may tell the uncertainty of some entries only: of those below a limit of detection, say, that were set to
+    half of it. Alone these say nothing, as a fit weighs entries against each other. So without uncertainties that are
+    given, those of the file are used if it has one for each entry that is observed.
+
+    Parameters
+    ----------
+    X : LabelledMatrix, data frame or array-like of shape (n_samples, n_features)
+        The data.
+    given : LabelledMatrix, data frame, array-like of shape (n_samples, n_features) or None
+        What the user gives; aligned by name.
+    may_use_file : bool
+        Whether uncertainties of the file may be used where none are given at all.
+
+    Returns
+    -------
+    array-like of shape (n_samples, n_features) or None
+        Uncertainties in the order of X.
+    """
+    given = aligned_values(given, "uncertainties", X)
+    known = X.uncertainties if isinstance(X, LabelledMatrix) else None
+    if known is None:
+        return given
+    if given is None:
+        is_complete = not sparse.issparse(X.values) and not (np.isnan(known) & ~np.isnan(X.values)).any()
+        return known if may_use_file and is_complete else None
+    plain = np.asarray(given, dtype=np.float64)
+    # Arrays of another shape are refused where all are checked.
+    return np.where(np.isnan(plain), known, plain) if plain.shape == known.shape else given
+
+
+# --- New data of a model ----------------------------------------------------------------------------------------------
+
+
+def aligned_input(
+    X: Any,
+    weights: Any,
+    uncertainties: Any,
+    *,
+    names: Sequence[str] | None,
+    model: str,
+    may_use_file: bool = False,
+) -> tuple[Any, Any, Any]:
+    """Return data with the features that a model knows, in its order, and what is known of its entries in that order.
+
+    Parameters
+    ----------
+    X : LabelledMatrix, data frame or array-like of shape (n_samples, n_features)
+        The data. Only a `LabelledMatrix` is put in order: scikit-learn refuses data frames in another one.
+    weights, uncertainties : LabelledMatrix, data frame, array-like of shape (n_samples, n_features) or None
+        Aligned with X by name; without names, in its order.
+    names : sequence of str or None
+        Names of the features that the model was fitted to; None if it has none, or learns from X.
+    model : str
+        Name of its class.
+    may_use_file : bool
+        Whether uncertainties of the file may be used where none are given, see `uncertainties_of`.
+
+    Returns
+    -------
+    X, weights, uncertainties
+        Weights and uncertainties without names.
+    """
+    weights = aligned_values(weights, "weights", X)
+    uncertainties = uncertainties_of(X, uncertainties, may_use_file=may_use_file)
+    if names is None or not isinstance(X, LabelledMatrix) or X.feature_names is None:
+        return X, weights, uncertainties
+    if list(X.feature_names) == list(names):
+        return X, weights, uncertainties
+    places = model_places(X.feature_names, list(names), model)
+    return X.some_features(places), *(taken(values, places, axis=1) for values in (weights, uncertainties))
+
+
+def model_places(given: Sequence[str], names: Sequence[str], model: str) -> list[int]:
+    """Return where the features of a model are among those of new data; warn of others, and raise if some are missing.
+
+    Examples
+    --------
+    >>> model_places(["Fe", "Al"], ["Al", "Fe"], "RobustNMF")
+    [1, 0]
+    """
+    missing, additional = differences(given, names)
+    if missing:
+        raise ValueError(
+            f"X must have all {len(names)} features that {model} was fitted to; {len(missing)} are missing "
+            f"({shown(missing)}), and X has {shown(given)}. Add them (NaN means missing), or rename those of X."
+        )
+    if additional:
+        warn_user(
+            f"{model}: {len(additional)} features of X are not used, as the model was not fitted to them: "
+            f"{shown(additional)}."
+        )
+    known = set(names)
+    kept = [place for place, name in enumerate(given) if name in known]
+    order = places_of([given[place] for place in kept], names, f"X must have the features of {model}", "features")
+    return [kept[place] for place in order]
+
+
+def put_back(results: LabelledMatrix, X: LabelledMatrix) -> LabelledMatrix:
+    """Return results for the features of a model in the order that these have in the data; others stay left out."""
+    given, wanted = results.feature_names, X.feature_names
+    if given is None or wanted is None or list(given) == list(wanted):
+        return results
+    place = {name: i for i, name in enumerate(given)}
+    order = [place[name] for name in wanted if name in place]
+    in_order = results.some_features(order)
+    return replace(in_order, features=X.features, source=X.source) if len(order) == X.shape[1] else in_order
