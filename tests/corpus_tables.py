@@ -5,6 +5,7 @@
 
 import csv
 import gzip
+import struct
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -303,6 +304,41 @@ def write_ods_rows(path, rows):
         archive.writestr("content.xml", f"<office:document-content {ODS_NAMES}>{body}</office:document-content>")
 
 
+def biff(kind, content=b""):
+    return struct.pack("<HH", kind, len(content)) + content
+
+
+def write_xls(path):
+    """The records of Excel 97 in a compound file, as few as there may be: numbers and texts of one sheet."""
+    cells = [biff(0x0204, struct.pack("<HHHHB", 0, j, 0, len(word), 0) + word.encode()) for j, word in enumerate(HEAD)]
+    for i, (day, values) in enumerate(zip(DAYS, AIR.tolist(), strict=True), 1):
+        cells.append(biff(0x0204, struct.pack("<HHHHB", i, 0, 0, len(day), 0) + day.encode()))
+        cells += [biff(0x0203, struct.pack("<HHHd", i, j, 0, x)) for j, x in enumerate(values, 1)]
+    size = biff(0x0200, struct.pack("<IIHHH", 0, len(DAYS) + 1, 0, len(HEAD), 0))
+    sheet = biff(0x0809, struct.pack("<HHHHII", 0x0600, 0x0010, 0, 0, 0, 0)) + size + b"".join(cells) + biff(0x000A)
+    start = biff(0x0809, struct.pack("<HHHHII", 0x0600, 0x0005, 0, 0, 0, 0))
+    place = len(start) + len(biff(0x0085, bytes(8 + 3))) + len(biff(0x000A))
+    book = start + biff(0x0085, struct.pack("<IHBB", place, 0, 3, 0) + b"air") + biff(0x000A) + sheet
+    path.write_bytes(compound_file("Workbook", book.ljust(4096, b"\0")))
+
+
+def compound_file(name, stream):
+    """Return a compound file of Microsoft with one stream of at least 4096 bytes."""
+    n_sectors = -(-len(stream) // 512)
+    end, free = 0xFFFFFFFE, 0xFFFFFFFF
+    table = [0xFFFFFFFD, end, *range(3, 2 + n_sectors), end]
+    header = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(16) + struct.pack("<HHHHH6x", 0x3E, 3, 0xFFFE, 9, 6)
+    header += struct.pack("<IIIIIIIIII", 0, 1, 1, 0, 4096, end, 0, end, 0, 0) + b"\xff" * 4 * 108
+    entries = [("Root Entry", 5, 1, end, 0), (name, 2, free, 2, len(stream))]
+    folder = b""
+    for title, kind, child, start, size in entries:
+        text = f"{title}\0".encode("utf-16-le")
+        folder += text.ljust(64, b"\0") + struct.pack("<HBBIII", len(text), kind, 1, free, free, child)
+        folder += bytes(36) + struct.pack("<IQ", start, size)
+    sectors = struct.pack(f"<{len(table)}I", *table).ljust(512, b"\xff") + folder.ljust(512, b"\0")
+    return header + sectors + stream.ljust(512 * n_sectors, b"\0")
+
+
 WORKBOOKS = [
     File("pandas.xlsx", lambda path: frame().to_excel(path)),
     File("no_index.xlsx", lambda path: frame().to_excel(path, index=False), names=None, title=None),
@@ -325,6 +361,7 @@ WORKBOOKS = [
         notes=("'site'",),
     ),
     File("libreoffice.ods", write_ods),
+    File("excel97.xls", write_xls),
     File(
         "negative.xlsx",
         lambda path: frame(values=changed({(0, 0): -0.5})).to_excel(path),

@@ -1216,8 +1216,8 @@ def test_file_with_the_wrong_suffix_is_refused(tmp_path, name, suffix):
         refused(path.rename(tmp_path / f"wrong{suffix}"))
 
 
-# HDF5 is HDF5 and an image is an image, whatever they are called.
-SAME = {("v73.mat", ".h5"), ("a.hdf5", ".h5"), ("a.tif", ".png")}
+# HDF5 is HDF5, an image is an image and compressed text is text, whatever they are called.
+SAME = {("a.csv.gz", ".csv"), ("v73.mat", ".h5"), ("a.hdf5", ".h5"), ("a.tif", ".png")}
 
 
 @pytest.mark.parametrize("name", ["a.doc", "a.pkl", "a"])

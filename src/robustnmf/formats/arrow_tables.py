@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,15 +67,16 @@ def columns_of(
     titles = list(schema.names)
     dropped = {column_place(Path(path), titles, column, "drop_columns") for column in drop_columns}
     kept = [i for i in range(len(titles)) if i not in dropped]
-    numeric = [i for i in kept if _is_numeric(schema.types[i])]
+    is_numeric = {i for i in kept if _is_numeric(schema.types[i])}
     index = [name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)]
     names = [i for i in kept if titles[i] in index]
     if index_column is not None:
         names = [column_place(Path(path), titles, index_column, "index_column")]
-    names = names or [i for i in kept if i not in numeric][:1]
-    numeric = [i for i in numeric if i not in names]
-    texts = [i for i in kept if i not in names and i not in numeric]
+    names = names or [i for i in kept if i not in is_numeric][:1]
+    numeric = [i for i in kept if i in is_numeric and i not in names]
+    texts = [i for i in kept if i not in is_numeric and i not in names]
     labels = names + texts
+    places = {i: place for place, i in enumerate(sorted(labels + numeric))}
     _check_labels(path, schema, labels, numeric)
     is_single = all(str(schema.types[i]) in ("float", "halffloat") for i in numeric)
     units = [(schema.field(i).metadata or {}).get(_UNITS, b"").decode(errors="replace") for i in numeric]
@@ -85,7 +86,7 @@ def columns_of(
         [titles[i] for i in numeric],
         np.dtype(np.float32 if is_single else np.float64),
         units if any(units) else None,
-        tuple(sorted(labels + numeric).index(i) for i in (names[:1] + texts)),
+        tuple(places[i] for i in (names[:1] + texts)),
     )
 
 
@@ -97,8 +98,9 @@ def _is_numeric(kind: Any) -> bool:
 
 def _check_labels(path: str | Path, schema: Any, labels: Sequence[int], numeric: Sequence[int]) -> None:
     """Raise if a column of text has the name of another, or holds what is no text."""
-    titles = [schema.names[i] for i in labels]
-    repeated = [title for title in titles if titles.count(title) > 1 or title in {schema.names[i] for i in numeric}]
+    counts = Counter(schema.names[i] for i in labels)
+    of_numbers = {schema.names[i] for i in numeric}
+    repeated = [title for title, count in counts.items() if count > 1 or title in of_numbers]
     if repeated:
         found = f"two columns are named {shortened(repeated[0])!r}"
         raise DataFileError(path, "a table whose names have a column of their own", found, "Rename one of them.")

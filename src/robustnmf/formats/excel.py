@@ -12,6 +12,7 @@ from typing import Any
 
 from robustnmf.formats.cells import Numbers, Row
 from robustnmf.formats.checks import check_size, refuse_key
+from robustnmf.formats.compound_files import MAGIC, check_compound
 from robustnmf.formats.errors import DataFileError, shortened
 from robustnmf.formats.format import Format
 from robustnmf.formats.labelled_matrix import LabelledMatrix
@@ -53,6 +54,8 @@ def _check(path: Path, max_bytes: int) -> None:
         is_zip = file.read(4) == _ZIP
     if is_zip:
         check_workbook(path, max_bytes)
+    else:
+        check_compound(path)
 
 
 def _sheet(path: Path, book: Any, options: ReadOptions) -> tuple[str, list[tuple[int, list[Any]]]]:
@@ -160,7 +163,7 @@ FORMATS = (
         *_WORDS,
         read_workbook,
         (".xlsx", ".xlsm", ".xls", ".ods"),
-        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",),
+        (MAGIC,),
         members=("xl/workbook.xml",),
         has_words=True,
         write=write_xlsx,

@@ -187,7 +187,8 @@ def _parts(path: Path, comments: Sequence[Row], body: Sequence[Row], numbers: Nu
 
 
 def _others(numeric: Sequence[int], width: int) -> tuple[int, ...]:
-    return tuple(column for column in range(width) if column not in set(numeric))
+    known = set(numeric)
+    return tuple(column for column in range(width) if column not in known)
 
 
 def _units(
@@ -288,8 +289,8 @@ def _called(layout: Layout, column: int) -> str:
 
 def label_titles(layout: Layout) -> list[str]:
     """Return what the columns of text beside the names are called, each by another name."""
-    titles: list[str] = []
+    titles: dict[str, None] = {}
     for column in layout.labels[1:]:
         title = _called(layout, column)
-        titles.append(title if title not in titles else f"{title} ({column + 1})")
-    return titles
+        titles[title if title not in titles else f"{title} ({column + 1})"] = None
+    return list(titles)

@@ -84,8 +84,8 @@ def _axes(layout: Layout, texts: list[list[str]]) -> tuple[Axis, Axis]:
 
 def _written_again(layout: Layout) -> dict[str, Any]:
     """Return where the columns of text are among all that are kept, and what the row of units has there."""
-    kept = sorted((*layout.labels, *layout.numeric))
-    places = tuple(kept.index(column) for column in layout.labels)
+    kept = {column: place for place, column in enumerate(sorted((*layout.labels, *layout.numeric)))}
+    places = tuple(kept[column] for column in layout.labels)
     units = () if layout.units is None else tuple(layout.units[column].strip() for column in layout.labels)
     return {"label_places": places, "label_units": units}
 
