@@ -495,6 +495,8 @@ def hspy(array, axes):
                 axis.attrs.update({"_type": "UniformDataAxis", "name": name, "units": units, "scale": scale})
                 axis.attrs.update({"offset": offset, "navigate": navigate, "size": array.shape[number]})
             group.create_group("metadata/Signal").attrs["signal_type"] = "EELS"
+            group.create_group("metadata/General").attrs["title"] = "map"
+            group.create_group("original_metadata")
 
     return make
 

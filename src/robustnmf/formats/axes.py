@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -167,8 +167,10 @@ def _checked_axes(path: Path, given: tuple[int, ...], shape: tuple[int, ...]) ->
     raise DataFileError(path, expected, found, "Name others with sample_axes.")
 
 
-def axes_beside(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, int] | str | None:
-    """Return the vector of wavelengths beside an array, and the axis that it is of.
+def axes_beside(
+    name: str, shapes: Mapping[str, tuple[int, ...]], load: Callable[[str], tuple[Any, str]]
+) -> ArrayAxes | None:
+    """Return what a vector of wavelengths beside an array tells about its axes; None if there is none.
 
     It is called like wavelengths, and its length is that of exactly one axis.
 
@@ -177,32 +179,29 @@ def axes_beside(name: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, 
     name : str
         Name of the array.
     shapes : mapping of str to tuple of int
-        Shapes of all arrays in the file, those of vectors with any number of axes of length 1.
-
-    Returns
-    -------
-    tuple (str, int), str or None
-        Name of the vector and number of the axis; or a note on why a vector is not used; None if there is none.
+        Shapes of all arrays of numbers in the file; those of vectors may have further axes of length 1.
+    load : function (name) -> (values, unit)
+        Reads a vector.
     """
-    shape, note = shapes[name], None
+    shape = shapes[name]
+    notes: tuple[str, ...] = ()
     for other, sizes in shapes.items():
-        if (
-            other == name
-            or not _BAND.fullmatch(other.rsplit("/", 1)[-1])
-            or sorted(sizes)[:-1] != [1] * (len(sizes) - 1)
-        ):
+        if other == name or not _is_vector(other, sizes):
             continue
         fits = [axis for axis, size in enumerate(shape) if size == max(sizes)]
         if len(fits) == 1:
-            return other, fits[0]
+            values, unit = load(other)
+            title = other.rsplit("/", 1)[-1]
+            names = tuple(title if axis == fits[0] else "" for axis in range(len(shape)))
+            points = {fits[0]: number_texts(np.asarray(values).ravel())}
+            return ArrayAxes(names, points, {fits[0]: unit} if unit else {})
         if fits:
-            note = f"{other!r} has {max(sizes)} values, as many as axes {fits}: name the samples with sample_axes."
-    return note
+            guess = f"{other!r} has {max(sizes)} values, as many as axes {fits}: name the samples with sample_axes."
+            notes = (*notes, guess)
+    return ArrayAxes(("",) * len(shape), notes=notes) if notes else None
 
 
-def with_vector(n_axes: int, axis: int, title: str, values: Any, unit: str = "") -> ArrayAxes:
-    """Return axes of which one has numbers, such as wavelengths."""
-    title = title.rsplit("/", 1)[-1]
-    names = tuple(title if place == axis else "" for place in range(n_axes))
-    units = {axis: unit} if unit else {}
-    return ArrayAxes(names, {axis: number_texts(np.asarray(values).ravel())}, units)
+def _is_vector(name: str, sizes: tuple[int, ...]) -> bool:
+    """Return whether an array is called like wavelengths, and has one axis that counts."""
+    is_long = len(sizes) > 0 and sorted(sizes)[:-1] == [1] * (len(sizes) - 1)
+    return is_long and _BAND.fullmatch(name.rsplit("/", 1)[-1]) is not None

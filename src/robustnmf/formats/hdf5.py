@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from scipy.sparse import issparse
 
-from robustnmf.formats.axes import ArrayAxes, axes_beside, number_texts, with_vector
+from robustnmf.formats.axes import ArrayAxes, axes_beside, number_texts
 from robustnmf.formats.checks import MAX_AXES, Found, as_matrix, choose, float_type
 from robustnmf.formats.errors import DataFileError, OversizedError, shortened
 from robustnmf.formats.format import Format
@@ -117,7 +117,12 @@ def read_hdf5(path: Path, options: ReadOptions, matlab: bool = False) -> Labelle
         dataset = file[name]
         values = checked_rows(path, dataset, options.max_bytes).floats()
         labelled = None if matlab else _labelled_axes(h5py, path, dataset, options.max_bytes)
-        axes = labelled or _axes_beside(path, file, found, name, options.max_bytes)
+        shapes = {key: entry.shape for key, entry in found.items() if float_type(entry.dtype)}
+
+        def vector(key: str) -> tuple[Any, str]:
+            return checked_rows(path, file[key], options.max_bytes).floats(), text_attribute(file[key], "units")
+
+        axes = labelled or axes_beside(name, shapes, vector)
     # MATLAB stores columns first, and so its axes come in reverse.
     values = values.T if matlab else values
     return as_matrix(path, values, options, axes, found[name].dtype, {"key": name})
@@ -177,17 +182,6 @@ def short_text(given: Any) -> str:
     """Return a text of a file, cut short; empty if it is none."""
     text = given.decode("utf-8", "replace") if isinstance(given, bytes) else given
     return shortened(text.strip(), 80) if isinstance(text, str) else ""
-
-
-def _axes_beside(path: Path, file: Any, found: Mapping[str, Found], name: str, max_bytes: int) -> ArrayAxes | None:
-    """Return what a vector of wavelengths tells about the axes of an array."""
-    n_axes = len(found[name].shape)
-    beside = axes_beside(name, {key: entry.shape for key, entry in found.items() if float_type(entry.dtype)})
-    if beside is None or isinstance(beside, str):
-        return None if beside is None else ArrayAxes(("",) * n_axes, notes=(beside,))
-    vector, axis = beside
-    values = checked_rows(path, file[vector], max_bytes).floats()
-    return with_vector(n_axes, axis, vector, values, text_attribute(file[vector], "units"))
 
 
 def write_hdf5(temporary: Path, matrix: LabelledMatrix) -> None:

@@ -122,8 +122,6 @@ def write_hspy(temporary: Path, matrix: LabelledMatrix) -> None:
     about = {} if matrix.source is None else matrix.source.about
     layout = None if matrix.source is None else matrix.source.layout
     moving = (0,) if layout is None else layout.sample_axes
-    if layout is not None and matrix.source is not None and matrix.source.options.transpose:
-        moving = layout.feature_axes
     with h5py.File(temporary, "w") as file:
         file.attrs["file_format"], file.attrs["file_format_version"] = "HyperSpy", "3.3"
         name = str(about.get("key") or "signal").replace("/", " ")

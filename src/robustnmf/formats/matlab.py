@@ -5,21 +5,22 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import issparse
 
-from robustnmf.formats.axes import ArrayAxes, axes_beside, with_vector
+from robustnmf.formats.axes import axes_beside
 from robustnmf.formats.checks import Found, as_matrix, check_array, choose, float_type
 from robustnmf.formats.errors import OversizedError, times
 from robustnmf.formats.format import Format
 from robustnmf.formats.hdf5 import HDF5_SIGNATURE, read_hdf5
 from robustnmf.formats.labelled_matrix import LabelledMatrix
 from robustnmf.formats.limits import check_expansion
-from robustnmf.formats.options import ReadOptions
+from robustnmf.formats.options import MAX_BYTES, ReadOptions
 from robustnmf.formats.packed import Inflated
 from robustnmf.formats.stored import array_in_file, key_in_file, sparse_in_file, vectors_in_file
 
@@ -64,22 +65,18 @@ def _read_mat5(path: Path, options: ReadOptions) -> LabelledMatrix:
     check_expansion(path, found[name].shape, 8, _SPARSE_EXPANSION * path.stat().st_size)
     _check_mat5(path, name)
     values = loadmat(path, appendmat=False, variable_names=[name])[name]
-    axes = _axes(path, found, name)
+    shapes = {key: entry.shape for key, entry in found.items() if float_type(entry.dtype)}
+    axes = axes_beside(name, shapes, partial(_vector, path))
     return as_matrix(path, _dense(path, values, options.max_bytes), options, axes, about={"key": name})
 
 
-def _axes(path: Path, found: Mapping[str, Found], name: str) -> ArrayAxes | None:
-    """Return what a vector of wavelengths tells about the axes of an array."""
+def _vector(path: Path, name: str) -> tuple[Any, str]:
+    """Return a vector, and that its unit is not known."""
     from scipy.io import loadmat
 
-    n_axes = len(found[name].shape)
-    beside = axes_beside(name, {key: entry.shape for key, entry in found.items() if float_type(entry.dtype)})
-    if beside is None or isinstance(beside, str):
-        return None if beside is None else ArrayAxes(("",) * n_axes, notes=(beside,))
-    vector, axis = beside
-    _check_mat5(path, vector)
-    values = loadmat(path, appendmat=False, variable_names=[vector])[vector]
-    return None if hasattr(values, "toarray") else with_vector(n_axes, axis, vector, values)
+    _check_mat5(path, name)
+    values = loadmat(path, appendmat=False, variable_names=[name])[name]
+    return _dense(path, values, MAX_BYTES), ""
 
 
 def write_mat(temporary: Path, matrix: LabelledMatrix) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from robustnmf.formats.axes import ArrayAxes, axes_beside, with_vector
+from robustnmf.formats.axes import axes_beside
 from robustnmf.formats.checks import Found, as_matrix, check_array, check_size, choose, float_type, refuse_key
 from robustnmf.formats.errors import DataFileError, OversizedError, shortened
 from robustnmf.formats.format import Format
@@ -106,20 +106,9 @@ def read_npz(path: Path, options: ReadOptions) -> LabelledMatrix:
         if options.key is None and _is_sparse(headers):
             return _read_sparse(path, archive, members, headers, options.max_bytes)
         name = choose(path, headers, options)
-        axes = _axes(path, archive, members, headers, name)
+        shapes = {key: found.shape for key, found in headers.items() if float_type(found.dtype)}
+        axes = axes_beside(name, shapes, lambda vector: (_member(path, archive, members[vector]), ""))
         return as_matrix(path, _member(path, archive, members[name]), options, axes, about={"key": name})
-
-
-def _axes(
-    path: Path, archive: zipfile.ZipFile, members: Mapping[str, Any], headers: Mapping[str, Found], name: str
-) -> ArrayAxes | None:
-    """Return what a vector of wavelengths tells about the axes of an array."""
-    shape = headers[name].shape
-    beside = axes_beside(name, {key: found.shape for key, found in headers.items() if float_type(found.dtype)})
-    if beside is None or isinstance(beside, str):
-        return None if beside is None else ArrayAxes(("",) * len(shape), notes=(beside,))
-    vector, axis = beside
-    return with_vector(len(shape), axis, vector, _member(path, archive, members[vector]))
 
 
 def _member(path: Path, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:

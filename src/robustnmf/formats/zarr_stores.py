@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from robustnmf.formats.axes import ArrayAxes, axes_beside, number_texts, with_vector
+from robustnmf.formats.axes import ArrayAxes, axes_beside, number_texts
 from robustnmf.formats.checks import Found, as_matrix, check_array, choose, float_type, refuse_key
 from robustnmf.formats.errors import DataFileError, OversizedError, shortened
 from robustnmf.formats.folders import check_tree
@@ -150,7 +150,7 @@ def _read_store(path: Path, store: Any, files: Mapping[str, _Stored], options: R
         refuse_key(path, options.key)
         check_array(path, "", Found(node.shape, node.dtype), options.max_bytes)
     values = _values(path, node, files, options)
-    axes = _axes(path, node, name, arrays, files, options)
+    axes = _axes(path, node, name, arrays or {name: node}, files, options)
     return as_matrix(path, values, options, axes, np.dtype(node.dtype), {"key": name})
 
 
@@ -174,13 +174,7 @@ def _axes(
     shapes = {key: tuple(array.shape) for key, array in arrays.items() if float_type(np.dtype(array.dtype))}
     names = _dimensions(node)
     if names is None:
-        beside = axes_beside(name, shapes) if name else None
-        if beside is None or isinstance(beside, str):
-            return None if beside is None else ArrayAxes(("",) * node.ndim, notes=(beside,))
-        vector, axis = beside
-        return with_vector(
-            node.ndim, axis, vector, _values(path, arrays[vector], files, options), _unit(arrays[vector])
-        )
+        return axes_beside(name, shapes, lambda key: (_values(path, arrays[key], files, options), _unit(arrays[key])))
     folder = name.rpartition("/")[0]
     beside_it = {axis: f"{folder}/{title}".strip("/") for axis, title in enumerate(names) if title}
     vectors = {axis: key for axis, key in beside_it.items() if shapes.get(key) == (node.shape[axis],)}
