@@ -5,7 +5,7 @@ robust fit stands; then least squares on all entries is compared with that on th
 (`robustnmf.algorithm.least_squares`), and taken if it shows that nothing is wrong.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -27,6 +27,7 @@ from robustnmf.algorithm.least_squares import (
     Judged,
     LeastSquares,
 )
+from robustnmf.algorithm.patterns import Trial, pattern_limits, start_within, try_pattern
 from robustnmf.algorithm.singular_start import singular_start
 from robustnmf.algorithm.stage import RESOLUTION, End, Fit, State, Steps, encode_all_samples, final_weighting
 from robustnmf.algorithm.steps import Compute, Measure
@@ -90,11 +91,12 @@ def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> 
         squares, judged = yield from judge_by_noise(fit, squares, robust, rejected)
         # The noise of counts is dense, and their weights know it.
         doubtful = follows_noise and not fit.weights_counts
-        stays = doubtful and (yield from is_dense_noise(fit, squares, robust, judged))
+        wider, accepted = yield from accept_patterns(fit, squares, judged)
+        stays = doubtful and accepted is judged and (yield from is_dense_noise(fit, squares, robust, judged))
         if stays:
             judged, overfit = robust, squares.overfit(fit.rank, fit.held.n_observed)
         else:
-            judged = yield from widen(fit, squares, judged)
+            squares, judged = wider, (yield from widen(fit, wider, accepted))
         if fit.weights_counts:
             squares, judged = yield from with_second_start(fit, squares, judged)
     squares, some = replace(squares, units=fit.units), judged.point
@@ -136,6 +138,30 @@ def judge_by_noise(
             break
         last = share
     return squares, judged
+
+
+def accept_patterns(fit: Fit, squares: LeastSquares, judged: Judged) -> Generator[Any, Any, tuple[LeastSquares, Judged]]:
+    """Return the fit with entries accepted that follow a pattern, if they are predicted and the others bear it."""
+    if fit.method.fixed or fit.weights_counts:
+        return squares, judged
+    limits = yield Measure(partial(pattern_limits, squares, judged), are_limits(fit.n_features), judged.point, "limits")
+    if not limits.any():
+        return squares, judged
+    least = fit.engine.place(limits, judged.point.W.dtype)
+    least = least if squares.least is None else fit.engine.xp.where(least > squares.least, least, squares.least)
+    wider, model = replace(squares, least=least), replace(judged.model, least=least)
+    within = Judged(judged.point, model)
+    point = yield Compute(lambda: fit.held.point(*start_within(wider, within, fit.rank)), (judged.point,))
+    point, _ = yield from improve(fit, wider, point, within, SECOND_SWEEPS)
+    found = Judged(point, (yield from find_noise(fit, wider, point, model, within)))
+    for _ in range(SECOND_ROUNDS - 1):
+        point, _ = yield from improve(fit, wider, point, found, NOISE_SWEEPS)
+        found = Judged(point, (yield from find_noise(fit, wider, point, found.model, found)))
+    measured = yield Measure(partial(try_pattern, squares, judged, found), is_trial, point)
+    trial = Trial._make(float(measured[name]) for name in Trial._fields)
+    import os
+    if os.environ.get("SHOW"): print("   TRIAL", (limits>0).sum(), trial, trial.is_good, flush=True)
+    return (wider, found) if trial.is_good else (squares, judged)
 
 
 def with_second_start(
@@ -335,6 +361,16 @@ def finish_all_samples(fit: Fit, state: State, squares: LeastSquares, judge: Bas
         return fit.held.point(W, whole.part(Ht))._replace(Ht=Ht)
 
     return state._replace(point=(yield Compute(make, (point,))))
+
+
+def are_limits(n_features: int) -> Callable[[Array], bool]:
+    """Return a check that a checkpoint holds a limit for each feature."""
+    return lambda limits: limits.shape == (n_features,) and bool((limits >= 0).all())
+
+
+def is_trial(found: dict[str, Any]) -> bool:
+    """Return whether a checkpoint holds what a trial with more entries has found."""
+    return found["damage"] >= 0 and all(found[name] <= inf for name in Trial._fields)
 
 
 def is_divergence(found: dict[str, Any]) -> bool:
