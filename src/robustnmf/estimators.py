@@ -372,6 +372,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         sample = quality.Sample.of(data, engine, getattr(self, "feature_names_in_", None))
         scaled = self.feature_scaling is not None
         found = quality.findings(sample, data, self.n_components_, features_are_scaled=scaled)
+        if fitted.result.pattern is not None:
+            found.append(quality.rejected_with_pattern(sample, *fitted.result.pattern))
         # Of data that is not in memory the outliers are not known yet. Other rules than that of the mixture reject a
         # share of clean data by design.
         if fitted.about is not None and reads(fitted.parts.outliers) == "mixture":

@@ -27,7 +27,7 @@ from robustnmf.algorithm.least_squares import (
     Judged,
     LeastSquares,
 )
-from robustnmf.algorithm.patterns import Trial, pattern_limits, start_within, try_pattern
+from robustnmf.algorithm.patterns import Pattern, Trial, pattern_limits, start_within, try_pattern
 from robustnmf.algorithm.singular_start import singular_start
 from robustnmf.algorithm.stage import RESOLUTION, End, Fit, State, Steps, encode_all_samples, final_weighting
 from robustnmf.algorithm.steps import Compute, Measure
@@ -71,6 +71,8 @@ class Judgement(NamedTuple):
     """What is wrong; None if the robust fit is to stay as it is."""
     comparison: Comparison
     """With least squares on all entries."""
+    pattern: Pattern | None = None
+    """What is rejected with a pattern, if that leaves doubt."""
 
 
 def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> Generator[Any, Any, Judgement]:
@@ -86,12 +88,12 @@ def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> 
     # Of sparse data, most that is right is a count of which hardly anything was expected.
     squares = replace(squares, least=threshold if fit.is_sparse else None)
     rejected = yield Measure(partial(squares.rejected_share, robust), is_finite, robust.point, "share")
-    judged, overfit, stays = robust, 1.0, not fit.tells_noise
+    judged, overfit, stays, pattern = robust, 1.0, not fit.tells_noise, None
     if not stays:
         squares, judged = yield from judge_by_noise(fit, squares, robust, rejected)
         # The noise of counts is dense, and their weights know it.
         doubtful = follows_noise and not fit.weights_counts
-        wider, accepted = yield from accept_patterns(fit, squares, judged)
+        wider, accepted, pattern = yield from accept_patterns(fit, squares, judged)
         stays = doubtful and accepted is judged and (yield from is_dense_noise(fit, squares, robust, judged))
         if stays:
             judged, overfit = robust, squares.overfit(fit.rank, fit.held.n_observed)
@@ -107,7 +109,7 @@ def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> 
     if comparison.favours_all(fit.n_samples, fit.rank, overfit):
         everything = Judged(every, replace(judged.model, threshold=inf))
         return Judgement(replace(squares, few=None), every, everything, comparison._replace(takes_all=True))
-    return Judgement(squares, some, None if stays and not fit.weights_counts else judged, comparison)
+    return Judgement(squares, some, None if stays and not fit.weights_counts else judged, comparison, pattern)
 
 
 def _weighted(fit: Fit, robust: Judged) -> Judged:
@@ -140,13 +142,18 @@ def judge_by_noise(
     return squares, judged
 
 
-def accept_patterns(fit: Fit, squares: LeastSquares, judged: Judged) -> Generator[Any, Any, tuple[LeastSquares, Judged]]:
-    """Return the fit with entries accepted that follow a pattern, if they are predicted and the others bear it."""
+def accept_patterns(
+    fit: Fit, squares: LeastSquares, judged: Judged
+) -> Generator[Any, Any, tuple[LeastSquares, Judged, Pattern | None]]:
+    """Return the fit with entries accepted that follow a pattern, if they are predicted and the others bear it.
+
+    And the pattern, if that is in doubt.
+    """
     if fit.method.fixed or fit.weights_counts:
-        return squares, judged
+        return squares, judged, None
     limits = yield Measure(partial(pattern_limits, squares, judged), are_limits(fit.n_features), judged.point, "limits")
     if not limits.any():
-        return squares, judged
+        return squares, judged, None
     least = fit.engine.place(limits, judged.point.W.dtype)
     least = least if squares.least is None else fit.engine.xp.where(least > squares.least, least, squares.least)
     wider, model = replace(squares, least=least), replace(judged.model, least=least)
@@ -160,8 +167,10 @@ def accept_patterns(fit: Fit, squares: LeastSquares, judged: Judged) -> Generato
     measured = yield Measure(partial(try_pattern, squares, judged, found), is_trial, point)
     trial = Trial._make(float(measured[name]) for name in Trial._fields)
     import os
-    if os.environ.get("SHOW"): print("   TRIAL", (limits>0).sum(), trial, trial.is_good, flush=True)
-    return (wider, found) if trial.is_good else (squares, judged)
+    if os.environ.get("SHOW"): print("   TRIAL", (limits>0).sum(), trial, trial.is_good, trial.leaves_doubt, flush=True)
+    if trial.is_good:
+        return wider, found, None
+    return squares, judged, Pattern(np.flatnonzero(limits), trial.predicted) if trial.leaves_doubt else None
 
 
 def with_second_start(
@@ -333,7 +342,7 @@ def finish(
         state = yield from encode_all_samples(fit, state, weighting, model=judged.model, judge=judge)
         squares = replace(squares, V=fit.whole.V, M=fit.whole.M, few=None)
         state = yield from finish_all_samples(fit, state, squares, judge, judged)
-    about = (warning, judged.model, judge, judgement.comparison)
+    about = (warning, judged.model, judge, judgement.comparison, judgement.pattern)
     return End(state.point, weighting, converged and steady, state.stopped, None, *about)
 
 

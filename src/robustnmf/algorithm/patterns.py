@@ -11,14 +11,13 @@ Errors may follow a pattern too: something that covers neighbouring pixels. So e
 on trial, and stay so if the others bear it.
 """
 
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse, stats
 
-from robustnmf.algorithm.least_squares import Judged, LeastSquares
+from robustnmf.algorithm.least_squares import DAMAGES, Judged, LeastSquares
 from robustnmf.algorithm.leverage import MOST_LEVERAGE, inverse, leverages, without_own
 from robustnmf.algorithm.singular_start import singular_start
 from robustnmf.engines.protocol import Engine, block_function
@@ -53,8 +52,21 @@ class Trial(NamedTuple):
     @property
     def is_good(self) -> bool:
         """Whether the entries are right."""
-        is_borne = self.still_explained >= STILL_EXPLAINED and self.damage <= BEARABLE
-        return is_borne and self.predicted >= PREDICTABLE
+        return self.predicted >= PREDICTABLE and self.still_explained >= STILL_EXPLAINED and self.damage <= BEARABLE
+
+    @property
+    def leaves_doubt(self) -> bool:
+        """Whether they may be, although the others do not bear them."""
+        return not self.is_good and self.predicted >= PREDICTABLE and self.damage <= DAMAGES
+
+
+class Pattern(NamedTuple):
+    """Rejected entries that follow a pattern and may be right."""
+
+    features: Matrix
+    """The features that have them."""
+    predicted: float
+    """Share of their squares that other entries predict."""
 
 
 def pattern_limits(squares: LeastSquares, judged: Judged) -> Array:
