@@ -19,7 +19,9 @@ from robustnmf.algorithm.encoding import Basis, typical_code
 from robustnmf.algorithm.holdout import Point
 from robustnmf.algorithm.least_squares import (
     CLEAR_GAIN,
+    LITTLE_MOMENTUM,
     MEASURED,
+    MOMENTUM,
     MOST_WRONG,
     Accepted,
     Comparison,
@@ -282,11 +284,13 @@ def reweighted(
 
     Weights are those of the point at which entries are judged, then those of the factors.
     """
-    (W, Ht, *_), at_rest = point, 0
+    (W, Ht, *_), at_rest, momentum = point, 0, MOMENTUM
     for done in range(0, sweeps, REWEIGHTED_EVERY):
-        data = squares.accepted(judged)
-        W, Ht, is_steady = squares.improved(data, W, Ht, min(REWEIGHTED_EVERY, sweeps - done))
+        data, before = squares.accepted(judged), Ht
+        W, Ht, is_steady = squares.improved(data, W, Ht, min(REWEIGHTED_EVERY, sweeps - done), momentum)
         judged = judged._replace(point=judged.point._replace(W=W, Ht=Ht))
+        if Ht is before:  # with the same momentum it would rise again
+            momentum = momentum / 2 if momentum >= LITTLE_MOMENTUM else 0.0
         at_rest = at_rest + 1 if is_steady else 0
         if at_rest == AT_REST:
             break
