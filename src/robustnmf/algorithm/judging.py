@@ -168,8 +168,6 @@ def accept_patterns(
         found = Judged(point, (yield from find_noise(fit, wider, point, found.model, found)))
     measured = yield Measure(partial(try_pattern, squares, judged, found), is_trial, point)
     trial = Trial._make(float(measured[name]) for name in Trial._fields)
-    import os
-    if os.environ.get("SHOW"): print("   TRIAL", (limits>0).sum(), trial, trial.is_good, trial.leaves_doubt, flush=True)
     if trial.is_good:
         return wider, found, None
     return squares, judged, Pattern(np.flatnonzero(limits), trial.predicted) if trial.leaves_doubt else None
