@@ -180,9 +180,7 @@ def _excess_stored(Y: Entries, M: None, X: Array, *, W: Array, model: NoiseModel
 
 
 @block_function(stored=_excess_stored)
-def _excess(
-    Y: Array, M: Array | None, X: Array, *, W: Array, model: NoiseModel, engine: Engine, xp: Namespace
-) -> Any:
+def _excess(Y: Array, M: Array | None, X: Array, *, W: Array, model: NoiseModel, engine: Engine, xp: Namespace) -> Any:
     """Return by how much rejected entries of a block exceed their predictions, as a sparse matrix on the host."""
     predicted = X @ W.T
     is_wrong = (model.ratios(Y, predicted, xp) > 1) & (Y > predicted)

@@ -116,7 +116,7 @@ def find_rank(
     if is_sparse_matrix(X) and X.shape[0] * X.shape[1] > DENSE_ENTRIES:
         _check_stays_sparse(X, weights, uncertainties, estimator)
         X = check_sparse(learner, X)
-        highest, found = _highest_rank_of(X.shape, np.count_nonzero(X.data > 0)), _of_samples(X, of_splits, rng)
+        highest, found = _highest_rank_of(X.shape, int(np.count_nonzero(X.data > 0))), _of_samples(X, of_splits, rng)
     else:
         noise = _check_noise(uncertainties, X, weights, estimator)
         data = check_observations(learner, X, weights, reset=True)
@@ -137,7 +137,9 @@ class _Split(NamedTuple):
     seed: int
     """Seed of all fits of the split."""
 
-    def predict(self, estimator: Any, X: Matrix, weights: Matrix | None, noise: Matrix | None, rank: int) -> _Prediction:
+    def predict(
+        self, estimator: Any, X: Matrix, weights: Matrix | None, noise: Matrix | None, rank: int
+    ) -> _Prediction:
         """Return what a model that is fitted without the entries predicts for them, and the noise that it found."""
         X = X.copy()
         X.flat[self.positions] = np.nan
@@ -166,6 +168,16 @@ class _SampleSplit(NamedTuple):
         with quietly():
             codes = np.asarray(model.fit(X[others]).transform(some), dtype=np.float64)
         return _predicted_at(codes, model, self.positions)
+
+
+class _Prepared(NamedTuple):
+    """Data of a cross-validation, see `_CrossValidation`."""
+
+    X: Any
+    weights: Matrix | None
+    noise: Matrix | None
+    splits: Sequence[_Split] | Sequence[_SampleSplit]
+    hidden: HiddenEntries
 
 
 @dataclass
@@ -209,9 +221,10 @@ class _CrossValidation:
         scores = -self.hidden.mean_by_split(losses.of_entries)
         mean = scores.mean(axis=1)
         if not np.isfinite(mean).all():
+            largest = self.hidden.largest.max()
             raise ValueError(
-                f"The scores of the ranks must be finite numbers, and of entries as large as {self.hidden.largest.max():.2g} "
-                "they are not. Divide X by its largest entry."
+                f"The scores of the ranks must be finite numbers, and of entries as large as {largest:.2g} they"
+                " are not. Divide X by its largest entry."
             )
         best = int(mean.argmax())
         error = (scores[best] - scores).std(axis=1, ddof=1) / sqrt(len(self.splits))
@@ -258,7 +271,7 @@ def _next_rank(selection: RankSelection) -> int | None:
 def _highest_rank(data: Observations) -> int:
     """Return the highest rank at which fits see as many positive entries as there are unknowns, at least 1."""
     observed = data.X > 0 if data.M is None else (data.X > 0) & (data.M > 0)
-    return _highest_rank_of(data.X.shape, np.count_nonzero(observed))
+    return _highest_rank_of(data.X.shape, int(np.count_nonzero(observed)))
 
 
 def _highest_rank_of(shape: tuple[int, ...], n_positive: int) -> int:
@@ -273,14 +286,14 @@ def _of_entries(
     units: Matrix | None,
     n_splits: int,
     rng: np.random.Generator,
-) -> tuple[Any, ...]:
+) -> _Prepared:
     """Return data, weights, noise, splits and hidden entries of a cross-validation that hides entries."""
     splits = _split(data, n_splits, rng)
     with_gaps = data.X if data.M is None else np.where(data.M > 0, data.X, np.nan)
-    return with_gaps, weights, noise, splits, _hidden_entries(with_gaps, data.M, splits, units)
+    return _Prepared(with_gaps, weights, noise, splits, _hidden_entries(with_gaps, data.M, splits, units))
 
 
-def _of_samples(X: Any, n_splits: int, rng: np.random.Generator) -> tuple[Any, ...]:
+def _of_samples(X: Any, n_splits: int, rng: np.random.Generator) -> _Prepared:
     """Return the same for a sparse matrix of which some samples are left out: a tenth of their entries is hidden.
 
     So only those samples are made dense. What is missing in X is NaN.
@@ -298,7 +311,7 @@ def _of_samples(X: Any, n_splits: int, rng: np.random.Generator) -> tuple[Any, .
     values, features = (np.concatenate(part) for part in zip(*parts, strict=True))
     largest = np.nan_to_num(X.max(axis=0).toarray().ravel().astype(np.float64))
     ones, sizes = np.ones(values.size), [split.positions.size for split in splits]
-    return X, None, None, splits, HiddenEntries(values, features, ones, ones, largest, sizes)
+    return _Prepared(X, None, None, splits, HiddenEntries(values, features, ones, ones, largest, sizes))
 
 
 def _check_stays_sparse(X: Any, weights: Any, uncertainties: Any, estimator: Any) -> None:
