@@ -60,6 +60,8 @@ Data = Annotated[
 ]
 # Features whose typical sizes differ by more than this factor are divided by them, unless the user says otherwise.
 WIDELY_DIFFERENT = 30.0
+# Bytes that a part of data that is not in memory has when it is dense.
+BLOCK_BYTES = 2**26
 
 Rank = Annotated[str, typer.Option("--components", "-k", help="Number of components, or 'auto'.")]
 Method = Annotated[str, typer.Option(help="Model; see 'robustnmf methods'.")]
@@ -97,14 +99,34 @@ class Source:
         """All files that are read."""
         return self.data, self.weights, self.uncertainties
 
-    def read(self) -> tuple[Any, dict[str, Any]]:
-        """Return the table, and the weights and uncertainties of its entries that are given."""
+    def read(self, *, streams: bool = False) -> tuple[Any, dict[str, Any]]:
+        """Return the table, and the weights and uncertainties of its entries that are given.
+
+        If the command `streams`, a sparse matrix that is large is not read yet.
+        """
         from robustnmf.formats import read_like, read_table
 
+        streamed = self._streamed() if streams else None
+        if streamed is not None:
+            return streamed, {}
         options: dict[str, Any] = {"key": self.key, "transpose": self.transpose, "header": self.header}
         table = read_table(self.data, missing_value=self.missing_value, **options)
         given = {"weights": self.weights, "uncertainties": self.uncertainties}
         return table, {name: read_like(file, table, **options) for name, file in given.items() if file is not None}
+
+    def _streamed(self) -> Any:
+        """Return a table whose values are read block by block; None if they are taken into memory."""
+        from robustnmf.data.out_of_core import is_large
+        from robustnmf.formats.h5ad import open_h5ad
+
+        is_plain = not self.transpose and self.missing_value is None and self.weights is self.uncertainties is None
+        if not is_plain or self.data.suffix.lower() != ".h5ad" or not self.data.is_file():
+            return None
+        table = open_h5ad(self.data, self.key)
+        if table is None or not is_large(table.values):
+            return None
+        say(f"{self.data.name} takes over a quarter of the memory: it is read block by block.")
+        return table
 
 
 def reads_data(command: Callable[..., None]) -> Callable[..., None]:
@@ -167,7 +189,7 @@ def fit(
     out = out or Path(f"{source.data.absolute().name.split('.')[0] or 'data'}-robustnmf")
     folder.check_free(out, force, source.files)
     check_owned_folder(out)
-    table, arrays = source.read()
+    table, arrays = source.read(streams=True)
     interruption = console.Interruption()
     model = RobustNMF(
         _rank(components),
@@ -183,14 +205,15 @@ def fit(
     )
     begin = perf_counter()
     with warnings_in_one_line() as warned, interruption.awaited():
-        codes = model.fit_transform(table.values, **arrays)
+        codes = np.asarray(model.fit_transform(table.values, **arrays))
     if interruption.asked and model.n_iter_ == 0:
         raise KeyboardInterrupt  # nothing was found: an earlier result is worth more
     model.callback = None
-    summary = _summary(model, table, codes, perf_counter() - begin, warned)
+    mask = _like_data(model.outliers_, table)
+    summary = _summary(model, table, codes, mask, perf_counter() - begin, warned)
     with write_folder(out, replace=force) as place:
-        _write_results(place, model, codes, table, arrays, folder.format_of(source.data))
-        if not no_report:
+        _write_results(place, model, codes, table, arrays, mask, folder.format_of(source.data))
+        if not no_report and not _is_streamed(table):
             _report_if_it_fits(model, table, arrays, place / "report.html", title=source.data.name)
         folder.write_json(place / "summary.json", summary)
     show(summary | {"results": str(out)}, as_json)
@@ -210,7 +233,7 @@ def transform(
     force: Force = False,
 ) -> None:
     """Write the codes of new samples."""
-    fitted, table, arrays = _prepare(model, source, out, force)
+    fitted, table, arrays = _prepare(model, source, out, force, streams=True)
     codes = np.asarray(fitted.transform(table.values, **arrays))  # a model may have been told to return data frames
     folder.write_matrix(out, codes, table.sample_names, folder.component_names(codes.shape[1]), replace=force)
     say(f"Codes of {len(codes)} samples: {out}")
@@ -256,7 +279,7 @@ def outliers(
     as_json: AsJson = False,
 ) -> None:
     """Say which entries of samples are outliers, and list the samples that have most."""
-    fitted, table, arrays = _prepare(model, source, out, force)
+    fitted, table, arrays = _prepare(model, source, out, force, streams=True)
     mask = _like_data(fitted.outlier_mask(table.values, **arrays), table)
     if out is not None:
         folder.write_matrix(out, mask, *folder.names(table), replace=force)
@@ -428,12 +451,14 @@ def reproduce(
         raise typer.Exit(console.FAILED)
 
 
-def _prepare(model: Path, source: Source, out: Path | None, force: bool) -> tuple[Any, Any, dict[str, Any]]:
+def _prepare(
+    model: Path, source: Source, out: Path | None, force: bool, *, streams: bool = False
+) -> tuple[Any, Any, dict[str, Any]]:
     """Return a model, new data and what is given of its entries, provided that the result may be written."""
     from robustnmf import load
 
     _check_free(out, force, (model, *source.files))
-    table, arrays = source.read()
+    table, arrays = source.read(streams=streams)
     return load(model / "model.robustnmf" if model.is_dir() else model), table, arrays
 
 
@@ -452,7 +477,7 @@ def _feature_scaling(given: str | None, values: Any, has_uncertainties: bool) ->
     if given is not None:
         return None if given == "none" else given
     # In sparse data a few errors may be the typical entry of a feature.
-    ratio = 1.0 if has_uncertainties or sparse.issparse(values) else size_ratio(values)
+    ratio = 1.0 if has_uncertainties or not isinstance(values, np.ndarray) else size_ratio(values)
     if ratio <= WIDELY_DIFFERENT:
         return "auto"
     say(
@@ -496,17 +521,26 @@ def _ranks(text: str, shape: tuple[int, ...]) -> list[int] | None:
 
 def _missing_share(values: Any, zeros: str) -> float:
     """Return the share of the entries that are missing; of sparse data, perhaps all that are not stored."""
-    if not sparse.issparse(values):
+    if isinstance(values, np.ndarray):
         return float(np.isnan(values).mean())
-    stored: Any = values
-    n_missing = np.count_nonzero(np.isnan(stored.data))
+    parts = [values]
+    if not sparse.issparse(values):
+        parts = [values.stored(*cut) for cut in values.cuts(BLOCK_BYTES)]
+    n_missing = sum(np.count_nonzero(np.isnan(part.data)) for part in parts)
     if zeros == "missing":
-        n_missing += prod(stored.shape) - stored.nnz
-    return float(n_missing / prod(stored.shape))
+        n_missing += prod(values.shape) - sum(part.nnz for part in parts)
+    return float(n_missing / prod(values.shape))
+
+
+def _is_streamed(table: Any) -> bool:
+    """Return whether the data is not in memory."""
+    return not isinstance(table.values, np.ndarray) and not sparse.issparse(table.values)
 
 
 def _like_data(values: Any, table: Any) -> Any:
-    """Return a matrix that is sparse if the data is: small sparse data is worked on densely."""
+    """Return a matrix that is sparse if the data is: small sparse data is worked on densely, and large in blocks."""
+    if _is_streamed(table):
+        return sparse.vstack([sparse.csr_array(block) for _, block in values.blocks()], format="csr")
     is_as_data = sparse.issparse(values) or not sparse.issparse(table.values)
     return values if is_as_data else sparse.csr_array(values)
 
@@ -521,7 +555,7 @@ def _cleaned(model: Any, table: Any, arrays: dict[str, Any]) -> Any:
     return _like_data(cleaned, table)
 
 
-def _summary(model: Any, table: Any, codes: Any, seconds: float, warned: list[str]) -> dict[str, Any]:
+def _summary(model: Any, table: Any, codes: Any, mask: Any, seconds: float, warned: list[str]) -> dict[str, Any]:
     return {
         "samples": int(codes.shape[0]),
         "features": int(model.n_features_in_),
@@ -531,22 +565,27 @@ def _summary(model: Any, table: Any, codes: Any, seconds: float, warned: list[st
         "iterations": int(model.n_iter_),
         "converged": bool(model.converged_),
         "scale": float(model.scale_),
-        "outlier_share": float(model.outliers_.mean()),
+        "outlier_share": float(mask.mean()),
         "seconds": round(seconds, 3),
         "warnings": list(dict.fromkeys(warned)),
     }
 
 
-def _write_results(place: Path, model: Any, codes: Any, table: Any, arrays: Any, kind: folder.Format) -> None:
+def _write_results(
+    place: Path, model: Any, codes: Any, table: Any, arrays: Any, mask: Any, kind: folder.Format
+) -> None:
     portable = copy(model)
     portable.device = None  # the file is for any machine
     portable.save(place / "model.robustnmf")
     components = folder.component_names(model.n_components_)
     folder.write_matrix(place / f"codes.{kind}", codes, table.sample_names, components)
     folder.write_matrix(place / f"components.{kind}", model.components_, components, table.feature_names)
-    of_entries = "npz" if sparse.issparse(table.values) else kind
+    of_entries = kind if isinstance(table.values, np.ndarray) else "npz"
+    folder.write_matrix(place / f"outliers.{of_entries}", mask, *folder.names(table))
+    if _is_streamed(table):
+        say("Cleaned data and report are left out: they need all data in memory.")
+        return
     folder.write_matrix(place / f"cleaned.{of_entries}", _cleaned(model, table, arrays), *folder.names(table))
-    folder.write_matrix(place / f"outliers.{of_entries}", _like_data(model.outliers_, table), *folder.names(table))
 
 
 def _report_if_it_fits(model: Any, table: Any, arrays: dict[str, Any], path: Path, **options: Any) -> None:

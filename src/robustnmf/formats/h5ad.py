@@ -211,12 +211,27 @@ def read_h5ad(path: Path, options: Options) -> Table:
             check_array(path, name, found_dataset(node), options.max_bytes)
             values = checked_rows(path, node, options.max_bytes).floats()
             table = as_table(path, values, options.max_bytes)
-        n_samples, n_features = table.values.shape
-        variables = "raw/var" if name == "raw/X" else "var"
-        return table._replace(
-            sample_names=_names(h5py, path, file, "obs", n_samples),
-            feature_names=_names(h5py, path, file, variables, n_features),
-        )
+        return _with_names(h5py, path, file, name, table)
+
+
+def open_h5ad(path: Path, key: str | None) -> Table | None:
+    """Return X, or a layer, as rows that are read when they are needed; None unless it is sparse and stored by rows."""
+    h5py = optional("h5py", "io")
+    with h5py.File(path, "r") as file:
+        name, node = _chosen(h5py, path, file, key)
+        rows = SparseHDF5Rows.of(node) if isinstance(node, h5py.Group) else None
+        if rows is None or not rows.is_by_rows:
+            return None
+        return _with_names(h5py, path, file, name, Table(rows))
+
+
+def _with_names(h5py: Any, path: Path, file: Any, name: str, table: Table) -> Table:
+    n_samples, n_features = table.values.shape
+    variables = "raw/var" if name == "raw/X" else "var"
+    return table._replace(
+        sample_names=_names(h5py, path, file, "obs", n_samples),
+        feature_names=_names(h5py, path, file, variables, n_features),
+    )
 
 
 def _chosen(h5py: Any, path: Path, file: Any, key: str | None) -> tuple[str, Any]:
