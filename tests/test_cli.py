@@ -880,6 +880,31 @@ def test_sparse_files_are_fitted_and_cleaned_and_results_are_sparse(tmp_path, co
     assert ("cell 3" if name == "x.h5ad" else "sample 3") in done.output
 
 
+def test_large_sparse_file_of_anndata_is_streamed(tmp_path, counts, monkeypatch):
+    write_counts(tmp_path / "x.h5ad", counts)
+    monkeypatch.setattr("robustnmf.data.out_of_core.LARGE", 0)
+    monkeypatch.setattr("robustnmf.formats.h5ad.SparseHDF5Rows.load", None)  # it is not taken into memory
+    done = run_here("fit", "x.h5ad", "-k", 3, "-o", "out", folder=tmp_path)
+    assert "it is read block by block" in done.output
+    assert "Cleaned data and report are left out" in done.output
+    model = robustnmf.RobustNMF(3, random_state=0, engine="numpy").fit(counts)
+    found = read_result(tmp_path / "out", "outliers").values.toarray()
+    assert found[3, 4]
+    np.testing.assert_array_equal(found, model.outliers_)
+    components = dense(read_result(tmp_path / "out", "components").values)
+    np.testing.assert_allclose(components, model.components_, rtol=1e-3, atol=1e-6)
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["missing"] == 0
+    assert summary["outlier_share"] == pytest.approx(model.outliers_.mean())
+    assert summary["samples"] == len(counts)
+    run_here("transform", "out", "x.h5ad", "-o", "codes.npy", folder=tmp_path)
+    codes = dense(read_result(tmp_path / "out", "codes").values)
+    np.testing.assert_allclose(np.load(tmp_path / "codes.npy"), codes, atol=1e-6)
+    done = run_here("outliers", "out", "x.h5ad", "-o", "mask.npz", folder=tmp_path)
+    assert "cell 3" in done.output
+    np.testing.assert_array_equal(sparse.load_npz(tmp_path / "mask.npz").toarray(), found)
+
+
 def test_entries_of_sparse_files_that_are_not_stored_may_be_missing(tmp_path, counts):
     write_counts(tmp_path / "x.npz", counts)
     run_here("fit", "x.npz", "-k", 1, "-o", "out", "--zeros", "missing", "--no-report", folder=tmp_path)

@@ -1342,3 +1342,48 @@ def test_read_like_finds_uncertainties_whose_names_have_a_suffix(tmp_path):
 
 def test_read_like_does_not_judge_negative_values(tmp_path):
     np.testing.assert_array_equal(read_like(written(tmp_path, "a.npy", -X), LabelledMatrix(X)), -X)
+
+
+def write_anndata_zarr(path, matrix, zarr_format=2, names=("obs", "var")):
+    """Write a sparse matrix as AnnData does, with names of both axes."""
+    zarr = pytest.importorskip("zarr")
+    root = zarr.open_group(path, mode="w", zarr_format=zarr_format)
+    root.attrs["encoding-type"] = "anndata"
+    group = root.create_group("X")
+    group.attrs.update({"encoding-type": f"{matrix.format}_matrix", "shape": list(matrix.shape)})
+    for name in ("data", "indices", "indptr"):
+        group.create_array(name, data=getattr(matrix, name))
+    for axis, count in zip(names, matrix.shape, strict=False):
+        frame = root.create_group(axis)
+        frame.attrs["_index"] = "names"
+        text = np.array([f"{axis}{i}" for i in range(count)], dtype=object)
+        frame.create_array("names", shape=text.shape, dtype=str)[:] = text
+    return group
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("kind", ["csr", "csc"])
+def test_zarr_of_anndata_is_read_as_sparse_with_names(tmp_path, kind, zarr_format):
+    matrix = sparse.random_array((9, 5), density=0.4, rng=np.random.default_rng(0), format=kind)
+    write_anndata_zarr(tmp_path / "a.zarr", matrix, zarr_format)
+    table = read_table(tmp_path / "a.zarr")
+    assert table.values.format == "csr"
+    np.testing.assert_array_equal(table.values.toarray(), matrix.toarray())
+    assert table.sample_names == [f"obs{i}" for i in range(9)]
+    assert table.feature_names == [f"var{i}" for i in range(5)]
+
+
+def test_zarr_of_anndata_that_is_damaged_is_refused(tmp_path):
+    matrix = sparse.random_array((9, 5), density=0.4, rng=np.random.default_rng(0), format="csr")
+    group = write_anndata_zarr(tmp_path / "a.zarr", matrix)
+    with pytest.raises(DataFileError, match=r"there is no 'other'; it holds X"):
+        read_table(tmp_path / "a.zarr", key="other")
+    group["indices"][0] = 77
+    with pytest.raises(DataFileError, match="77"):
+        read_table(tmp_path / "a.zarr")
+    group.attrs["shape"] = [9]
+    with pytest.raises(DataFileError, match="a shape and the lists data, indices and indptr"):
+        read_table(tmp_path / "a.zarr")
+    write_anndata_zarr(tmp_path / "b.zarr", matrix, names=("var",))  # nine names of five features
+    with pytest.raises(DataFileError, match="5 names in var"):
+        read_table(tmp_path / "b.zarr")

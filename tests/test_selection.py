@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.pipeline import make_pipeline
@@ -16,8 +17,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from conftest import make_data
 from robustnmf import RobustNMF, TruncatedCauchyNMF
+from robustnmf.algorithm import rank_search
 from robustnmf.algorithm.rank_search import ALWAYS_TRIED, _check_ranks, _doublings, _next_rank, _split
 from robustnmf.data.blocks import Observations
+from robustnmf.errors import IncompatibleError
 from robustnmf.metrics import match_components
 from robustnmf.selection import RankSelection, RobustNMFCV, auto_rank, select_rank
 from robustnmf.selection.stability import _match, bootstrap_components, consensus
@@ -508,3 +511,39 @@ def test_bootstrap_refuses_what_makes_no_sense(fitted, peaked):
         bootstrap_components(peaked, fitted, n_boot=0)
     with pytest.raises(NotFittedError):
         bootstrap_components(peaked, TruncatedCauchyNMF(3))
+
+
+def counts_of(rank, shape=(300, 120), seed=0):
+    rng = np.random.default_rng(seed)
+    codes = rng.gamma(0.3, 1, (shape[0], rank))
+    return sparse.csr_array(rng.poisson(40 * codes @ rng.dirichlet(np.full(shape[1], 0.1), rank)).astype(float))
+
+
+def test_rank_of_large_sparse_data_is_found_without_making_it_dense(monkeypatch):
+    X, made_dense = counts_of(3, (200, 100)), []
+    monkeypatch.setattr(rank_search, "DENSE_ENTRIES", X.shape[0] * X.shape[1] - 1)
+    toarray = sparse.csr_array.toarray
+    monkeypatch.setattr(
+        sparse.csr_array, "toarray", lambda self, *args, **kwargs: made_dense.append(self.shape) or toarray(self)
+    )
+    found = select_rank(X, (1, 3, 6), n_splits=2, random_state=0)
+    assert found.chosen == 3
+    assert made_dense
+    assert max(rows for rows, _ in made_dense) < len(X.toarray())
+
+
+def test_rank_of_large_sparse_data_with_weights_is_refused(monkeypatch):
+    X = counts_of(2, (40, 30))
+    monkeypatch.setattr(rank_search, "DENSE_ENTRIES", 100)
+    with pytest.raises(IncompatibleError, match=r"not with weights; this one has 40 x 30 entries"):
+        select_rank(X, (1, 2), weights=np.ones(X.shape))
+
+
+def test_auto_components_of_sparse_data_search_sparse_rows(monkeypatch):
+    X, seen = counts_of(2, (80, 30)), []
+    monkeypatch.setattr(rank_search, "DENSE_ENTRIES", 1000)
+    predict = rank_search._SampleSplit.predict
+    monkeypatch.setattr(rank_search._SampleSplit, "predict", lambda *given: seen.append(given[2]) or predict(*given))
+    assert RobustNMF("auto", random_state=0, max_iter=3).fit(X).n_components_ >= 1
+    assert all(sparse.issparse(rows) for rows in seen)
+    assert len(seen) > 0

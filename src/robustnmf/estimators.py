@@ -394,6 +394,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         sample = quality.Sample.of(data, engine, *names)
         scaled = self.feature_scaling is not None
         found = quality.findings(sample, data, self.n_components_, features_are_scaled=scaled)
+        if fitted.result.pattern is not None:
+            found.append(quality.rejected_with_pattern(sample, *fitted.result.pattern))
         # Of data that is not in memory the outliers are not known yet. Other rules than that of the mixture reject a
         # share of clean data by design.
         if fitted.about is not None and reads(fitted.parts.outliers) == "mixture":
@@ -739,8 +741,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             warnings.warn(f"{type(self).__name__}: {finding}", DataQualityWarning, stacklevel=stacklevel)
         if result.converged or result.stopped:
             return
-        known = [iteration.relative_change for iteration in result.history if iteration.relative_change < inf]
-        change = f"the relative change of the objective was still {known[-1]:.1e}, and " if known else ""
+        # If that is below tol, least squares at the end has not converged: it has no history.
+        last = result.history[-1].relative_change
+        change = f"the relative change of the objective was still {last:.1e}, and " if self.tol < last < inf else ""
         warnings.warn(
             f"{type(self).__name__} did not converge in {self.max_iter} iterations: {change}tol is {self.tol:.1e}. "
             "Increase max_iter, or tol if the result is good enough.",

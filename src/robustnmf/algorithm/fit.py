@@ -34,7 +34,7 @@ from robustnmf.algorithm.staged import Staged
 from robustnmf.data.blocks import Data
 from robustnmf.data.out_of_core import as_data, even_rows
 from robustnmf.data.sample_scaling import SampleScaling
-from robustnmf.data.sparse import sparse_of
+from robustnmf.data.sparse import as_rows, is_sparse, sparse_of
 from robustnmf.data.units import unit_of
 from robustnmf.data.validation import check_components, check_rank
 from robustnmf.engines import Engine, NumPyEngine
@@ -51,6 +51,7 @@ Matrix = NDArray[Any]
 
 # Entries, of an even choice of the samples, with which the rank of data that is not in memory is found: 32 MiB.
 RANK_ENTRIES = 2**22
+RANK_STORED = 2**20
 
 
 class Fitted(NamedTuple):
@@ -336,7 +337,10 @@ def choose_rank(estimator: Any, data: Data, X: Any, weights: Any, uncertainties:
     """
     if not isinstance(estimator.n_components, str) or estimator.n_components != "auto":
         return check_rank(estimator.n_components, data, type(estimator).__name__)
-    if data.arrays is None:
+    if is_sparse(X) and weights is None and uncertainties is None and estimator.zeros == "data":
+        X = as_rows(X)
+        X = X[:: max(1, X.nnz // RANK_STORED)]  # the search keeps it sparse
+    elif data.arrays is None:
         n_rows = ceil(RANK_ENTRIES / data.shape[1])
         X, weights, uncertainties = even_rows(list(map(as_data, (X, weights, uncertainties))), n_rows, engine)
     else:

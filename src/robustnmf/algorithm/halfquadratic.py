@@ -88,6 +88,8 @@ class Result(NamedTuple):
     """The basis in which they are judged; None for W."""
     comparison: Any = None
     """How the fit compares with least squares on all entries; None if it was not compared."""
+    pattern: Any = None
+    """Entries that are rejected with a pattern and may be right; None if there are none, or no doubt."""
 
 
 Callback = Callable[[Iteration], Any]

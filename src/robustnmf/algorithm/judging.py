@@ -5,7 +5,7 @@ robust fit stands; then least squares on all entries is compared with that on th
 (`robustnmf.algorithm.least_squares`), and taken if it shows that nothing is wrong.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -19,7 +19,9 @@ from robustnmf.algorithm.encoding import Basis, typical_code
 from robustnmf.algorithm.holdout import Point
 from robustnmf.algorithm.least_squares import (
     CLEAR_GAIN,
+    LITTLE_MOMENTUM,
     MEASURED,
+    MOMENTUM,
     MOST_WRONG,
     Accepted,
     Comparison,
@@ -27,6 +29,7 @@ from robustnmf.algorithm.least_squares import (
     Judged,
     LeastSquares,
 )
+from robustnmf.algorithm.patterns import Pattern, Trial, pattern_limits, start_within, try_pattern
 from robustnmf.algorithm.singular_start import singular_start
 from robustnmf.algorithm.stage import RESOLUTION, End, Fit, State, Steps, encode_all_samples, final_weighting
 from robustnmf.algorithm.steps import Compute, Measure
@@ -70,6 +73,8 @@ class Judgement(NamedTuple):
     """What is wrong; None if the robust fit is to stay as it is."""
     comparison: Comparison
     """With least squares on all entries."""
+    pattern: Pattern | None = None
+    """What is rejected with a pattern, if that leaves doubt."""
 
 
 def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> Generator[Any, Any, Judgement]:
@@ -85,16 +90,17 @@ def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> 
     # Of sparse data, most that is right is a count of which hardly anything was expected.
     squares = replace(squares, least=threshold if fit.is_sparse else None)
     rejected = yield Measure(partial(squares.rejected_share, robust), is_finite, robust.point, "share")
-    judged, overfit, stays = robust, 1.0, not fit.tells_noise
+    judged, overfit, stays, pattern = robust, 1.0, not fit.tells_noise, None
     if not stays:
         squares, judged = yield from judge_by_noise(fit, squares, robust, rejected)
         # The noise of counts is dense, and their weights know it.
         doubtful = follows_noise and not fit.weights_counts
-        stays = doubtful and (yield from is_dense_noise(fit, squares, robust, judged))
+        wider, accepted, pattern = yield from accept_patterns(fit, squares, judged)
+        stays = doubtful and accepted is judged and (yield from is_dense_noise(fit, squares, robust, judged))
         if stays:
             judged, overfit = robust, squares.overfit(fit.rank, fit.held.n_observed)
         else:
-            judged = yield from widen(fit, squares, judged)
+            squares, judged = wider, (yield from widen(fit, wider, accepted))
         if fit.weights_counts:
             squares, judged = yield from with_second_start(fit, squares, judged)
     squares, some = replace(squares, units=fit.units), judged.point
@@ -105,7 +111,7 @@ def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> 
     if comparison.favours_all(fit.n_samples, fit.rank, overfit):
         everything = Judged(every, replace(judged.model, threshold=inf))
         return Judgement(replace(squares, few=None), every, everything, comparison._replace(takes_all=True))
-    return Judgement(squares, some, None if stays and not fit.weights_counts else judged, comparison)
+    return Judgement(squares, some, None if stays and not fit.weights_counts else judged, comparison, pattern)
 
 
 def _weighted(fit: Fit, robust: Judged) -> Judged:
@@ -136,6 +142,35 @@ def judge_by_noise(
             break
         last = share
     return squares, judged
+
+
+def accept_patterns(
+    fit: Fit, squares: LeastSquares, judged: Judged
+) -> Generator[Any, Any, tuple[LeastSquares, Judged, Pattern | None]]:
+    """Return the fit with entries accepted that follow a pattern, if they are predicted and the others bear it.
+
+    And the pattern, if that is in doubt.
+    """
+    if fit.method.fixed or fit.weights_counts:
+        return squares, judged, None
+    limits = yield Measure(partial(pattern_limits, squares, judged), are_limits(fit.n_features), judged.point, "limits")
+    if not limits.any():
+        return squares, judged, None
+    least = fit.engine.place(limits, judged.point.W.dtype)
+    least = least if squares.least is None else fit.engine.xp.where(least > squares.least, least, squares.least)
+    wider, model = replace(squares, least=least), replace(judged.model, least=least)
+    within = Judged(judged.point, model)
+    point = yield Compute(lambda: fit.held.point(*start_within(wider, within, fit.rank)), (judged.point,))
+    point, _ = yield from improve(fit, wider, point, within, SECOND_SWEEPS)
+    found = Judged(point, (yield from find_noise(fit, wider, point, model, within)))
+    for _ in range(SECOND_ROUNDS - 1):
+        point, _ = yield from improve(fit, wider, point, found, NOISE_SWEEPS)
+        found = Judged(point, (yield from find_noise(fit, wider, point, found.model, found)))
+    measured = yield Measure(partial(try_pattern, squares, judged, found), is_trial, point)
+    trial = Trial._make(float(measured[name]) for name in Trial._fields)
+    if trial.is_good:
+        return wider, found, None
+    return squares, judged, Pattern(np.flatnonzero(limits), trial.predicted) if trial.leaves_doubt else None
 
 
 def with_second_start(
@@ -247,11 +282,13 @@ def reweighted(
 
     Weights are those of the point at which entries are judged, then those of the factors.
     """
-    (W, Ht, *_), at_rest = point, 0
+    (W, Ht, *_), at_rest, momentum = point, 0, MOMENTUM
     for done in range(0, sweeps, REWEIGHTED_EVERY):
-        data = squares.accepted(judged)
-        W, Ht, is_steady = squares.improved(data, W, Ht, min(REWEIGHTED_EVERY, sweeps - done))
+        data, before = squares.accepted(judged), Ht
+        W, Ht, is_steady = squares.improved(data, W, Ht, min(REWEIGHTED_EVERY, sweeps - done), momentum)
         judged = judged._replace(point=judged.point._replace(W=W, Ht=Ht))
+        if Ht is before:  # with the same momentum it would rise again
+            momentum = momentum / 2 if momentum >= LITTLE_MOMENTUM else 0.0
         at_rest = at_rest + 1 if is_steady else 0
         if at_rest == AT_REST:
             break
@@ -307,7 +344,7 @@ def finish(
         state = yield from encode_all_samples(fit, state, weighting, model=judged.model, judge=judge)
         squares = replace(squares, V=fit.whole.V, M=fit.whole.M, few=None)
         state = yield from finish_all_samples(fit, state, squares, judge, judged)
-    about = (warning, judged.model, judge, judgement.comparison)
+    about = (warning, judged.model, judge, judgement.comparison, judgement.pattern)
     return End(state.point, weighting, converged and steady, state.stopped, None, *about)
 
 
@@ -335,6 +372,16 @@ def finish_all_samples(fit: Fit, state: State, squares: LeastSquares, judge: Bas
         return fit.held.point(W, whole.part(Ht))._replace(Ht=Ht)
 
     return state._replace(point=(yield Compute(make, (point,))))
+
+
+def are_limits(n_features: int) -> Callable[[Array], bool]:
+    """Return a check that a checkpoint holds a limit for each feature."""
+    return lambda limits: limits.shape == (n_features,) and bool((limits >= 0).all())
+
+
+def is_trial(found: dict[str, Any]) -> bool:
+    """Return whether a checkpoint holds what a trial with more entries has found."""
+    return found["damage"] >= 0 and all(found[name] <= inf for name in Trial._fields)
 
 
 def is_divergence(found: dict[str, Any]) -> bool:

@@ -33,6 +33,8 @@ from robustnmf.utils.entries import Changes, Entries, starts_of
 CHECKED_EVERY = 5
 # Share of the last move that is repeated before each sweep, until the objective rises.
 MOMENTUM = 0.7
+# If it rises with no more momentum than this, it has converged.
+LITTLE_MOMENTUM = 0.05
 # Of a feature of which the robust fit accepts less than this share it stays, unless least squares leaves typical
 # residuals below this part of the distance of an entry from the median.
 FEW_RIGHT, EXPLAINED = 0.3, 0.5
@@ -243,12 +245,17 @@ class LeastSquares:
         shared["beyond_robust"] = Beyond(self.robust.point.W, self.robust.model)
         return Accepted(*self.engine.map(_accepted, self.V, self.M, judged.point.Ht, self.robust.point.Ht, **shared))
 
-    def improved(self, data: Accepted, W: Array, Ht: Blocks, most: int) -> tuple[Array, Blocks, bool]:
-        """Return factors after so many sweeps, or fewer if the objective no longer falls, and whether that is so."""
+    def improved(
+        self, data: Accepted, W: Array, Ht: Blocks, most: int, momentum: float = MOMENTUM
+    ) -> tuple[Array, Blocks, bool]:
+        """Return factors after so many sweeps, or fewer if the objective no longer falls, and whether that is so.
+
+        They are the same if it rose.
+        """
         method, engine = replace(self.method, loss=SQUARES.loss, outliers=NoRejection()), self.engine
         W = W if self.units is None else W * self.units[:, None]
         last = best = (W, Ht)
-        objective, momentum, is_steady = self.objective(data, W, Ht), MOMENTUM, False
+        objective, is_steady = self.objective(data, W, Ht), False
         for k in range(most):
             how = {"momentum": momentum, "engine": engine}
             begin = extrapolate(W, last[0], **how, xp=engine.xp), engine.map(extrapolate, Ht, last[1], **how)
@@ -259,7 +266,7 @@ class LeastSquares:
                 continue
             now = self.objective(data, W, Ht)
             if now > objective:  # the momentum was too much
-                is_steady = momentum < 0.05
+                is_steady = momentum < LITTLE_MOMENTUM
                 (W, Ht), last, momentum = best, best, momentum / 2
             else:
                 is_steady = objective - now <= CHECKED_EVERY * self.tol * objective

@@ -11,7 +11,7 @@ from functools import partial
 from inspect import signature
 from itertools import pairwise
 from math import sqrt
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,11 @@ from robustnmf.algorithm.hidden_entries import HiddenEntries, Losses, Predicted
 from robustnmf.algorithm.holdout import LARGEST_SHARE, MOST
 from robustnmf.algorithm.progress import SearchProgress, search_progress
 from robustnmf.data.blocks import Observations, check_observations
-from robustnmf.data.validation import check_rank
+from robustnmf.data.sparse import is_sparse as is_sparse_matrix
+from robustnmf.data.validation import check_rank, check_sparse
+from robustnmf.errors import IncompatibleError
 from robustnmf.formats.alignment import aligned_input
+from robustnmf.formats.labelled_matrix import LabelledMatrix
 from robustnmf.model.noise import NoiseModel
 from robustnmf.utils.arrays import to_host
 from robustnmf.utils.parallel import delayed, run_all
@@ -33,6 +36,8 @@ from robustnmf.utils.progress import tell
 from robustnmf.utils.random_state import generator, seeds
 
 Matrix = NDArray[Any]
+_Prediction: TypeAlias = tuple[Matrix, NoiseModel | None]
+"""Of hidden entries, (k,), and the noise that the fit has found."""
 
 RULES = ("one-standard-error", "best")
 SCORINGS = ("robust", "squared")
@@ -41,6 +46,10 @@ SCORINGS = ("robust", "squared")
 NEGLIGIBLE = 0.02
 # A search tries at least this rank: where much is wrong, ranks far below the true one may all predict badly.
 ALWAYS_TRIED = 8
+# A sparse matrix with more entries, zeros included, is not made dense. Of each split at least so many samples are, or
+# so many entries, as long as there are as many.
+DENSE_ENTRIES = 2**22
+HELD_SAMPLES, HELD_ENTRIES = 100, 2**19
 
 
 @dataclass(frozen=True)
@@ -105,20 +114,27 @@ def find_rank(
     model = type(estimator).__name__
     X, weights, uncertainties = aligned_input(X, weights, uncertainties, names=None, model=model, may_use_file=True)
     shown, estimator = bool(getattr(estimator, "verbose", 0)), _silent(estimator)
-    noise = _check_noise(uncertainties, X, weights, estimator)
-    data = check_observations(clone(estimator) if learner is None else learner, X, weights, reset=True)
-    limit = _highest_rank(data) if max_rank is None else check_rank(max_rank, data.X, "auto_rank (max_rank)")
     for name, value, known in (("rule", rule, RULES), ("scoring", scoring, SCORINGS)):
         if value not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}.")
-    splits = _split(data, at_least("n_splits", n_splits, 2), generator(random_state))
-    units = noise if scoring == "squared" or noise is not None else _feature_units(data, estimator)
-    with_gaps = data.X if data.M is None else np.where(data.M > 0, data.X, np.nan)
-    M = None if weights is None else data.M
-    hidden = _hidden_entries(with_gaps, data.M, splits, units)
-    named = None if search else _check_ranks(ranks, data.X)
-    with search_progress(None if named is None else len(named), len(splits), shown=shown) as shows:
-        trial = _CrossValidation(with_gaps, M, noise, splits, hidden, estimator, rule, scoring, n_jobs, shows)
+    learner = clone(estimator) if learner is None else learner
+    of_splits, rng = at_least("n_splits", n_splits, 2), generator(random_state)
+    if isinstance(X, LabelledMatrix) and is_sparse_matrix(X.values):
+        X = X.values
+    if is_sparse_matrix(X) and X.shape[0] * X.shape[1] > DENSE_ENTRIES:
+        _check_stays_sparse(X, weights, uncertainties, estimator)
+        X = check_sparse(learner, X)
+        highest, found = _highest_rank_of(X.shape, int(np.count_nonzero(X.data > 0))), _of_samples(X, of_splits, rng)
+    else:
+        noise = _check_noise(uncertainties, X, weights, estimator)
+        data = check_observations(learner, X, weights, reset=True)
+        units = noise if scoring == "squared" or noise is not None else _feature_units(data, estimator)
+        found = _of_entries(data, None if weights is None else data.M, noise, units, of_splits, rng)
+        X, highest = data.X, _highest_rank(data)
+    limit = highest if max_rank is None else check_rank(max_rank, X, "auto_rank (max_rank)")
+    named = None if search else _check_ranks(ranks, X)
+    with search_progress(None if named is None else len(named), of_splits, shown=shown) as shows:
+        trial = _CrossValidation(*found, estimator, rule, scoring, n_jobs, shows)
         selection = _search(trial, limit) if named is None else trial.add(named)
     tell(f"Rank {selection.chosen} is chosen, and {selection.best} predicts best, of {selection.ranks.tolist()}.")
     return selection
@@ -132,17 +148,59 @@ class _Split(NamedTuple):
     seed: int
     """Seed of all fits of the split."""
 
+    def predict(
+        self, estimator: Any, X: Matrix, weights: Matrix | None, noise: Matrix | None, rank: int
+    ) -> _Prediction:
+        """Return what a model that is fitted without the entries predicts for them, and the noise that it found."""
+        X = X.copy()
+        X.flat[self.positions] = np.nan
+        model = variant(estimator, rank, self.seed)
+        with quietly():
+            codes = np.asarray(model.fit_transform(X, **given(weights, noise)), dtype=np.float64)
+        return _predicted_at(codes, model, self.positions)
+
+
+class _SampleSplit(NamedTuple):
+    """Samples that are missing to some fits, and entries of them that are hidden when they are encoded."""
+
+    rows: NDArray[np.intp]
+    """Numbers of the samples, (s,)."""
+    positions: NDArray[np.intp]
+    """In the flattened matrix of those samples, (k,)."""
+    seed: int
+
+    def predict(self, estimator: Any, X: Any, weights: None, noise: None, rank: int) -> _Prediction:
+        """Return the same of a model that is fitted without the samples; X is a sparse matrix and stays so."""
+        model = variant(estimator, rank, self.seed)
+        others = np.ones(X.shape[0], dtype=bool)
+        others[self.rows] = False
+        some = X[self.rows].toarray()
+        some.flat[self.positions] = np.nan
+        with quietly():
+            codes = np.asarray(model.fit(X[others]).transform(some), dtype=np.float64)
+        return _predicted_at(codes, model, self.positions)
+
+
+class _Prepared(NamedTuple):
+    """Data of a cross-validation, see `_CrossValidation`."""
+
+    X: Any
+    weights: Matrix | None
+    noise: Matrix | None
+    splits: Sequence[_Split] | Sequence[_SampleSplit]
+    hidden: HiddenEntries
+
 
 @dataclass
 class _CrossValidation:
     """Fits of several ranks to the same splits, and the score of each."""
 
-    X: Matrix
-    """Data, NaN where missing."""
+    X: Any
+    """Data, NaN where missing; sparse if splits are of samples."""
     weights: Matrix | None
     noise: Matrix | None
     """Uncertainty of every entry."""
-    splits: Sequence[_Split]
+    splits: Sequence[_Split] | Sequence[_SampleSplit]
     hidden: HiddenEntries
     estimator: Any
     rule: str
@@ -156,7 +214,7 @@ class _CrossValidation:
         """Fit models of some ranks to all splits, and return what is found so far."""
         tasks = [(rank, split) for rank in ranks for split in self.splits]
         calls = (
-            delayed(_predict)(self.estimator, self.X, self.weights, self.noise, rank, split) for rank, split in tasks
+            delayed(split.predict)(self.estimator, self.X, self.weights, self.noise, rank) for rank, split in tasks
         )
         on_device = works_on_device(self.estimator)
         found = run_all(calls, self.n_jobs, on_device=on_device, after_each=partial(self.shows.fitted, list(ranks)))
@@ -174,9 +232,10 @@ class _CrossValidation:
         scores = -self.hidden.mean_by_split(losses.of_entries)
         mean = scores.mean(axis=1)
         if not np.isfinite(mean).all():
+            largest = self.hidden.largest.max()
             raise ValueError(
-                f"The scores of the ranks must be finite numbers, and of entries as large as {np.nanmax(self.X):.2g} "
-                "they are not. Divide X by its largest entry."
+                f"The scores of the ranks must be finite numbers, and of entries as large as {largest:.2g} they"
+                " are not. Divide X by its largest entry."
             )
         best = int(mean.argmax())
         error = (scores[best] - scores).std(axis=1, ddof=1) / sqrt(len(self.splits))
@@ -223,8 +282,62 @@ def _next_rank(selection: RankSelection) -> int | None:
 def _highest_rank(data: Observations) -> int:
     """Return the highest rank at which fits see as many positive entries as there are unknowns, at least 1."""
     observed = data.X > 0 if data.M is None else (data.X > 0) & (data.M > 0)
-    n_seen = int((1 - LARGEST_SHARE) * np.count_nonzero(observed))
-    return int(max(1, min(*data.X.shape, n_seen // sum(data.X.shape))))
+    return _highest_rank_of(data.X.shape, int(np.count_nonzero(observed)))
+
+
+def _highest_rank_of(shape: tuple[int, ...], n_positive: int) -> int:
+    n_seen = int((1 - LARGEST_SHARE) * n_positive)
+    return int(max(1, min(*shape, n_seen // sum(shape))))
+
+
+def _of_entries(
+    data: Observations,
+    weights: Matrix | None,
+    noise: Matrix | None,
+    units: Matrix | None,
+    n_splits: int,
+    rng: np.random.Generator,
+) -> _Prepared:
+    """Return data, weights, noise, splits and hidden entries of a cross-validation that hides entries."""
+    splits = _split(data, n_splits, rng)
+    with_gaps = data.X if data.M is None else np.where(data.M > 0, data.X, np.nan)
+    return _Prepared(with_gaps, weights, noise, splits, _hidden_entries(with_gaps, data.M, splits, units))
+
+
+def _of_samples(X: Any, n_splits: int, rng: np.random.Generator) -> _Prepared:
+    """Return the same for a sparse matrix of which some samples are left out: a tenth of their entries is hidden.
+
+    So only those samples are made dense. What is missing in X is NaN.
+    """
+    n_samples, n_features = X.shape
+    n_rows = min(max(HELD_SAMPLES, -(-HELD_ENTRIES // n_features)), n_samples // n_splits)
+    order, drawn, splits, parts = rng.permutation(n_samples), seeds(rng, n_splits), [], []
+    for i in range(n_splits):
+        rows = np.sort(order[i * n_rows : (i + 1) * n_rows])
+        some = X[rows].toarray()
+        observed = rng.permutation(np.flatnonzero(~np.isnan(some)))
+        positions = observed[: int(LARGEST_SHARE * observed.size)]
+        splits.append(_SampleSplit(rows, positions, drawn[i]))
+        parts.append((some.flat[positions].astype(np.float64), positions % n_features))
+    values, features = (np.concatenate(part) for part in zip(*parts, strict=True))
+    largest = np.nan_to_num(X.max(axis=0).toarray().ravel().astype(np.float64))
+    ones, sizes = np.ones(values.size), [split.positions.size for split in splits]
+    return _Prepared(X, None, None, splits, HiddenEntries(values, features, ones, ones, largest, sizes))
+
+
+def _check_stays_sparse(X: Any, weights: Any, uncertainties: Any, estimator: Any) -> None:
+    """Refuse what would make a large sparse matrix dense."""
+    scaled, as_missing = getattr(estimator, "feature_scaling", None), getattr(estimator, "zeros", "data")
+    reasons = {"weights": weights is not None, "uncertainties": uncertainties is not None}
+    reasons |= {"feature_scaling='robust'": scaled == "robust", "zeros='missing'": as_missing == "missing"}
+    reason = next((name for name, is_so in reasons.items() if is_so), None)
+    if reason is not None:
+        n_bytes = 8 * X.shape[0] * X.shape[1]
+        raise IncompatibleError(
+            f"The search of the rank keeps a sparse matrix sparse, but not with {reason}; this one has "
+            f"{X.shape[0]} x {X.shape[1]} entries, {n_bytes / 2**30:.1f} GiB when dense, and at most "
+            f"{DENSE_ENTRIES} entries are made dense. Search with some of the samples, or leave {reason} out."
+        )
 
 
 def _split(data: Observations, n_splits: int, rng: np.random.Generator) -> list[_Split]:
@@ -276,16 +389,9 @@ def _spared(positions: NDArray[np.intp], observed: Matrix) -> NDArray[np.intp]:
     return np.asarray(positions[(per_sample[rows] > 0) & (per_feature[columns] > 0)])
 
 
-def _predict(
-    estimator: Any, X: Matrix, weights: Matrix | None, noise: Matrix | None, rank: int, split: _Split
-) -> tuple[Matrix, NoiseModel | None]:
-    """Return what a model that is fitted without some entries predicts for them, (k,), and the noise that it found."""
-    X = X.copy()
-    X.flat[split.positions] = np.nan
-    model = variant(estimator, rank, split.seed)
-    with quietly():
-        codes = np.asarray(model.fit_transform(X, **given(weights, noise)), dtype=np.float64)
-    rows, columns = np.divmod(split.positions, X.shape[1])
+def _predicted_at(codes: Matrix, model: Any, positions: NDArray[np.intp]) -> _Prediction:
+    """Return the predictions of a fitted model for some entries, by the codes of samples."""
+    rows, columns = np.divmod(positions, model.components_.shape[1])
     with unwatched_arithmetic():  # scores are looked at
         predicted = np.einsum("ij,ji->i", codes[rows], model.components_[:, columns])
     return np.asarray(predicted), getattr(model, "noise_", None)

@@ -12,6 +12,7 @@ from robustnmf.algorithm.halfquadratic import Method
 from robustnmf.algorithm.holdout import HeldOut, Point
 from robustnmf.algorithm.least_squares import Comparison
 from robustnmf.algorithm.monitor import Monitor
+from robustnmf.algorithm.patterns import Pattern
 from robustnmf.algorithm.steps import Compute
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.model.mixture import SPARSE, Mixture
@@ -208,6 +209,7 @@ class End(NamedTuple):
     noise: NoiseModel | None = None
     judge: Basis | None = None
     comparison: Comparison | None = None
+    pattern: Pattern | None = None
 
 
 Steps: TypeAlias = Generator[Any, Any, State]

@@ -184,7 +184,7 @@ class Staged:
         scale = float(end.weighting.scale)
         state = halfquadratic.State(end.point.W, end.point.Ht, end.weighting, last.objective, scale, last.outlier_share)
         stopped = end.stopped and not end.converged
-        about = (end.code_sweeps, end.warning, end.noise, end.judge, end.comparison)
+        about = (end.code_sweeps, end.warning, end.noise, end.judge, end.comparison, end.pattern)
         return Result(state, driver.history, end.converged, stopped, *about)
 
     def opening(
@@ -267,10 +267,10 @@ def stages(fit: StagedFit, W: Array, Ht: Blocks) -> Generator[Any, Any, End]:
         state, weighting = yield from weigh(fit, state)
     else:
         state, weighting = yield from refine(fit, state)
-    comparison = None
+    comparison = pattern = None
     if fit.judges_by_noise and not state.stopped:
         judgement = yield from judge(fit, state, weighting, follows_noise)
-        comparison = judgement.comparison
+        comparison, pattern = judgement.comparison, judgement.pattern
         is_judged = judgement.judged is not None
         # Least squares on nearly all entries is plain NMF: it is no worse if one component does as well.
         is_plain = is_judged and (comparison.takes_all or comparison.rejected < MUCH_REJECTED)
@@ -280,9 +280,9 @@ def stages(fit: StagedFit, W: Array, Ht: Blocks) -> Generator[Any, Any, End]:
             return (yield from finish(fit, state, weighting, judgement, converged, warning))
     if follows_noise:
         end = yield from early_stop(fit, state, weighting, warning)
-        return end._replace(comparison=comparison)
+        return end._replace(comparison=comparison, pattern=pattern)
     state, weighting = yield from last_stages(fit, state, weighting)
-    return End(state.point, weighting, converged, state.stopped, None, warning, comparison=comparison)
+    return End(state.point, weighting, converged, state.stopped, None, warning, comparison=comparison, pattern=pattern)
 
 
 def opening(fit: StagedFit, W: Array, Ht: Blocks) -> Generator[Any, Any, tuple[Point, State, Point]]:

@@ -14,7 +14,7 @@ from scipy import sparse
 from robustnmf.cli import folder
 from robustnmf.cli.console import echo, say, show, stage
 from robustnmf.cli.options import AsJson, Force, ModelFile, Quiet, path
-from robustnmf.cli.source import Source, reads_data
+from robustnmf.cli.source import Source, as_input, is_streamed, reads_data
 from robustnmf.formats import Axis, LabelledMatrix
 from robustnmf.formats.alignment import put_back
 
@@ -32,7 +32,7 @@ def transform(
     quiet: Quiet = False,
 ) -> None:
     """Write the codes of new samples."""
-    work = prepare(model, source, out, force)
+    work = prepare(model, source, out, force, streams=True)
     codes = np.asarray(work.ask("transform", quiet))  # a model may have been told to return data frames
     written = folder.write_matrix(out, folder.codes_of(work.table, codes), replace=force)
     if as_json:
@@ -76,8 +76,8 @@ def outliers(
     quiet: Quiet = False,
 ) -> None:
     """Say which entries of samples are outliers, and list the samples that have most, with what was measured there."""
-    work = prepare(model, source, out, force)
-    mask = work.ask("outlier_mask", quiet)
+    work = prepare(model, source, out, force, streams=True)
+    mask = work.mask(quiet)
     if out is not None:
         folder.write_matrix(out, folder.entries_of(mask, mask.values, like=work.table), replace=force)
     shares, share = np.asarray(mask.values.mean(axis=1)).ravel(), float(mask.values.mean())
@@ -140,17 +140,40 @@ class Work:
     def ask(self, method: str, quiet: bool) -> Any:
         """Return what a method of the model says of the data."""
         with stage(f"Encoding {self.table.shape[0]} samples", quiet=quiet, size=prod(self.table.shape)):
-            return getattr(self.model, method)(self.table, **self.arrays)
+            return getattr(self.model, method)(as_input(self.table), **self.arrays)
+
+    def mask(self, quiet: bool) -> LabelledMatrix:
+        """Return the outliers of the data."""
+        found = self.ask("outlier_mask", quiet)
+        if not isinstance(found, LabelledMatrix):
+            found = self.table.with_values(folder.mask_of(self.table, found))
+        return found
+
+    def some(self, samples: Any) -> LabelledMatrix:
+        """Return some of the samples, in memory."""
+        rows = self.table.values
+        if is_streamed(self.table):
+            values: Any = sparse.vstack([rows.stored(i, i + 1) for i in samples.tolist()], format="csr")
+        else:
+            values = rows[samples]
+        return LabelledMatrix(values, features=self.table.features)
 
 
-def prepare(model: Path, source: Source, out: Path | None, force: bool) -> Work:
-    """Return a model and new data, read as the model remembers, provided that the result may be written."""
+def prepare(model: Path, source: Source, out: Path | None, force: bool, *, streams: bool = False) -> Work:
+    """Return a model and new data, read as the model remembers, provided that the result may be written.
+
+    If the command `streams`, a large sparse matrix is not read yet, unless its features have to be put in order.
+    """
     from robustnmf import load
 
     folder.check_result(out, force, (model, *source.files))
     fitted = load(model / "model.robustnmf" if model.is_dir() else model)
     remembered = getattr(fitted, "input_", None)
-    return Work(fitted, *source.read(None if remembered is None else remembered.options))
+    options = None if remembered is None else remembered.options
+    table, arrays = source.read(options, streams=streams)
+    if is_streamed(table) and list(table.feature_names or ()) != list(getattr(fitted, "feature_names_in_", ())):
+        table, arrays = source.read(options)
+    return Work(fitted, table, arrays)
 
 
 def cleaned_data(model: Any, table: LabelledMatrix, cleaned: LabelledMatrix) -> LabelledMatrix:
@@ -167,7 +190,7 @@ def _listed(work: Work, mask: LabelledMatrix, shares: Any, order: Any, n_feature
     """Return samples with their outliers: what was measured, what the model explains; those farthest off first."""
     if not len(order):
         return []
-    some = LabelledMatrix(work.table.values[order], features=work.table.features)
+    some = work.some(order)
     codes = np.asarray(work.model.transform(some, **{name: values[order] for name, values in work.arrays.items()}))
     components, limits = np.asarray(work.model.components_), np.asarray(work.model.thresholds_)
     known = Axis(getattr(work.model, "feature_names_in_", None))

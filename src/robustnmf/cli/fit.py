@@ -16,12 +16,12 @@ from robustnmf.cli import console, folder
 from robustnmf.cli.apply import cleaned_data, write_report
 from robustnmf.cli.console import say, show, stage, warnings_in_one_line
 from robustnmf.cli.options import AsJson, Force, Jobs, Method, Quiet, Seed, path
-from robustnmf.cli.source import Source, reads_data
+from robustnmf.cli.source import Source, as_input, is_streamed, reads_data
 from robustnmf.formats import LabelledMatrix
 from robustnmf.utils.files import check_owned_folder, write_folder
 
-# Features whose typical sizes differ by more than this factor are divided by them, unless the user says otherwise.
-WIDELY_DIFFERENT = 30.0
+# Bytes that a part of data that is not in memory has when it is dense.
+BLOCK_BYTES = 2**26
 
 
 @reads_data
@@ -72,7 +72,7 @@ def fit(
     out = out or folder.default_folder(source.data)
     folder.check_free(out, force, source.files)
     check_owned_folder(out)
-    table, arrays = source.read()
+    table, arrays = source.read(streams=True)
     interruption = console.Interruption()
     model = RobustNMF(
         _rank(components),
@@ -90,16 +90,19 @@ def fit(
     )
     begin = perf_counter()
     with warnings_in_one_line(told_of(context)) as warned, interruption.awaited(), _fits_at_a_time(jobs):
-        codes = np.asarray(model.fit_transform(table, **arrays))
+        codes = np.asarray(model.fit_transform(as_input(table), **arrays))
     if interruption.asked and model.n_iter_ == 0:
         raise KeyboardInterrupt  # nothing was found: an earlier result is worth more
     model.callback = None
-    summary = _summary(model, table, perf_counter() - begin, warned)
+    if is_streamed(table) and table.feature_names is not None:
+        model.feature_names_in_ = np.array(table.feature_names, dtype=object)
+    mask = folder.mask_of(table, model.outliers_)
+    summary = _summary(model, table, mask, perf_counter() - begin, warned)
     summary |= {"interrupted": interruption.asked, "options": _options(context)}
     with write_folder(out, replace=force) as place:
         with stage("Writing the results", quiet=quiet, size=prod(table.shape)):
-            _write_results(place, model, codes, table, arrays)
-        if not no_report:
+            _write_results(place, model, codes, table, arrays, mask)
+        if not no_report and not is_streamed(table):
             with stage("Writing the report", quiet=quiet, size=prod(table.shape)):
                 _report_if_it_fits(model, table, arrays, place / "report.html", title=source.data.name)
         folder.write_json(place / "summary.json", summary)
@@ -138,12 +141,12 @@ def _options(context: typer.Context) -> dict[str, Any]:
 
 def _feature_scaling(given: str | None, table: LabelledMatrix, has_uncertainties: bool) -> str | None:
     """Return how features are scaled: as the user says, else by size if sizes differ widely."""
-    from robustnmf.algorithm.feature_scaling import size_ratio
+    from robustnmf.algorithm.feature_scaling import WIDELY_DIFFERENT, size_ratio
 
     if given is not None:
         return None if given == "none" else given
     # In sparse data a few errors may be the typical entry of a feature.
-    ratio = 1.0 if has_uncertainties or sparse.issparse(table.values) else size_ratio(table.values)
+    ratio = 1.0 if has_uncertainties or not isinstance(table.values, np.ndarray) else size_ratio(table.values)
     if ratio <= WIDELY_DIFFERENT:
         return "auto"
     say(
@@ -169,16 +172,18 @@ def _device(text: str | None) -> str | None:
 
 def _missing_share(values: Any, zeros: str) -> float:
     """Return the share of the entries that are missing; of sparse data, perhaps all that are not stored."""
-    if not sparse.issparse(values):
+    if isinstance(values, np.ndarray):
         return float(np.isnan(values).mean())
-    stored: Any = values
-    n_missing = np.count_nonzero(np.isnan(stored.data))
+    parts: list[Any] = (
+        [values] if sparse.issparse(values) else [values.stored(*cut) for cut in values.cuts(BLOCK_BYTES)]
+    )
+    n_missing = sum(int(np.count_nonzero(np.isnan(part.data))) for part in parts)
     if zeros == "missing":
-        n_missing += prod(stored.shape) - stored.nnz
-    return float(n_missing / prod(stored.shape))
+        n_missing += prod(values.shape) - sum(part.nnz for part in parts)
+    return float(n_missing / prod(values.shape))
 
 
-def _summary(model: Any, table: LabelledMatrix, seconds: float, warned: list[str]) -> dict[str, Any]:
+def _summary(model: Any, table: LabelledMatrix, mask: Any, seconds: float, warned: list[str]) -> dict[str, Any]:
     return {
         "samples": table.shape[0],
         "features": int(model.n_features_in_),
@@ -188,13 +193,13 @@ def _summary(model: Any, table: LabelledMatrix, seconds: float, warned: list[str
         "iterations": int(model.n_iter_),
         "converged": bool(model.converged_),
         "scale": float(model.scale_),
-        "outlier_share": float(model.outliers_.mean()),
+        "outlier_share": float(mask.mean()),
         "seconds": round(seconds, 3),
         "warnings": list(dict.fromkeys(warned)),
     }
 
 
-def _write_results(place: Path, model: Any, codes: Any, table: LabelledMatrix, arrays: Any) -> None:
+def _write_results(place: Path, model: Any, codes: Any, table: LabelledMatrix, arrays: Any, mask: Any) -> None:
     portable = copy(model)
     portable.device = None  # the file is for any machine
     portable.verbose = 0  # and for other programs
@@ -202,9 +207,12 @@ def _write_results(place: Path, model: Any, codes: Any, table: LabelledMatrix, a
     results = {
         "codes": folder.codes_of(table, codes),
         "components": folder.components_of(table, model.components_),
-        "cleaned": cleaned_data(model, table, model.clean(table, **arrays)),
-        "outliers": folder.entries_of(table, model.outliers_, like=table),
+        "outliers": table.with_values(mask),
     }
+    if is_streamed(table):
+        say("Cleaned data and report are left out: they need all data in memory.")
+    else:
+        results["cleaned"] = cleaned_data(model, table, model.clean(table, **arrays))
     for name, matrix in results.items():
         folder.write_matrix(place / name, matrix)
 

@@ -92,6 +92,13 @@ def entries_of(matrix: LabelledMatrix, values: Any, like: LabelledMatrix) -> Lab
     return matrix.with_values(values if is_as_data else sparse.csr_array(values))
 
 
+def mask_of(table: LabelledMatrix, outliers: Any) -> Any:
+    """Return the outliers of data, sparse if the data is; those of data that is not in memory come in blocks."""
+    if hasattr(outliers, "blocks"):
+        return sparse.vstack([sparse.csr_array(block) for _, block in outliers.blocks()], format="csr")
+    return entries_of(table, outliers, like=table).values
+
+
 def dense(values: Any) -> Any:
     """Return an array of what may be a sparse matrix."""
     stored: Any = values

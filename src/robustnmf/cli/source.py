@@ -7,7 +7,9 @@ from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
+from scipy import sparse
 
 from robustnmf import formats
 from robustnmf.cli.console import say, with_options
@@ -100,12 +102,18 @@ class Source:
         """All files that are read."""
         return self.data, self.weights, self.uncertainties
 
-    def read(self, remembered: ReadOptions | None = None) -> tuple[LabelledMatrix, dict[str, Any]]:
+    def read(
+        self, remembered: ReadOptions | None = None, *, streams: bool = False
+    ) -> tuple[LabelledMatrix, dict[str, Any]]:
         """Return the data, and the weights and uncertainties of its entries that are given.
 
-        What was guessed is said. Options that the user did not give are those that a model remembers.
+        What was guessed is said. Options that the user did not give are those that a model remembers. If the command
+        `streams`, a sparse matrix that is large is not read yet.
         """
         options = replace(remembered or ReadOptions(), **self.reading)
+        streamed = self._streamed(options) if streams else None
+        if streamed is not None:
+            return streamed, {}
         table = formats.read_table(self.data, options)
         for note in table.notes:
             say(f"Note: {with_options(note)}")
@@ -114,6 +122,30 @@ class Source:
         given = {"weights": self.weights, "uncertainties": self.uncertainties}
         files = {name: file for name, file in given.items() if file is not None}
         return table, {name: formats.read_like(file, table, **like) for name, file in files.items()}
+
+    def _streamed(self, options: ReadOptions) -> LabelledMatrix | None:
+        """Return data whose values are read block by block; None if they are taken into memory."""
+        from robustnmf.data.out_of_core import is_large
+        from robustnmf.formats.h5ad import open_h5ad
+
+        is_plain = options == ReadOptions(key=options.key) and self.weights is self.uncertainties is None
+        if not is_plain or self.data.suffix.lower() != ".h5ad" or not self.data.is_file():
+            return None
+        table = open_h5ad(self.data, options.key)
+        if table is None or not is_large(table.values):
+            return None
+        say(f"{self.data.name} takes over a quarter of the memory: it is read block by block.")
+        return table
+
+
+def is_streamed(table: LabelledMatrix) -> bool:
+    """Return whether the data is not in memory."""
+    return not isinstance(table.values, np.ndarray) and not sparse.issparse(table.values)
+
+
+def as_input(table: LabelledMatrix) -> Any:
+    """Return what estimators take: data with its labels, or rows that are read block by block."""
+    return table.values if is_streamed(table) else table
 
 
 def reads_data(command: Callable[..., None]) -> Callable[..., None]:

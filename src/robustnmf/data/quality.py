@@ -467,6 +467,16 @@ def too_few_entries(data: Data, rank: int) -> list[Finding]:
 # --- After the fit ----------------------------------------------------------------------------------------------------
 
 
+def rejected_with_pattern(sample: Sample, features: Places, predicted: float) -> Finding:
+    """Return what a user should know of features whose rejected entries are predicted by others, to some share."""
+    return Finding(
+        f"entries of {sample.named(features)} are rejected as outliers, but follow a pattern: other rejected entries "
+        f"predict {predicted:.0%} of them. They may be right, and belong to a group of samples that the components "
+        "leave out. Look at outliers_. If they are right, use more components, or method='l2' if there are no errors.",
+        features,
+    )
+
+
 def rejected(
     sample: Sample,
     data: Data,

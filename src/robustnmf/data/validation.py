@@ -46,13 +46,22 @@ def check_matrix(estimator: Any, X: Any, engine: Engine, *, reset: bool) -> Arra
             )
         validate_data(estimator, tensor, reset=reset, skip_check_array=True)
         return tensor
+    return _placed(_check_host_matrix(estimator, X, names, reset=reset), engine)
+
+
+def check_sparse(estimator: Any, X: Any) -> Any:
+    """Return a sparse matrix that is to be learnt from by rows, without duplicates, of floating numbers."""
+    return canonical(_check_host_matrix(estimator, X, None, reset=True))
+
+
+def _check_host_matrix(estimator: Any, X: Any, names: Any, *, reset: bool) -> Any:
     X = to_host(X)
     _refuse_times(X, "X")
     if isinstance(X, np.ma.MaskedArray):
         X = np.ma.filled(X.astype(np.float64 if X.dtype.kind in "iub" else X.dtype), np.nan)
     if is_sparse(X):
         X = checked(X)  # before anything is converted: that would follow wrong indices
-    return _placed(_checked_by_sklearn(estimator, X, names, reset=reset), engine)
+    return _checked_by_sklearn(estimator, X, names, reset=reset)
 
 
 def _checked_by_sklearn(estimator: Any, X: Any, names: Any, *, reset: bool) -> Any:

@@ -215,12 +215,28 @@ def read_h5ad(path: Path, options: ReadOptions) -> LabelledMatrix:
             check_array(path, name, found_dataset(node), options.max_bytes)
             values = checked_rows(path, node, options.max_bytes).floats()
             table = as_matrix(path, values, options, dtype=found_dataset(node).dtype, about={"key": name})
-        n_samples, n_features = table.values.shape
-        variables = "raw/var" if name == "raw/X" else "var"
-        return table.with_names(
-            samples=_names(h5py, path, file, "obs", n_samples),
-            features=_names(h5py, path, file, variables, n_features),
-        )
+        return _with_names(h5py, path, file, name, table)
+
+
+def open_h5ad(path: Path, key: str | None) -> LabelledMatrix | None:
+    """Return X, or a layer, as rows that are read when they are needed; None unless it is sparse and stored by rows."""
+    h5py = optional("h5py", "io")
+    with h5py.File(path, "r") as file:
+        name, node = _chosen(h5py, path, file, key)
+        rows = SparseHDF5Rows.of(node) if isinstance(node, h5py.Group) else None
+        if rows is None or not rows.is_by_rows:
+            return None
+        source = Source("h5ad", dtype=rows.dtype, about={"key": name})
+        return _with_names(h5py, path, file, name, LabelledMatrix(rows, source=source))
+
+
+def _with_names(h5py: Any, path: Path, file: Any, name: str, table: LabelledMatrix) -> LabelledMatrix:
+    n_samples, n_features = table.shape
+    variables = "raw/var" if name == "raw/X" else "var"
+    return table.with_names(
+        samples=_names(h5py, path, file, "obs", n_samples),
+        features=_names(h5py, path, file, variables, n_features),
+    )
 
 
 def _chosen(h5py: Any, path: Path, file: Any, key: str | None) -> tuple[str, Any]:

@@ -1,4 +1,4 @@
-"""Arrays of zarr, in folders and zip files."""
+"""Arrays of zarr, in folders and zip files, and matrices of AnnData in them, sparse ones too."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from robustnmf.formats.checks import Found, as_matrix, check_array, choose, floa
 from robustnmf.formats.errors import DataFileError, OversizedError, shortened
 from robustnmf.formats.folders import check_tree
 from robustnmf.formats.format import Format
-from robustnmf.formats.labelled_matrix import LabelledMatrix
+from robustnmf.formats.labelled_matrix import LabelledMatrix, Source
 from robustnmf.formats.limits import check_count, check_expansion, n_chunks, room_for_chunk
 from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.packed import DEFLATE_RATIO, HEADERS, PACKERS, check_members, unpacked_size
 from robustnmf.formats.rows import ArrayRows, package_of
+from robustnmf.formats.sparse_tables import Declared, assembled, check_declared
 from robustnmf.formats.stored import (
     array_in_file,
     key_in_file,
@@ -54,6 +55,12 @@ _MAX_METADATA = 2**24
 
 _MAX_NODES = 4096
 """Arrays and groups in a store: zarr lists all names to find those below each of them."""
+
+_SPARSE = {"csr_matrix": "csr", "csc_matrix": "csc"}
+"""How AnnData calls the formats of sparse matrices."""
+
+_TEXT, _MAX_NAMES = "vlen-utf8", 2**26
+"""The codec of text, and the bytes that a block of names may have: 64 MiB."""
 
 _FEW_CHUNKS = 2**14
 """Chunks that an array may have even if none is stored; zarr takes some seconds for so many."""
@@ -136,15 +143,19 @@ def _check_metadata(files: Mapping[str, _Stored]) -> None:
 
 
 def _read_store(path: Path, store: Any, files: Mapping[str, _Stored], options: ReadOptions) -> LabelledMatrix:
-    """Read an array of zarr, or the one that is asked for in a group."""
+    """Read an array of zarr, or the one that is asked for in a group; of AnnData a matrix with names of both axes."""
     # What is consolidated may be stale, and may name what is not in the store.
     node = optional("zarr", "io").open(store, mode="r", use_consolidated=False)
     name = ""
     arrays: dict[str, Any] = {}
     if hasattr(node, "members"):
-        arrays = {name: member for name, member in node.members(max_depth=None) if hasattr(member, "shape")}
+        members = dict(node.members(max_depth=None))
+        chosen = replace(options, key=options.key and options.key.strip("/"))
+        if node.attrs.get("encoding-type") == "anndata":
+            return _read_anndata(path, members, files, chosen)
+        arrays = {name: member for name, member in members.items() if hasattr(member, "shape")}
         found = {name: Found(member.shape, member.dtype) for name, member in arrays.items()}
-        name = choose(path, found, replace(options, key=options.key and options.key.strip("/")))
+        name = choose(path, found, chosen)
         node = arrays[name]
     else:
         refuse_key(path, options.key)
@@ -156,15 +167,25 @@ def _read_store(path: Path, store: Any, files: Mapping[str, _Stored], options: R
 
 def _values(path: Path, node: Any, files: Mapping[str, _Stored], options: ReadOptions) -> NDArray[Any]:
     """Return the values of an array, after a look at what they cost."""
+    return _checked(path, node, files, options.max_bytes).floats()
+
+
+def _checked(path: Path, node: Any, files: Mapping[str, _Stored], max_bytes: int) -> ZarrRows:
+    """Return the rows of an array that holds what it declares."""
     rows = ZarrRows.of(node, path)
     chain = _chain(node.metadata.to_dict())
     _check_codecs(path, chain)
-    block = re.compile(re.escape(f"{node.path}/" if node.path else "") + _BLOCK)
-    blocks = {name: file for name, file in files.items() if block.fullmatch(name)}
-    rows.check(options.max_bytes)
+    blocks = _blocks(node, files)
+    rows.check(max_bytes)
     _check_stored(path, rows, blocks)
-    _check_blocks(node, chain, blocks, room_for_chunk(rows.sizes, rows.dtype.itemsize, options.max_bytes))
-    return rows.floats()
+    _check_blocks(node, chain, blocks, room_for_chunk(rows.sizes, rows.dtype.itemsize, max_bytes))
+    return rows
+
+
+def _blocks(node: Any, files: Mapping[str, _Stored]) -> dict[str, _Stored]:
+    """Return the files that hold the blocks of an array."""
+    block = re.compile(re.escape(f"{node.path}/" if node.path else "") + _BLOCK)
+    return {name: file for name, file in files.items() if block.fullmatch(name)}
 
 
 def _axes(
@@ -212,6 +233,84 @@ def write_zarr(temporary: Path, matrix: LabelledMatrix) -> None:
         vector = group.create_array(place, data=values, dimension_names=[name])
         if unit := unit_of_axis(matrix, axis):
             vector.attrs["units"] = unit
+
+
+# --- AnnData ----------------------------------------------------------------------------------------------------------
+
+
+def _read_anndata(
+    path: Path, members: Mapping[str, Any], files: Mapping[str, _Stored], options: ReadOptions
+) -> LabelledMatrix:
+    """Read X, or the layer that is asked for, with the names of its axes."""
+    wanted = options.key or "X"
+    name = next((name for name in (wanted, f"layers/{wanted}") if _is_matrix(members.get(name))), None)
+    if name is None:
+        held = [
+            name for name, member in members.items() if name.split("/")[0] in ("X", "layers") and _is_matrix(member)
+        ]
+        found = f"there is no {shortened(wanted)!r}; it holds {shortened(', '.join(held) or 'no matrix', 200)}"
+        expected = "a store of AnnData with a matrix X, or key must name a layer"
+        raise DataFileError(path, expected, found, "Name one of them with key.")
+    node = members[name]
+    if hasattr(node, "members"):
+        values = _sparse_matrix(path, node, members, files, options.max_bytes)
+        table = LabelledMatrix(values, source=Source(dtype=values.dtype, about={"key": name}))
+    else:
+        check_array(path, name, Found(node.shape, node.dtype), options.max_bytes)
+        values = _values(path, node, files, options)
+        table = as_matrix(path, values, options, dtype=np.dtype(node.dtype), about={"key": name})
+    variables = "raw/var" if name == "raw/X" else "var"
+    axes = zip(("obs", variables), table.shape, strict=True)
+    samples, features = (_names(path, members, files, axis, count) for axis, count in axes)
+    return table.with_names(samples, features)
+
+
+def _is_matrix(node: Any) -> bool:
+    """Return whether a member of a store is an array of two dimensions, or says that it is a sparse matrix."""
+    if hasattr(node, "members"):
+        return node.attrs.get("encoding-type") in _SPARSE
+    return node is not None and len(node.shape) == 2
+
+
+def _sparse_matrix(
+    path: Path, group: Any, members: Mapping[str, Any], files: Mapping[str, _Stored], max_bytes: int
+) -> Any:
+    """Return a sparse matrix of AnnData by rows."""
+    arrays = [members.get(f"{group.path}/{name}") for name in ("data", "indices", "indptr")]
+    shape = group.attrs.get("shape")
+    lists = [array for array in arrays if array is not None and len(getattr(array, "shape", ())) == 1]
+    is_shape = isinstance(shape, Sequence) and len(shape) == 2 and all(isinstance(size, int) for size in shape)
+    if len(lists) < 3 or not is_shape or any(array.dtype.kind not in "iu" for array in lists[1:]):
+        expected = (
+            f"a store in which {group.path} has a shape and the lists data, indices and indptr of a sparse matrix"
+        )
+        raise DataFileError(path, expected, "it has not", "Write it with AnnData.write_zarr.")
+    n_rows, n_columns = shape
+    stored = sum(file.size for array in lists for file in _blocks(array, files).values())
+    check_declared(path, Declared((n_rows, n_columns), lists[0].dtype, lists[0].shape[0]), max_bytes, stored)
+    data, indices, indptr = (_checked(path, array, files, max_bytes) for array in lists)
+    kind = _SPARSE[group.attrs["encoding-type"]]
+    return assembled(path, kind, (n_rows, n_columns), data.floats(), indices.whole(), indptr.whole())
+
+
+def _names(
+    path: Path, members: Mapping[str, Any], files: Mapping[str, _Stored], axis: str, count: int
+) -> list[str] | None:
+    """Return the names of an axis; None if the store has none that are text."""
+    frame = members.get(axis)
+    index = frame.attrs.get("_index") if frame is not None else None
+    node = members.get(f"{axis}/{index}") if isinstance(index, str) else None
+    if hasattr(node, "members"):  # text that may be missing
+        node = members.get(f"{axis}/{index}/values")
+    if node is None or not hasattr(node, "shape") or np.dtype(node.dtype).kind not in "OTU":
+        return None
+    if node.shape != (count,):
+        expected = f"a store with {count} names in {axis}, one for each line of the matrix"
+        raise DataFileError(path, expected, f"it has {math.prod(node.shape)}", "It is damaged: write it again.")
+    chain = [codec for codec in _chain(node.metadata.to_dict()) if _name(codec) != _TEXT]
+    _check_codecs(path, chain)
+    _check_blocks(node, chain, _blocks(node, files), _MAX_NAMES, most=_MAX_NAMES)
+    return [str(name) for name in node[:]]
 
 
 def _check_stored(path: Path, rows: ZarrRows, blocks: Mapping[str, _Stored]) -> None:
@@ -281,11 +380,13 @@ def _parts(chain: Sequence[Any], what: str) -> Sequence[Any]:
     return [part for codec in chain if _name(codec) in _SHARDS for part in codec["configuration"][what]]
 
 
-def _check_blocks(node: Any, chain: Sequence[Any], blocks: Mapping[str, _Stored], room: int) -> None:
+def _check_blocks(
+    node: Any, chain: Sequence[Any], blocks: Mapping[str, _Stored], room: int, most: int | None = None
+) -> None:
     """Raise if blocks of an array are larger than they should be, or become so when they are unpacked."""
     packer = next((name for name in map(_name, [*chain, *_parts(chain, "codecs")]) if name in PACKERS), None)
     # Codecs before the compression may make of each number another of up to 16 bytes, and add a checksum.
-    most = 16 * math.prod(node.chunks) + 4096
+    most = 16 * math.prod(node.chunks) + 4096 if most is None else most
     whole = most * (n_chunks(node.shards, node.chunks) if node.shards else 1)
     for name, file in blocks.items():
         if file.size > whole:  # zarr reads each in full

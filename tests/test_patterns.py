@@ -1,0 +1,103 @@
+"""Rejected entries that follow a pattern: found, accepted if that is right, and named if it is in doubt."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from robustnmf import RobustNMF
+from robustnmf.algorithm.patterns import Trial, limits_of, scores
+from robustnmf.errors import DataQualityWarning
+
+
+def chapters(strength=0.2, n_samples=240, n_features=500, n_groups=5, n_own=15, seed=0):
+    """Return shares of words in chapters of some novels, each of which has names of its own; and the novels."""
+    rng = np.random.default_rng(seed)
+    common = rng.gamma(0.5, 1, n_features)
+    topics = rng.dirichlet(np.full(n_features, 0.05), 4)
+    P = 0.6 * common / common.sum() + 0.4 * rng.dirichlet(np.full(4, 0.3), n_samples) @ topics
+    novels = rng.integers(n_groups, size=n_samples)
+    names = np.arange(n_groups * n_own).reshape(n_groups, n_own)
+    P[:, names.ravel()] *= 0.02
+    for novel in range(n_groups):
+        rows = np.flatnonzero(novels == novel)
+        sizes = rng.gamma(3, 1 / 3, (len(rows), 1)) * rng.gamma(0.7, 1 / 0.7, (len(rows), n_own))
+        P[np.ix_(rows, names[novel])] += strength * rng.dirichlet(np.ones(n_own)) * sizes
+    counts = rng.poisson(400 * P / P.sum(axis=1, keepdims=True))
+    X = np.log1p(counts) / np.sqrt((np.log1p(counts) ** 2).sum(axis=1, keepdims=True))
+    return X * np.log(n_samples / (counts > 0).sum(axis=0).clip(1)), novels
+
+
+def slow_scores(is_rejected):
+    """Return the scores by their definition, entry by entry."""
+    B = is_rejected.astype(float)
+    found = np.zeros(B.shape)
+    for j in range(B.shape[1]):
+        others = np.delete(B, j, axis=1)
+        beyond = others - np.outer(others.sum(axis=1), others.sum(axis=0)) / others.sum()
+        target = B[:, j] - others.sum(axis=1) * B[:, j].sum() / others.sum()
+        likeness = beyond @ beyond.T
+        np.fill_diagonal(likeness, 0)
+        found[:, j] = likeness @ target
+    return found
+
+
+def test_scores_are_those_of_the_definition():
+    is_rejected = np.random.default_rng(0).random((30, 12)) < 0.3
+    np.testing.assert_allclose(scores(is_rejected), slow_scores(is_rejected), atol=1e-9)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.2, 0.4])
+def test_random_errors_have_no_pattern(share):
+    rng = np.random.default_rng(0)
+    found = [limits_of(sparse.csr_array(rng.random((150, 60)) * (rng.random((150, 60)) < share))) for _ in range(10)]
+    assert np.count_nonzero(found) <= 1
+
+
+@pytest.mark.parametrize("shape", [(400, 8), (150, 60)])
+@pytest.mark.parametrize("wrong", [np.s_[:20], np.s_[:, :2]], ids=["samples", "features"])
+def test_wrong_samples_or_features_have_no_pattern(shape, wrong):
+    rng = np.random.default_rng(0)
+    chances = np.full(shape, 0.02)
+    chances[wrong] = 0.45
+    assert not limits_of(sparse.csr_array((rng.random(shape) < chances).astype(float))).any()
+
+
+def test_pattern_of_groups_is_found_among_random_errors():
+    rng = np.random.default_rng(0)
+    residuals = np.where(rng.random((200, 90)) < 0.02, 50.0, 0.0)
+    for group in range(4):
+        rows, columns = np.arange(group, 200, 4), np.arange(10 * group, 10 * group + 10)
+        residuals[np.ix_(rows, columns)] = 2 * (rng.random((50, 10)) < 0.6)
+    limits = limits_of(sparse.csr_array(residuals))
+    assert np.all(limits[:40] == 6)  # three times what is typical, which errors do not change
+    assert not limits[40:].any()
+
+
+def test_trial_is_good_only_if_entries_are_predicted_and_others_bear_it():
+    assert Trial(0.8, 1.05, 0.4).is_good
+    assert not Trial(0.99, 1.01, 0.01).is_good  # errors nobody predicts
+    blocks = Trial(0.9, 20.0, 0.9)
+    assert not blocks.is_good
+    assert not blocks.leaves_doubt
+    assert Trial(0.3, 1.4, 0.4).leaves_doubt
+
+
+@pytest.mark.parametrize("as_given", [sparse.csr_array, np.asarray])
+def test_names_of_novels_are_accepted_and_errors_among_them_are_not(as_given):
+    X, _ = chapters()
+    rng = np.random.default_rng(1)
+    wrong = (rng.random(X.shape) < 0.01) & (X > 0)
+    damaged = np.where(wrong, rng.uniform(10, 100, X.shape) * X, X)
+    model = RobustNMF(9, random_state=0)
+    codes = model.fit_transform(as_given(damaged))
+    rejected = sparse.csr_array(model.outliers_).toarray()
+    assert rejected[wrong].mean() > 0.9
+    assert np.square(X[rejected & ~wrong]).sum() < 0.15 * np.square(X).sum()
+    assert np.linalg.norm(np.where(wrong, 0, X - codes @ model.components_)) < 0.85 * np.linalg.norm(X)
+
+
+def test_doubtful_pattern_is_named():
+    X, _ = chapters(strength=1.0)
+    with pytest.warns(DataQualityWarning, match=r"features \(.*follow a pattern: .*method='l2'"):
+        model = RobustNMF(4, random_state=0).fit(X)
+    assert model.outliers_.any()
