@@ -10,7 +10,7 @@ from scipy import sparse
 
 from robustnmf.cli.console import encodable, json_text
 from robustnmf.formats import LabelledMatrix, Source, write_table
-from robustnmf.formats.registry import FORMATS
+from robustnmf.formats.registry import FORMATS, format_by_suffix
 from robustnmf.utils.files import check_owned, check_owned_folder, is_sealed, write_owned
 
 # Suffixes that stand behind that of the format.
@@ -55,6 +55,8 @@ def check_result(path: Path | None, force: bool, inputs: Iterable[Path | None]) 
     if path is None:
         return
     check_free(path, force, inputs)
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(f"{path} must be in a folder that exists; there is no {path.parent}. Make it first.")
     if path.is_dir() and not path.is_symlink():
         check_owned_folder(path)
     elif not (path.is_file() and is_sealed(path)):  # a report says itself who wrote it
@@ -114,6 +116,9 @@ def write_matrix(path: Path, matrix: LabelledMatrix, *, replace: bool = False) -
     Samples are in columns if they were so in the file. What UTF-8 cannot hold of a name in a table, bytes of a path
     that are no text, is written as escapes.
     """
+    if path.suffix and format_by_suffix(path) is None:
+        suffixes = sorted(suffix for known in FORMATS if known.write is not None for suffix in known.suffixes)
+        raise ValueError(f"Results are written as {' '.join(suffixes)}; got {path.name}. Choose another suffix.")
     source = matrix.source or Source()
     if source.format not in PICTURES:
         matrix = matrix.with_names(*(_encodable(names) for names in (matrix.sample_names, matrix.feature_names)))
