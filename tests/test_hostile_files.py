@@ -960,8 +960,7 @@ def test_cells_far_apart_and_texts_in_many_cells_of_a_workbook_have_a_limit(tmp_
     bomb_xlsx_texts(tmp_path / "b.xlsx")
     refused(tmp_path / "b.xlsx", "268435456 characters of text together")
     monkeypatch.setattr(workbook_limits, "FEW_CELLS", 2**22)
-    with pytest.raises(DataFileError, match="table of numbers"):
-        read_table(tmp_path / "a.xlsx", header=True)
+    assert read_table(tmp_path / "a.xlsx", header=False).shape == (2, 16_384)
 
 
 @pytest.mark.parametrize("place", range(0, 600, 5))
