@@ -14,10 +14,12 @@ from base64 import b64decode
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from typer.testing import CliRunner
 
 import browser
 from conftest import make_data
 from robustnmf import RobustNMF
+from robustnmf.cli.app import app
 from robustnmf.formats import Axis, LabelledMatrix
 from robustnmf.view import Study, views, write_page
 from robustnmf.view.server import MOST_STUDIES, Studies, application, uploads
@@ -186,6 +188,19 @@ def test_a_fit_that_fails_says_why():
     assert wait(study).state == "failed" and "egative" in study.job.message
     with pytest.raises(StudyError, match="There is no model yet"):
         views.components(study)
+
+
+def test_the_folder_of_a_fit_is_opened_with_its_data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "air.csv").write_bytes(csv_bytes())
+    arguments = ["fit", "air.csv", "-k", "2", "--method", "l2", "--max-iter", "5", "--no-report", "-q"]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    study = Study.open(tmp_path / "air-robustnmf")
+    np.testing.assert_array_equal(study.matrix.values, SAMPLE.X)
+    assert study.fitted.components.shape == (2, 12) and views.overview(study)["features"] == NAMES
+    (tmp_path / "air.csv").rename(tmp_path / "other.csv")
+    with pytest.raises(StudyError, match=r"air\.csv, is not there"):
+        Study.open(tmp_path / "air-robustnmf")
 
 
 # --- The server -------------------------------------------------------------------------------------------------------

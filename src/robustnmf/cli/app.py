@@ -13,6 +13,7 @@ from robustnmf.cli.console import errors_in_one_line, warnings_in_one_line
 from robustnmf.cli.fit import fit, told_of
 from robustnmf.cli.options import path
 from robustnmf.cli.rank import compare, rank
+from robustnmf.cli.view import view
 from robustnmf.version import __version__
 
 
@@ -63,5 +64,5 @@ def start(
     """Non-negative matrix factorisation for data that is partly wrong."""
 
 
-for command in (fit, transform, clean, outliers, rank, compare, report, methods, info, demo, reproduce):
+for command in (fit, transform, clean, outliers, rank, compare, report, view, methods, info, demo, reproduce):
     app.command()(command)

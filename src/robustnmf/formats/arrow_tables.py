@@ -14,7 +14,7 @@ import numpy as np
 from robustnmf.formats.errors import DataFileError, OversizedError, shortened
 from robustnmf.formats.labelled_matrix import Axis, LabelledMatrix, Source
 from robustnmf.formats.table_layout import column_place
-from robustnmf.formats.table_writing import arranged, as_in_file, label_places, labels_of
+from robustnmf.formats.table_writing import arranged, label_places, labels_of
 from robustnmf.utils.extras import optional
 
 MAX_NAMES = 2**28
@@ -180,7 +180,6 @@ def labelled(values: Any, samples: Axis, columns: Columns) -> LabelledMatrix:
 def arrow_table(matrix: LabelledMatrix) -> Any:
     """Return a matrix as a table of Arrow; pandas takes its names for the index."""
     arrow = optional("pyarrow", "io")
-    matrix = as_in_file(matrix)
     labels = labels_of(matrix)
     values = matrix.values if isinstance(matrix.values, np.ndarray) else matrix.values.toarray()
     names = matrix.features.names or [str(place) for place in range(matrix.shape[1])]

@@ -19,7 +19,7 @@ from robustnmf.formats.labelled_matrix import LabelledMatrix
 from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.table_layout import find_layout
 from robustnmf.formats.table_values import filled
-from robustnmf.formats.table_writing import as_in_file, table_rows
+from robustnmf.formats.table_writing import table_rows
 from robustnmf.formats.workbook_limits import CELL_BYTES, check_workbook
 from robustnmf.utils.extras import optional
 
@@ -126,7 +126,6 @@ def _matrix(path: Path, rows: list[Row], options: ReadOptions) -> LabelledMatrix
 def write_xlsx(temporary: Path, matrix: LabelledMatrix) -> None:
     """Write a matrix as a workbook with one sheet, of the name that it had."""
     openpyxl = optional("openpyxl", "excel")
-    matrix = as_in_file(matrix)
     n_rows, n_columns = matrix.shape
     labels = len(matrix.samples.columns) + 1
     if n_rows + 2 > MAX_XLSX[0] or n_columns + labels > MAX_XLSX[1]:

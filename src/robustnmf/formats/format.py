@@ -41,6 +41,8 @@ class Format:
     write : function (path, matrix) or None
         Writes a matrix in this format, so that `read` returns the same; None where nothing is written in it. The path
         is a new file, or for formats that are folders a new folder.
+    holds_sparse : bool
+        Whether `write` takes sparse values; for others they are made dense.
     suffix_written : str or function (matrix) -> str
         Suffix of what `write` writes; "" is the first one of `suffixes`.
     writes_folder : bool
@@ -60,6 +62,7 @@ class Format:
     rows_of: Callable[[Any], Rows | None] = lambda X: None
     has_words: bool = False
     write: Callable[[Path, LabelledMatrix], None] | None = None
+    holds_sparse: bool = False
     suffix_written: str | Callable[[LabelledMatrix], str] = ""
     writes_folder: bool = False
     owns_file: Callable[[Path], bool] = lambda path: False

@@ -374,4 +374,4 @@ def _rows_of(X: Any) -> SparseHDF5Rows | None:
 
 
 _WORDS = "a file of AnnData", "Write it with AnnData.write_h5ad."
-FORMATS = (Format("h5ad", *_WORDS, read_h5ad, (".h5ad",), rows_of=_rows_of, write=write_h5ad),)
+FORMATS = (Format("h5ad", *_WORDS, read_h5ad, (".h5ad",), rows_of=_rows_of, write=write_h5ad, holds_sparse=True),)

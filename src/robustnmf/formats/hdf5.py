@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from scipy.sparse import issparse
-
 from robustnmf.formats.axes import ArrayAxes, axes_beside, number_texts
 from robustnmf.formats.checks import MAX_AXES, Found, as_matrix, choose, float_type
 from robustnmf.formats.errors import DataFileError, OversizedError, shortened
@@ -26,7 +24,6 @@ from robustnmf.formats.stored import (
     array_in_file,
     key_in_file,
     names_in_file,
-    sparse_in_file,
     unit_of_axis,
     vectors_in_file,
 )
@@ -188,7 +185,7 @@ def write_hdf5(temporary: Path, matrix: LabelledMatrix) -> None:
     """Write a dataset, with names and points of its axes as labels and scales."""
     h5py = optional("h5py", "io")
     with h5py.File(temporary, "w") as file:
-        array = sparse_in_file(matrix).toarray() if issparse(matrix.values) else array_in_file(matrix)
+        array = array_in_file(matrix)
         dataset = file.create_dataset(key_in_file(matrix), data=array)
         for axis, name in enumerate(names_in_file(matrix) or ()):
             if name:

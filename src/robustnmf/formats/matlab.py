@@ -242,4 +242,4 @@ def _dense(path: Path, values: Any, max_bytes: int) -> Any:
 
 
 _WORDS = "a MAT-file", "Save it from MATLAB with save -v7, as numbers."
-FORMATS = (Format("mat", *_WORDS, read_mat, (".mat",), (b"MATLAB ",), write=write_mat),)
+FORMATS = (Format("mat", *_WORDS, read_mat, (".mat",), (b"MATLAB ",), write=write_mat, holds_sparse=True),)

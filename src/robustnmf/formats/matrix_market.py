@@ -187,4 +187,14 @@ def write_matrix_market(temporary: Path, matrix: LabelledMatrix) -> None:
 
 
 _WORDS = "a matrix of the Matrix Market", "Write it with scipy.io.mmwrite, as numbers."
-FORMATS = (Format("mtx", *_WORDS, read_matrix_market, (".mtx", ".mtx.gz"), (_SIGNATURE,), write=write_matrix_market),)
+FORMATS = (
+    Format(
+        "mtx",
+        *_WORDS,
+        read_matrix_market,
+        (".mtx", ".mtx.gz"),
+        (_SIGNATURE,),
+        write=write_matrix_market,
+        holds_sparse=True,
+    ),
+)

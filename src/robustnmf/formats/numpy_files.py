@@ -206,5 +206,5 @@ _NPZ = (
 )
 FORMATS = (
     Format("npy", *_NPY, read_npy, (".npy",), (b"\x93NUMPY",), rows_of=_rows_of, write=write_npy),
-    Format("npz", *_NPZ, read_npz, (".npz",), members=(".npy",), write=write_npz),
+    Format("npz", *_NPZ, read_npz, (".npz",), members=(".npy",), write=write_npz, holds_sparse=True),
 )

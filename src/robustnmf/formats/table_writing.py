@@ -14,12 +14,6 @@ Cell = str | float
 """A text, or a number; NaN where an entry is missing."""
 
 
-def as_in_file(matrix: LabelledMatrix) -> LabelledMatrix:
-    """Return a matrix with the rows of the file that it comes from: features, if that was read transposed."""
-    is_turned = matrix.source is not None and matrix.source.options.transpose
-    return matrix.transposed if is_turned else matrix
-
-
 def labels_of(matrix: LabelledMatrix) -> dict[str, Sequence[str]]:
     """Return the columns of text of a matrix by their headings, the names first; "" is above names without a title."""
     names = {} if matrix.samples.names is None else {matrix.samples.title or "": matrix.samples.names}

@@ -39,7 +39,7 @@ def read_text(path: Path, options: ReadOptions) -> LabelledMatrix:
         with decoded(path, encoding, options.max_bytes) as file:
             return _read(path, file, encoding, (), options)
     except UnicodeDecodeError as error:
-        if options.encoding is not None or encoding != "utf-8-sig":
+        if options.encoding is not None or encoding == "utf-16":
             found = f"it has bytes that are not {encoding} ({error.reason})"
             raise DataFileError(path, "a table of text", found, "Name its encoding with encoding.") from error
     guess = guessed_encoding(path, options.max_bytes)

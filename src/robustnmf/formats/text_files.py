@@ -82,9 +82,12 @@ def decoded(path: Path, encoding: str, max_bytes: int) -> Iterator[IO[str]]:
 
 
 def known_encoding(path: Path, max_bytes: int) -> str:
-    """Return the encoding of a text: UTF-8 unless it starts with the mark of UTF-16, as Excel's "Unicode text" does."""
+    """Return the encoding of a text: UTF-8, with a mark or without, or UTF-16, as Excel's "Unicode text" has it."""
     with opened(path, max_bytes) as file:
-        return "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+        start = file.read(3)
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    return "utf-8-sig" if start == b"\xef\xbb\xbf" else "utf-8"
 
 
 def guessed_encoding(path: Path, max_bytes: int) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from robustnmf.formats.labelled_matrix import LabelledMatrix
-from robustnmf.formats.table_writing import Cell, as_in_file, number_text, table_rows
+from robustnmf.formats.table_writing import Cell, number_text, table_rows
 
 
 def write_text(temporary: Path, matrix: LabelledMatrix) -> None:
@@ -19,7 +19,6 @@ def write_text(temporary: Path, matrix: LabelledMatrix) -> None:
 
     What the encoding cannot hold makes it UTF-8. A path that ends in .gz is compressed.
     """
-    matrix = as_in_file(matrix)
     about: Any = {} if matrix.source is None else matrix.source.about
     delimiter = about.get("delimiter", "," if ".csv" in temporary.suffixes else "\t")
     delimiter = "\t" if delimiter is None and _has_empty_texts(matrix) else delimiter

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from robustnmf.formats.format import Format
 from robustnmf.formats.labelled_matrix import LabelledMatrix, Source
@@ -77,6 +78,9 @@ def write_table(
         matrix = changed(matrix, source=(matrix.source or Source()).with_type(np.dtype(dtype)))
     if format_by_suffix(path) is None:  # site.2022 has no suffix
         path = path.with_name(path.name + _suffix(kind, matrix))
+    if sparse.issparse(matrix.values) and not kind.holds_sparse:
+        stored: Any = matrix.values
+        matrix = matrix.with_values(stored.toarray())
     assert kind.write is not None
     writing = write_folder if kind.writes_folder else write_together
     with ignored_warnings((Warning, "")), writing(path, replace=replace) as temporary:

@@ -15,7 +15,6 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import issparse
 
 from robustnmf.formats.axes import ArrayAxes, axes_beside, number_texts
 from robustnmf.formats.checks import Found, as_matrix, check_array, choose, float_type, refuse_key
@@ -32,7 +31,6 @@ from robustnmf.formats.stored import (
     array_in_file,
     key_in_file,
     names_in_file,
-    sparse_in_file,
     unit_of_axis,
     vectors_in_file,
 )
@@ -220,7 +218,7 @@ def _unit(node: Any) -> str:
 def write_zarr(temporary: Path, matrix: LabelledMatrix) -> None:
     """Write a group with an array and the points of its axes, with names as xarray reads them."""
     zarr = optional("zarr", "io")
-    array = sparse_in_file(matrix).toarray() if issparse(matrix.values) else array_in_file(matrix)
+    array = array_in_file(matrix)
     vectors = vectors_in_file(matrix)
     names = list(names_in_file(matrix) or ("",) * array.ndim)
     for axis, (name, _) in vectors.items():

@@ -56,13 +56,22 @@ class Studies:
         return [{"id": number, "name": study.name} for number, study in self._open.items()]
 
 
-def serve(path: Path | None = None, *, port: int = 0, show: bool = True, say: Callable[[str], None] = print) -> None:
+def serve(
+    path: Path | None = None,
+    *,
+    uncertainties: Path | None = None,
+    port: int = 0,
+    show: bool = True,
+    say: Callable[[str], None] = print,
+) -> None:
     """Serve the page until the process is interrupted.
 
     Parameters
     ----------
     path : Path or None
         What to open: a file of data, or a folder that ``robustnmf fit`` has written.
+    uncertainties : Path or None
+        File with an uncertainty for every entry of the data.
     port : int
         Port of 127.0.0.1; 0 takes a free one.
     show : bool
@@ -73,7 +82,7 @@ def serve(path: Path | None = None, *, port: int = 0, show: bool = True, say: Ca
     uvicorn = optional("uvicorn", "view")
     studies, token = Studies(), secrets.token_urlsafe(24)
     if path is not None:
-        studies.add(Study.open(path))
+        studies.add(Study.open(path, uncertainties))
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from scipy import sparse
 
 from robustnmf.algorithm.feature_scaling import WIDELY_DIFFERENT, size_ratio
 from robustnmf.estimators import RobustNMF
-from robustnmf.formats import LabelledMatrix, read_table
+from robustnmf.formats import LabelledMatrix, read_like, read_table
 from robustnmf.persistence import load
 from robustnmf.selection import auto_rank
 from robustnmf.utils.cached import cached_property
@@ -250,16 +251,25 @@ class Study:
         self.revision += 1
 
     @classmethod
-    def open(cls, path: Path) -> Study:
+    def open(cls, path: Path, uncertainties: Path | None = None) -> Study:
         """Return the study of a file of data, or of a folder that ``robustnmf fit`` has written."""
         model = path / "model.robustnmf"
         if not (path.is_dir() and model.is_file()):
-            return cls.read(path)
-        source = next((file for file in sorted(path.iterdir()) if file.stem == "cleaned"), None)
-        if source is None:
-            raise StudyError(f"{path} holds a model but no data: open the data instead.")
-        study = cls.read(source, path.name)
-        study.take_model(load(model))
+            matrix = read_table(path)
+            return cls(matrix, path.name, path, uncertainties=uncertainties and read_like(uncertainties, matrix))
+        summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
+        source = Path(str(summary.get("options", {}).get("data", "")))
+        if not source.exists() or source == Path():
+            raise StudyError(
+                f"{path} holds a model, and the data that it was fitted to, {source}, is not there. Open the data "
+                "instead, or run the command in the folder in which the model was fitted."
+            )
+        fitted = load(model)
+        known = getattr(fitted, "input_", None)
+        matrix = read_table(source) if known is None else read_table(source, known.options)
+        given = uncertainties or summary["options"].get("uncertainties")
+        study = cls(matrix, path.name, source, uncertainties=given and read_like(given, matrix))
+        study.take_model(fitted)
         return study
 
 
