@@ -40,6 +40,7 @@ from robustnmf.data.sparse import as_sparse, sparse_of
 from robustnmf.engines import Engine, NumPyEngine, StreamingEngine, engine_for
 from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeError
 from robustnmf.formats.sparse_rows import SparseRows
+from robustnmf.kernels.predictions import predictions
 from robustnmf.methods import Parts, resolve
 from robustnmf.model.noise import NOISES, Noise
 from robustnmf.model.scales import reads
@@ -333,7 +334,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         X = in_memory(X, self.engine)
         if is_out_of_core(X, self.engine):
             return None, *self._fit_elsewhere(X, weights, uncertainties, parts)
-        with _unchanged_on_failure(self), engine_for(X, self.engine, self.device).running() as engine:
+        with _unchanged_on_failure(self), engine_for(X, self.engine, self.device, zeros=self.zeros).running() as engine:
             data = data_in_memory(self, X, weights, uncertainties, engine=engine, reset=True)
             _check_can_be_sparse(self, data, parts)
             rank = choose_rank(self, data, X, weights, uncertainties, engine)
@@ -652,7 +653,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _engine_for(self, X: Any) -> Iterator[Engine]:
         """Run the engine for new data."""
         check_is_fitted(self)
-        with engine_for(X, self.engine, self.device).running() as engine:
+        with engine_for(X, self.engine, self.device, zeros=self.zeros).running() as engine:
             yield engine
 
     def _check_new(self, X: Any, weights: Any, uncertainties: Any, engine: Engine) -> Data:
@@ -782,7 +783,7 @@ def _cleaned(
 ) -> tuple[Array]:
     """Return a block of data with outliers and missing entries replaced by their reconstruction."""
     replaced = outliers if M is None else outliers | (M == 0)
-    return (xp.where(replaced, _product(codes, components, xp), X),)
+    return (xp.where(replaced, _product(codes, components, xp, X), X),)
 
 
 def _cleaned_sparsely(
@@ -793,11 +794,15 @@ def _cleaned_sparsely(
     return as_sparse(_cleaned(outliers, codes, X, M, components=components, xp=xp)[0])
 
 
-def _product(codes: Array, components: Array, xp: Namespace) -> Array:
-    """Return codes @ components; of data at the end of the range of numbers it is limited to that range."""
+def _product(codes: Array, components: Array, xp: Namespace, like: Array = None) -> Array:
+    """Return codes @ components; of data at the end of the range of numbers it is limited to that range.
+
+    If data `like` this is given of which most entries are missing, the product has the others.
+    """
     with np.errstate(over="ignore"):
-        product = codes @ components
-    return xp.clip(product, max=float(xp.finfo(product.dtype).max))
+        product = predictions(codes, components.T, like)
+    most = float(xp.finfo(product.dtype).max)
+    return xp.where(product > most, most, product)
 
 
 def like(X: Any, values: Array) -> Any:

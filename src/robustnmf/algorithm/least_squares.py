@@ -20,13 +20,15 @@ import numpy as np
 from robustnmf.algorithm.beyond import Beyond, replaced
 from robustnmf.algorithm.encoding import Basis, can_solve, settle, solve_stored, without
 from robustnmf.algorithm.halfquadratic import Method, extrapolate, magnitudes_of, penalty_value, sweep
-from robustnmf.algorithm.holdout import Point, positions_in_blocks, some_of
+from robustnmf.algorithm.holdout import Point, some_positions
 from robustnmf.algorithm.leverage import inverse, leverages, without_own
 from robustnmf.engines.protocol import Engine, block_function
+from robustnmf.kernels.predictions import predictions
 from robustnmf.model.noise import Noise, NoiseModel, Sampled, estimate
 from robustnmf.model.outliers import NoRejection
 from robustnmf.solvers.base import UNIFORM as SQUARES
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
+from robustnmf.utils.cached import cached_property
 from robustnmf.utils.entries import Changes, Entries, starts_of
 
 # Sweeps between two looks at the objective.
@@ -217,6 +219,13 @@ class LeastSquares:
     few: Array | None = None
     """Features of which it accepts too few entries to tell them, (m,): there it stays."""
 
+    @cached_property
+    def n_observed(self) -> int:
+        """Number of observed entries."""
+        if self.M is None:
+            return sum(len(block) for block in self.V) * int(self.V[0].shape[1])
+        return int(self.engine.sum(_n_observed, self.M))
+
     @classmethod
     def of(cls, fit: Any) -> "LeastSquares":
         """Return the problem of a fit."""
@@ -370,20 +379,16 @@ class LeastSquares:
         """Return some entries, evenly spread, with their predictions without them."""
         W, Ht = point.W, point.Ht
         engine, n_features = self.engine, self.V[0].shape[1]
-        n_entries = sum(len(block) for block in self.V) * n_features
         wanted = max(ENTRIES, ENTRIES_PER_FEATURE * n_features)
-        flat = some_of(n_entries, wanted) if wanted < n_entries else np.arange(n_entries)
-        positions = positions_in_blocks(flat, self.V, engine)
+        positions = some_positions(self.V, self.M, self.n_observed, wanted, engine)
         gram = engine.sum(_gram, Ht)
         shared = {"W": W, "model": model, "inverted": inverse(gram, engine.xp), "largest": largest}
         shared |= {"leverage": leverages(W, engine.xp)}
         shared |= {"W_robust": robust.point.W, "first": robust.model}
         found = engine.map(_sampled, self.V, self.M, Ht, robust.point.Ht, positions, **shared)
         found = (to_host(engine.join(part)).astype(np.float64) for part in found)
-        values, predictions, features, weights, clean = found
-        parts = (values, predictions, features.astype(np.intp), weights, clean > 0)
-        values, predictions, features, weights, clean = (part[weights > 0] for part in parts)
-        return Sampled(values, predictions, features, weights, clean, n_features)
+        values, alone, features, weights, clean = found
+        return Sampled(values, alone, features.astype(np.intp), weights, clean > 0, n_features)
 
     def largest_ratio(self, judged: Judged) -> float:
         """Return the largest residual in units of the threshold."""
@@ -423,6 +428,10 @@ class LeastSquares:
 
 
 # --- On a block -------------------------------------------------------------------------------------------------------
+
+
+def _n_observed(M: Array, *, xp: Namespace) -> int:
+    return int(xp.count_nonzero(M))
 
 
 def _observed(Y: Array, M: Array | None, xp: Namespace) -> Array:
@@ -510,12 +519,12 @@ def _accepted(
 
     Of features of which `few` entries are right, they are what the robust fit predicts, and count like others.
     """
-    predicted, observed = X @ W.T, _observed(Y, M, xp)
+    predicted, observed = predictions(X, W, Y), _observed(Y, M, xp)
     wrong = model.ratios(Y, predicted, xp) > 1
     filled, weights = without(wrong, Y, observed, predicted, model, xp)
     weights = _without_samples(wrong, observed, weights, xp)
     if X_robust is not None and W_robust is not None and first is not None:
-        predicted = X_robust @ W_robust.T
+        predicted = predictions(X_robust, W_robust, Y)
         told = (first.ratios(Y, predicted, xp) > 1) & few
         filled, weights = xp.where(told, predicted, filled), xp.where(told, observed, weights)
     return filled if units is None else filled * units, weights
@@ -535,7 +544,7 @@ def _without_samples(wrong: Array, observed: Array, weights: Array, xp: Namespac
 
 def _largest_ratio(Y: Array, M: Array | None, X: Array, *, W: Array, model: NoiseModel, xp: Namespace) -> Array:
     """Return the largest observed residual of each feature of a block in units of the threshold, (1, m)."""
-    return xp.max(xp.where(_observed(Y, M, xp) > 0, model.ratios(Y, X @ W.T, xp), 0), axis=0, keepdims=True)
+    return xp.max(xp.where(_observed(Y, M, xp) > 0, model.ratios(Y, predictions(X, W, Y), xp), 0), axis=0, keepdims=True)
 
 
 def _count_right(
@@ -573,7 +582,10 @@ def _squares_stored(Y: Entries, M: None, X: Array, *, W: Array, engine: Engine, 
 @block_function(stored=_squares_stored)
 def _squares(Y: Array, M: Array | None, X: Array, *, W: Array, engine: Engine | None = None, xp: Namespace) -> float:
     """Return the weighted sum of squared residuals of a block."""
-    R = Y - X @ W.T
+    kernel = None if engine is None else engine.kernels.squares
+    if kernel is not None:
+        return kernel(Y, M, X, W)
+    R = Y - predictions(X, W, Y)
     return float(xp.sum(R * R if M is None else M * (R * R), dtype=xp.float64))
 
 
@@ -583,7 +595,7 @@ def _gram(X: Array, *, xp: Namespace) -> Array:
 
 def _kept(Y: Array, M: Array | None, X: Array, W: Array, model: NoiseModel, xp: Namespace) -> Array:
     """Return the weights of a block, 0 for what is wrong."""
-    return xp.where(model.ratios(Y, X @ W.T, xp) > 1, 0, _observed(Y, M, xp))
+    return xp.where(model.ratios(Y, predictions(X, W, Y), xp) > 1, 0, _observed(Y, M, xp))
 
 
 @block_function(parts=5)
@@ -594,7 +606,7 @@ def _of_accepted(
 
     Sums of the entries, of their squares, of the squares of their residuals, and of their weights.
     """
-    kept, R = _kept(Y, M, X, W, model, xp), Y - X @ W.T
+    kept, R = _kept(Y, M, X, W, model, xp), Y - predictions(X, W, Y)
     largest = xp.max(xp.where(kept > 0, Y, 0), axis=0, keepdims=True)
     parts = (kept * Y, kept * (Y * Y), kept * (R * R), kept)
     return largest, *(xp.sum(part, axis=0, keepdims=True) for part in parts)
@@ -661,13 +673,13 @@ def _absolute_sums(
     entries and of its square, and |R| of both fits where features count alike, of the rejected and of the accepted
     entries.
     """
-    counts, predicted = _observed(Y, M, xp), X @ W.T
-    ratios = model.ratios(Y, X_judged @ W_judged.T, xp)
+    counts, predicted = _observed(Y, M, xp), predictions(X, W, Y)
+    ratios = model.ratios(Y, predictions(X_judged, W_judged, Y), xp)
     counts = xp.where(ratios > factor, 0, counts)
     kept = xp.where(ratios > 1, 0, counts)
     most = model.largest
     before = xp.abs(Y - xp.where((kept == 0) & (predicted > most), most * xp.ones_like(Y), predicted))
-    before, after = (xp.where(A < most, A, most) for A in (before, xp.abs(Y - X_all @ W_all.T)))
+    before, after = (xp.where(A < most, A, most) for A in (before, xp.abs(Y - predictions(X_all, W_all, Y))))
     wrong_before, wrong_after = (xp.where(kept == 0, counts * A, 0) for A in (before, after))
     right_before, right_after = kept * before, kept * after
     if units is not None:

@@ -21,6 +21,7 @@ from robustnmf.model.weighting import Weighting
 from robustnmf.utils.arrays import Array, Blocks, Namespace, is_foreign, is_uniform, subsample, to_host
 from robustnmf.utils.cached import cached_property
 from robustnmf.utils.entries import Entries
+from robustnmf.utils.observed import copied
 
 # With more than twice as many entries, and samples per component, some samples are enough to find the components.
 ENOUGH_ENTRIES, ENOUGH_SAMPLES = 2**22, 50
@@ -255,7 +256,7 @@ def _choose_stored(rows: Entries, chosen: slice, *, xp: Namespace) -> Any:
 @block_function(light=True, selects_rows=True, stored=_choose_stored)
 def _choose(rows: Array, chosen: slice, *, xp: Namespace) -> Array:
     """Return a copy of some of the rows."""
-    return xp.asarray(rows[chosen], copy=True)
+    return copied(rows[chosen], xp)
 
 
 def _n_positive_stored(Y: Entries, M: None, *, xp: Namespace) -> int:

@@ -123,6 +123,8 @@ class Kernels:
     """(X, positions, W): entries of X W' at positions (k, 2)."""
     least_squares: Callable[[Array, Any, Array, Array, Any, float, int, float], Array] | None = None
     """(Y, Q, X, A, linear, ridge, max_iter, tol): codes by weighted least squares, `algorithm.encoding.settle`."""
+    squares: Callable[[Array, Any, Array, Array], float] | None = None
+    """(Y, M, X, W): the weighted sum of squared residuals, `algorithm.least_squares`."""
     stored: StoredKernels | None = None
     """Those for rows whose zeros are not stored."""
     extrapolate: Callable[[Array, Array, float], Array] | None = None
