@@ -270,7 +270,7 @@ def _encode_by_noise(Y: Any, M: Array | None, judge: "Judge", max_iter: int, tol
     """Return codes by least squares on what is right; samples that all of which is right are soon done."""
     xp = judge.xp
     X = judge.fitted(Y, M, judge.begin(Y, M), None, max_iter, tol)
-    doubtful = xp.nonzero(judge.samples_with(judge.wrong(Y, X, None), M))[0]
+    doubtful = xp.nonzero(judge.samples_with(judge.wrong(Y, M, X, None), M))[0]
     if doubtful.shape[0] == 0:
         return X
     some = (Y[doubtful], None if M is None else M[doubtful], X[doubtful])
@@ -294,7 +294,7 @@ def _encode_without_wrong(Y: Any, M: Array | None, with_all: Array, judge: "Judg
     wrong = judge.beyond(Y, X)
     for _ in range(JUDGEMENTS - 1):
         X, wrong = judge.judged_once(Y, M, X, wrong, tol)
-    wrong = judge.wrong(Y, X, judge.beyond(Y, X))
+    wrong = judge.wrong(Y, M, X, judge.beyond(Y, X))
     return judge.fitted(Y, M, X, wrong, max_iter, tol)
 
 
@@ -337,7 +337,7 @@ class Judge:
     def fitted_once(self, Y: Array, M: Array | None, X: Array, wrong: Array, max_iter: int, tol: float) -> Array:
         """Return codes by least squares with the weights that codes X give."""
         predicted = predictions(X, self.W, Y) if self.noise.weights_entries else None
-        filled, weights = without(wrong, Y, self.xp.ones_like(Y) if M is None else M, predicted, self.noise, self.xp)
+        filled, weights = without(wrong, Y, M, predicted, self.noise, self.xp)
         return settle(self.in_units(filled), weights, X, self.plain, self.engine, max_iter, EXACT * tol)
 
     def reweighted(self, Y: Array, M: Array | None, X: Array, wrong: Array, max_iter: int, tol: float) -> Array:
@@ -358,17 +358,24 @@ class Judge:
         """Return samples in the units of least squares."""
         return Y if self.units is None else Y * self.units
 
-    def predictions(self, Y: Array, X: Array, wrong: Array | None) -> Array:
+    def leverage_of(self, Y: Array, M: Array | None) -> Array:
+        """Return the part that entries have in their own predictions, (B, m) or (m,): larger, the more is missing."""
+        if M is None:
+            return self.leverage
+        total = self.xp.sum(self.xp.astype(M > 0, Y.dtype), axis=1, keepdims=True) + self.xp.sum(self.noise.anchors)
+        return self.xp.ones_like(Y) * self.leverage * (Y.shape[1] / total)
+
+    def predictions(self, Y: Array, M: Array | None, X: Array, wrong: Array | None) -> Array:
         """Return the prediction of each entry without it; those that are wrong have had no part in theirs."""
         predicted = predictions(X, self.W, Y)
         if self.noise.lenient:
             return predicted
-        alone = without_own(predicted, Y, self.leverage, self.xp)
+        alone = without_own(predicted, Y, self.leverage_of(Y, M), self.xp)
         return alone if wrong is None else self.xp.where(wrong, predicted, alone)
 
-    def wrong(self, Y: Array, X: Array, wrong: Array | None) -> Array:
+    def wrong(self, Y: Array, M: Array | None, X: Array, wrong: Array | None) -> Array:
         """Return which entries are wrong, (B, m), where it is known which were until now."""
-        return self.noise.ratios(Y, self.predictions(Y, X, wrong), self.xp) > 1
+        return self.noise.ratios(Y, self.predictions(Y, M, X, wrong), self.xp) > 1
 
     def beyond(self, Y: Array, X: Array) -> Array:
         """Return which entries are too far from their predictions, (B, m)."""
@@ -384,7 +391,7 @@ class Judge:
 
     def judged_once(self, Y: Array, M: Array | None, X: Array, wrong: Array | None, tol: float) -> tuple[Array, Array]:
         """Return codes by least squares on what is right, and what is wrong, where it is known what was until now."""
-        wrong = self.wrong(Y, X, wrong)
+        wrong = self.wrong(Y, M, X, wrong)
         return self.fitted(Y, M, X, wrong, SETTLING_STEPS, tol), wrong
 
     def of_features(self, chosen: Array) -> "Judge":
@@ -426,9 +433,9 @@ class Judge:
         if self.is_sparse:
             return self.fitted(Y, M, with_all, Y > self.noise.largest, SETTLING_STEPS, tol)
         chosen, typical = self.features_of_start(), self.typical(Y, M)
-        if chosen is None:
+        if chosen is None or M is not None:  # a sample may have observed entries in none of them
             return self.annealed(Y, M, typical)
-        return self.of_features(chosen).annealed(Y[:, chosen], None if M is None else M[:, chosen], typical)
+        return self.of_features(chosen).annealed(Y[:, chosen], None, typical)
 
     @property
     def is_sparse(self) -> bool:
@@ -442,7 +449,7 @@ class Judge:
         first = row_medians(self.noise.threshold * self.noise.ratios(Y, predictions(X, self.W, Y), xp), M, self.engine)
         excess = xp.where(first > LAST_SCALE, first / LAST_SCALE, 1)[:, None]
         for i in range(NOISE_STEPS):
-            ratios = self.noise.threshold * self.noise.ratios(Y, self.predictions(Y, X, None), xp)
+            ratios = self.noise.threshold * self.noise.ratios(Y, self.predictions(Y, M, X, None), xp)
             scale = LAST_SCALE * excess ** (1 - (i + 1) / NOISE_STEPS)
             Q = weights * xp.astype(Cauchy().weight(squared_ratio(ratios, scale, xp), xp), Y.dtype)
             X = THOROUGH.improve_rows(self.in_units(Y), Q, X, self.plain.W, terms, self.engine)
@@ -451,7 +458,7 @@ class Judge:
     def losses(self, Y: Array, M: Array | None, X: Array) -> Array:
         """Return the negative log-likelihood of each sample, up to a constant, with Cauchy's distribution, (B,)."""
         xp = self.xp
-        predicted = self.predictions(Y, X, self.noise.ratios(Y, predictions(X, self.W, Y), xp) > 1)
+        predicted = self.predictions(Y, M, X, self.noise.ratios(Y, predictions(X, self.W, Y), xp) > 1)
         ratios = self.noise.threshold * self.noise.ratios(Y, predicted, xp)
         width = xp.log(self.noise.width(predicted, xp)) * xp.ones_like(Y)
         most = float(xp.finfo(Y.dtype).max) ** 0.25
@@ -479,7 +486,7 @@ class StoredJudge(Judge):
         """Return samples in the units of least squares."""
         return Y if self.units is None else Y.with_values(Y.values * self.units[Y.columns])
 
-    def wrong(self, Y: Any, X: Array, wrong: Any) -> Any:
+    def wrong(self, Y: Any, M: None, X: Array, wrong: Any) -> Any:
         """Return which entries are wrong, where it is known which were until now."""
         return self.basis.beyond_without(Y, X, self.kernels, wrong)
 
@@ -532,19 +539,23 @@ def solve_stored(Y: Entries, X: Array, basis: Basis, kernels: StoredKernels, tol
 
 
 def without(
-    wrong: Array, Y: Array, weights: Array, predicted: Array | None, noise: NoiseModel, xp: Namespace
+    wrong: Array, Y: Array, M: Array | None, predicted: Array | None, noise: NoiseModel, xp: Namespace
 ) -> tuple[Array, Array]:
     """Return entries and weights in which a wrong or missing entry is the mean of its feature, with that of an anchor.
 
     Without them, codes of samples with many of them would be free to grow. What is missing counts like a typical entry
-    of its sample.
+    of its sample. Of data with gaps, means are multiplied by the level of the sample.
     """
+    weights = xp.ones_like(Y) if M is None else M
     missing = weights == 0
     n_observed = xp.sum(xp.astype(~missing, weights.dtype), axis=1, keepdims=True)
     typical = xp.sum(weights, axis=1, keepdims=True) / xp.where(n_observed > 0, n_observed, 1)
-    weights = xp.where(missing, typical, weights)
     anchored = wrong | missing
-    filled = xp.where(anchored, noise.centers * xp.ones_like(Y), Y)
+    centers = noise.centers * xp.ones_like(Y)
+    if M is not None and noise.level_prior < np.inf:
+        centers = centers * noise.sample_levels(Y, xp.where(anchored, 0, weights), xp)
+    weights = xp.where(missing, typical, weights)
+    filled = xp.where(anchored, centers, Y)
     if noise.weights_entries:
         filled, factors = noise.working_response(filled, predicted, xp)
         weights = weights * xp.astype(factors, Y.dtype)

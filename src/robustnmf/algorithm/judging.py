@@ -56,8 +56,11 @@ LEARNT_NOTHING = 0.95
 REWEIGHTED_EVERY, AT_REST = 5, 2
 # Sweeps of least squares from the second start of counts, and times that entries are then judged by their noise.
 SECOND_SWEEPS, SECOND_ROUNDS = 60, 3
+# Anchors of a sample together count like so many entries for each component, the first that is tried first; sweeps of
+# least squares with each; and held-out residuals count by Cauchy's loss, at so many widths.
+ANCHORED_AS, ANCHORED_SWEEPS, MONITORED_AT = (64.0, 16.0, 4.0, 1.0, 0.25), 40, 2.0
 # What a noise model is made of beside its arrays, as a checkpoint holds it.
-NUMBERS = ("exponent", "threshold", "of_counts")
+NUMBERS = ("exponent", "threshold", "of_counts", "level_prior")
 
 
 class Judgement(NamedTuple):
@@ -79,8 +82,8 @@ def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> 
     component of its own in the other. The robust fit stays as it is if too little is positive to tell the noise, or if
     it begins to follow dense noise, which least squares would do all the more; unless that shows that nothing is wrong.
     """
-    squares = LeastSquares.of(fit)
     threshold = final_weighting(fit, weighting, state.mixture).threshold
+    squares, state = yield from choose_anchors(fit, state, threshold)
     robust = _weighted(fit, squares.judged(state.point, threshold))
     # Of sparse data, most that is right is a count of which hardly anything was expected.
     squares = replace(squares, least=threshold if fit.is_sparse else None)
@@ -89,7 +92,7 @@ def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> 
     if not stays:
         squares, judged = yield from judge_by_noise(fit, squares, robust, rejected)
         # The noise of counts is dense, and their weights know it.
-        doubtful = follows_noise and not fit.weights_counts
+        doubtful = follows_noise and not fit.weights_counts and not fit.is_anchored
         stays = doubtful and (yield from is_dense_noise(fit, squares, robust, judged))
         if stays:
             judged, overfit = robust, squares.overfit(fit.rank, fit.held.n_observed)
@@ -106,6 +109,28 @@ def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> 
         everything = Judged(every, replace(judged.model, threshold=inf))
         return Judgement(replace(squares, few=None), every, everything, comparison._replace(takes_all=True))
     return Judgement(squares, some, None if stays and not fit.weights_counts else judged, comparison)
+
+
+def choose_anchors(fit: Fit, state: State, threshold: Array) -> Generator[Any, Any, tuple[LeastSquares, State]]:
+    """Return least squares with anchors of the weight that predicts held-out entries best, and where that leads.
+
+    Where samples have few entries, their codes are told by these and by what is known of all samples. How much the
+    latter should count depends on how much samples differ, beside the noise, and entries that are held out tell it.
+    Weights fall from one trial to the next until they predict worse.
+    """
+    squares, best, scale = LeastSquares.of(fit), inf, MONITORED_AT * state.mixture.width
+    if not fit.is_anchored:
+        return squares, state
+    chosen, point = squares, state.point
+    for entries in ANCHORED_AS:
+        trial = replace(squares, M=fit.held.M, anchor=entries * fit.rank / fit.n_features)
+        judged = trial.judged(state.point, threshold)
+        point, _ = yield from improve(fit, trial, point, judged, ANCHORED_SWEEPS)
+        loss = fit.held.mean(fit.held.losses(point, scale))
+        if loss > best:
+            break
+        best, chosen, state = loss, replace(squares, anchor=trial.anchor), state._replace(point=point)
+    return chosen, state
 
 
 def _weighted(fit: Fit, robust: Judged) -> Judged:

@@ -24,7 +24,7 @@ from robustnmf.algorithm.holdout import Point, some_positions
 from robustnmf.algorithm.leverage import inverse, leverages, without_own
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.kernels.predictions import predictions
-from robustnmf.model.noise import Noise, NoiseModel, Sampled, estimate
+from robustnmf.model.noise import PRIOR_ENTRIES, Noise, NoiseModel, Sampled, estimate
 from robustnmf.model.outliers import NoRejection
 from robustnmf.solvers.base import UNIFORM as SQUARES
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
@@ -185,6 +185,33 @@ class OfAccepted(NamedTuple):
     weight: Array
     """Total weight, 1 if there is none."""
 
+    def shrunk_means(self, xp: Namespace) -> Array:
+        """Return the means of features, (m,), of which those with few entries are nearer to that of all.
+
+        How near is told by how much features differ, beside the entries of a feature: where they are in different
+        units, hardly.
+        """
+        weight, total = self.weight, xp.sum(self.weight)
+        typical = xp.sum(weight * self.mean) / total
+        n_spare = xp.sum(xp.where(weight > 1, weight - 1, 0))
+        within = xp.sum(weight * (self.squares - self.mean**2)) / xp.where(n_spare > 0, n_spare, 1)
+        spread = xp.sum(weight * (self.mean - typical) ** 2) - (len(weight) - 1) * within
+        between = spread / (total - xp.sum(weight**2) / total) if len(weight) > 1 else spread
+        if not (between > 0 and within > 0):
+            return self.mean
+        prior = within / between
+        return (weight * self.mean + prior * typical) / (weight + prior)
+
+    def shrunk_largest(self, xp: Namespace) -> Array:
+        """Return the largest entries of features, (m,); with few entries, what is the largest of a typical feature."""
+        means, is_known = self.shrunk_means(xp), self.weight >= PRIOR_ENTRIES
+        is_known = is_known & (means > 0)
+        if not xp.any(is_known):
+            return self.largest
+        ratios = to_host(self.largest[is_known] / means[is_known])
+        typical = float(np.median(ratios)) * means
+        return xp.where(is_known | (self.largest > typical), self.largest, typical)
+
     def unexplained(self, xp: Namespace) -> Array:
         """Return the unexplained share of the variance."""
         variance = self.squares - self.mean**2
@@ -218,6 +245,8 @@ class LeastSquares:
     """Where the robust fit ended."""
     few: Array | None = None
     """Features of which it accepts too few entries to tell them, (m,): there it stays."""
+    anchor: float | None = None
+    """Weight of the anchor of an entry that is rejected or missing; None takes what the fit does not explain."""
 
     @cached_property
     def n_observed(self) -> int:
@@ -364,7 +393,28 @@ class LeastSquares:
         ones = self.engine.xp.ones_like(threshold)
         model = NoiseModel(threshold * ones, ones, inf * ones, ones, 0 * ones, 0 * ones, 0.0, 1.0)
         found = self.accepted_entries(point.W, point.Ht, model)
-        return Judged(point, replace(model, largest=found.largest, centers=found.mean))
+        return Judged(point, self.with_anchors(point, replace(model, largest=found.largest, centers=found.mean), found))
+
+    def with_anchors(self, point: Point, model: NoiseModel, found: OfAccepted) -> NoiseModel:
+        """Return a model of data with gaps whose anchors are what is known of features and samples with few entries.
+
+        It has found the accepted entries at a point.
+        """
+        if self.M is None:
+            return model
+        xp, ones = self.engine.xp, self.engine.xp.ones_like(model.centers)
+        model = replace(model, centers=found.shrunk_means(xp), largest=found.shrunk_largest(xp))
+        if self.anchor is not None:
+            model = replace(model, anchors=self.anchor * ones)
+        shared = {"W": point.W, "model": model}
+        spread, errors, n_spare, n_levels, squares = map(
+            float, self.engine.sum(_level_sums, self.V, self.M, point.Ht, **shared)
+        )
+        noise = errors / n_spare if n_spare > 0 else 0.0
+        variance = (spread - n_levels * noise) / squares if squares > 0 else 0.0
+        typical = float(xp.mean(model.centers**2))
+        is_known = variance > 0 and typical > 0
+        return replace(model, level_prior=noise / (variance * typical) if is_known else inf)
 
     def noise(self, point: Point, model: NoiseModel, robust: Judged, noise: Noise, floor: float) -> NoiseModel:
         """Return the noise at a point, at which the last model says what was accepted; and what the robust fit did."""
@@ -373,7 +423,15 @@ class LeastSquares:
         parts = (found.largest, found.mean, found.unexplained(self.engine.xp))
         largest, centers, unexplained = (to_host(part).astype(np.float64) for part in parts)
         least = np.zeros_like(largest) if self.least is None else to_host(self.least).astype(np.float64)
-        return estimate(entries, noise, largest, centers, unexplained, least, floor)
+        estimated = estimate(entries, noise, largest, centers, unexplained, least, floor)
+        if self.M is None:
+            return estimated
+        place, dtype = self.engine.place, point.W.dtype
+        placed = estimated.placed(lambda array: place(array, dtype))
+        known = self.with_anchors(point, replace(model, anchors=placed.anchors), found)
+        names = ("centers", "largest", "anchors")
+        arrays = {name: to_host(getattr(known, name)).astype(np.float64) for name in names}
+        return replace(estimated, **arrays, level_prior=known.level_prior)
 
     def sampled(self, point: Point, model: NoiseModel, robust: Judged, largest: Array) -> Sampled:
         """Return some entries, evenly spread, with their predictions without them."""
@@ -383,12 +441,19 @@ class LeastSquares:
         positions = some_positions(self.V, self.M, self.n_observed, wanted, engine)
         gram = engine.sum(_gram, Ht)
         shared = {"W": W, "model": model, "inverted": inverse(gram, engine.xp), "largest": largest}
-        shared |= {"leverage": leverages(W, engine.xp)}
+        shared |= {"leverage": leverages(W, engine.xp), "of_features": self.feature_factors(model)}
         shared |= {"W_robust": robust.point.W, "first": robust.model}
         found = engine.map(_sampled, self.V, self.M, Ht, robust.point.Ht, positions, **shared)
         found = (to_host(engine.join(part)).astype(np.float64) for part in found)
         values, alone, features, weights, clean = found
         return Sampled(values, alone, features.astype(np.intp), weights, clean > 0, n_features)
+
+    def feature_factors(self, model: NoiseModel) -> Array | None:
+        """Return how many times larger the part of an entry in its feature is than that in a complete one, (m,)."""
+        if self.M is None:
+            return None
+        n_samples = sum(len(block) for block in self.V)
+        return n_samples / (self.engine.sum(_feature_counts, self.M) + n_samples * model.anchors)
 
     def largest_ratio(self, judged: Judged) -> float:
         """Return the largest residual in units of the threshold."""
@@ -521,11 +586,11 @@ def _accepted(
     """
     predicted, observed = predictions(X, W, Y), _observed(Y, M, xp)
     wrong = model.ratios(Y, predicted, xp) > 1
-    filled, weights = without(wrong, Y, observed, predicted, model, xp)
+    filled, weights = without(wrong, Y, M, predicted, model, xp)
     weights = _without_samples(wrong, observed, weights, xp)
     if X_robust is not None and W_robust is not None and first is not None:
         predicted = predictions(X_robust, W_robust, Y)
-        told = (first.ratios(Y, predicted, xp) > 1) & few
+        told = (first.ratios(Y, predicted, xp) > 1) & few & (observed > 0)
         filled, weights = xp.where(told, predicted, filled), xp.where(told, observed, weights)
     return filled if units is None else filled * units, weights
 
@@ -589,6 +654,29 @@ def _squares(Y: Array, M: Array | None, X: Array, *, W: Array, engine: Engine | 
     return float(xp.sum(R * R if M is None else M * (R * R), dtype=xp.float64))
 
 
+def _feature_counts(M: Array, *, xp: Namespace) -> Array:
+    """Return the number of observed entries of each feature, (m,)."""
+    return xp.sum(xp.astype(M > 0, M.dtype), axis=0)
+
+
+def _level_sums(Y: Array, M: Array, X: Array, *, W: Array, model: NoiseModel, xp: Namespace) -> tuple[float, ...]:
+    """Return sums over samples with at least two accepted entries, by regression on the means of features.
+
+    Squares of levels less 1, times the weight of a level; squared residuals, and the entries beyond one for each
+    sample; the number of samples, and the sum of the weights.
+    """
+    kept = xp.astype(_kept(Y, M, X, W, model, xp) > 0, Y.dtype)
+    counts = xp.sum(kept, axis=1, dtype=xp.float64)
+    weights = xp.sum(kept * model.centers**2, axis=1, dtype=xp.float64)
+    products = xp.sum(kept * (Y * model.centers), axis=1, dtype=xp.float64)
+    squares = xp.sum(kept * Y**2, axis=1, dtype=xp.float64)
+    tells = (counts > 1) & (weights > 0)
+    levels = xp.where(tells, products, 0) / xp.where(tells, weights, 1)
+    errors = xp.where(tells, squares - levels * products, 0)
+    parts = (xp.where(tells, (levels - 1) ** 2 * weights, 0), errors, xp.where(tells, counts - 1, 0), tells)
+    return *(float(xp.sum(xp.astype(part, xp.float64))) for part in parts), float(xp.sum(xp.where(tells, weights, 0)))
+
+
 def _gram(X: Array, *, xp: Namespace) -> Array:
     return X.T @ X
 
@@ -631,6 +719,7 @@ def _sampled(
     first: NoiseModel,
     inverted: Array,
     leverage: Array,
+    of_features: Array | None = None,
     largest: Array,
     xp: Namespace,
 ) -> tuple[Array, ...]:
@@ -641,7 +730,11 @@ def _sampled(
     rows, columns = positions[:, 0], positions[:, 1]
     values = Y[rows, columns]
     predicted = xp.sum(X[rows] * W[columns], axis=1)
-    alone = without_own(predicted, values, leverage[columns] + xp.sum((X @ inverted) * X, axis=1)[rows], xp)
+    in_feature, in_sample = xp.sum((X @ inverted) * X, axis=1)[rows], leverage[columns]
+    if M is not None and of_features is not None:  # the fewer entries there are, the larger the part of each
+        n_observed = xp.sum(xp.astype(M > 0, Y.dtype), axis=1) + xp.sum(model.anchors)
+        in_feature, in_sample = in_feature * of_features[columns], in_sample * (Y.shape[1] / n_observed)[rows]
+    alone = without_own(predicted, values, in_sample + in_feature, xp)
     model, first = (noise.placed(lambda array: array[columns]) for noise in (model, first))
     # What was rejected had no part in its prediction.
     alone = xp.where(model.ratios(values, predicted, xp) > 1, predicted, alone)

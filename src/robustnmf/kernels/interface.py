@@ -103,6 +103,8 @@ class Kernels:
     """(Y, M, X, A, linear, ridge, rule, max_iter): `SharedGram.improve_rows`."""
     sweep_block: Callable[..., tuple[Array, Array, Array, Array, Array]] | None = None
     """(Y, M, hidden, X, checks, W, linear, ridge, rule, max_iter): `solvers.shared_gram` on a block of samples."""
+    basis_bend: Callable[..., Array] | None = None
+    """(Y, M, hidden, X, W, move, rule): curvature of each feature along its move, `solvers.shared_gram`."""
     sweep: Callable[..., tuple[Array, Blocks]] | None = None
     """(V, M, hidden, W, Ht, penalties, fixed, rule, max_iter): `SharedGram.sweep` on all blocks."""
     propose: Callable[[Array, Array, Array, Array, int], Array] | None = None

@@ -119,6 +119,9 @@ class NoiseModel:
     """Whether right entries are weighted by one over their squared width,"""
     of_counts: bool = False
     """or by one over their expected value, as counts are."""
+    level_prior: float = np.inf
+    """Of a sample with gaps, what is rejected or missing counts as the mean of its feature times the level of the
+    sample, its regression on these means. The level 1 counts like so many entries; infinite if all levels are 1."""
 
     def __repr__(self) -> str:
         typical = float(np.median(to_host(self.relative_widths)))
@@ -192,6 +195,14 @@ class NoiseModel:
         """Return the model of data whose features are multiplied by units, (m,) or a number."""
         arrays = {name: getattr(self, name) * units for name in ARRAYS if name != "anchors"}
         return replace(self, **arrays)
+
+    def sample_levels(self, Y: Array, kept: Array, xp: Namespace) -> Array:
+        """Return by what the entries of samples (B, m) with weights `kept` differ from the means of features, (B, 1)."""
+        with_means = xp.sum(kept * (Y * self.centers), axis=1, keepdims=True)
+        squares = xp.sum(kept * self.centers**2, axis=1, keepdims=True)
+        prior = self.level_prior * xp.mean(self.centers**2)
+        positive = squares + prior > 0
+        return xp.where(positive, with_means + prior, 1) / xp.where(positive, squares + prior, 1)
 
     def ratios(self, Y: Array, predicted: Array, xp: Namespace) -> Array:
         """Return the magnitude of residuals in units of the threshold, (B, m): an entry above 1 is wrong."""

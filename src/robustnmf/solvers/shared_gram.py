@@ -106,7 +106,7 @@ class SharedGram(LeastSquaresSolver):
         if _are_enough(checked, sum(lengths), xp):
             bends = engine.map(_checked_bend, features, moves, parts[2], weights=checked, codes=of_checks)
         else:
-            along = {"W": W, "move": engine.join(moves), "weighting": weighting}
+            along = {"W": W, "move": engine.join(moves), "weighting": weighting, "engine": engine}
             bends = engine.split(engine.sum(_bend_of_block, V, M, hidden, Ht, **along), like=features)
         return engine.join(engine.map(_moved_basis, parts[0], moves, descents, bends, ridge=ridge)), Ht
 
@@ -234,9 +234,13 @@ def _bend_of_block(
     W: Array,
     move: Array,
     weighting: Weighting,
+    engine: Engine,
     xp: Namespace,
 ) -> Array:
     """Return what a block adds to the curvature along the moves of all features, (m,)."""
+    kernel, rule = engine.kernels.basis_bend, engine.kernels.rule_of(weighting, Y, X.shape[1])
+    if kernel is not None and rule is not None:
+        return kernel(Y, M, hidden, X, W, move, rule)
     M = M if hidden is None else masked_out(Y, M, hidden, xp=xp)
     Q = weighting.weights(Y - predictions(X, W, Y), M, xp)
     along = predictions(X, move, Y)

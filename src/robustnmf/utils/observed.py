@@ -357,7 +357,13 @@ _ABSORBING = {np.multiply: 0, np.bitwise_and: False, np.logical_and: False, np.b
 
 
 def _product(first: Any, second: Any) -> Any:
-    """Return the product of two rests."""
+    """Return the product of two rests; 0 if it vanishes everywhere."""
+    product = _any_product(first, second)
+    columns = product.columns if isinstance(product, Outer) else product
+    return product if np.any(columns) else 0
+
+
+def _any_product(first: Any, second: Any) -> Any:
     if isinstance(first, Outer) and isinstance(second, Outer):
         return Outer(first.rows * second.rows, first.columns * second.columns)
     if isinstance(second, Outer):
@@ -478,14 +484,13 @@ def _like(number: Any) -> Callable[..., Observed]:
 
 def _concatenate(blocks: Sequence[Observed], axis: int = 0) -> Observed:
     """Return blocks of rows as one."""
-    rests = [block._known() for block in blocks]
-    if not all(_is_number(rest) and rest == rests[0] for rest in rests):
-        raise UnknownEntries("Blocks can be joined if what is not stored is one number.")
+    numbers = [block.rest for block in blocks if _is_number(block.rest)]
+    is_alike = len(numbers) == len(blocks) and len(np.unique(numbers)) == 1  # of which NaN may be one
     ends = np.cumsum([0, *(len(block.values) for block in blocks)])
     indptr = np.concatenate([[0], *(block.pattern.indptr[1:] + end for block, end in zip(blocks, ends, strict=False))])
     columns = np.concatenate([block.pattern.columns for block in blocks])
     pattern = Pattern(indptr.astype(np.int64), columns, blocks[0].shape[1])
-    return Observed(pattern, np.concatenate([block.values for block in blocks]), rests[0])
+    return Observed(pattern, np.concatenate([block.values for block in blocks]), numbers[0] if is_alike else None)
 
 
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {

@@ -36,24 +36,31 @@ class Rows(NamedTuple):
     """What weights of anchors are multiplied by, (B,)."""
     anchors: Any
     """Weights of anchors, (m,)."""
+    row_centers: Any
+    """What values of anchors are multiplied by, (B,)."""
     centers: Any
-    """Their values, (m,)."""
+    """Values of anchors, (m,)."""
 
 
 def rows_of(Y: Observed, M: Observed | None) -> Rows:
     """Return data and weights as kernels read them."""
-    (n_rows, m), dtype = Y.shape, Y.dtype
-    weights, weight = (np.ones_like(Y.values), 1) if M is None else (M.values.astype(dtype, copy=False), M.rest)
-    center = Y.rest
-    if weight is None or center is None or isinstance(center, Outer) or (np.ndim(center) and center.shape[0] != 1):
+    weights = Observed(Y.pattern, np.ones_like(Y.values), 1) if M is None else M
+    parts = (*_of_rank_one(weights, Y.dtype), *_of_rank_one(Y, Y.dtype))
+    given = (Y.pattern.indptr, Y.pattern.columns, Y.values, weights.values.astype(Y.dtype, copy=False))
+    return Rows(*inputs(*given, *parts))
+
+
+def _of_rank_one(A: Observed, dtype: Any) -> tuple[Any, Any]:
+    """Return what is not stored as a product of numbers of rows (B,) and columns (m,)."""
+    rest = A.rest
+    if rest is None:
         raise UnknownEntries("Entries that are missing must have the weight and the value of an anchor.")
-    of_rows, of_columns = (weight.rows, weight.columns) if isinstance(weight, Outer) else (1, weight)
-    if np.ndim(of_columns) and of_columns.shape[0] != 1:
-        of_rows, of_columns = of_columns, 1
-    row_anchors = np.full(n_rows, np.ravel(of_rows), dtype=dtype)
-    anchors, centers = (np.full(m, np.ravel(part), dtype=dtype) for part in (of_columns, center))
-    pattern = Y.pattern
-    return Rows(*inputs(pattern.indptr, pattern.columns, Y.values, weights, row_anchors, anchors, centers))
+    rows, columns = (rest.rows, rest.columns) if isinstance(rest, Outer) else (1, rest)
+    if np.ndim(columns) and columns.shape[0] != 1:
+        rows, columns = columns, 1
+    parts = zip(A.shape, (rows, columns), strict=True)
+    found = [np.full(length, np.ravel(part), dtype=dtype) for length, part in parts]
+    return found[0], found[1]
 
 
 class Anchors(NamedTuple):
@@ -109,9 +116,9 @@ def _descent(rows: Any, X: Any, A: Any, anchors: Any, Q: Any, R: Any, linear: An
     n_rows, r = X.shape
     descent, curvature = np.empty_like(X), np.empty_like(X)
     for b in range(n_rows):
-        x, d, c, u = X[b], descent[b], curvature[b], rows.row_anchors[b]
+        x, d, c, u, level = X[b], descent[b], curvature[b], rows.row_anchors[b], rows.row_centers[b]
         for k in range(r):
-            d[k] = u * anchors.pull[k] - linear[k] - ridge * x[k]
+            d[k] = u * level * anchors.pull[k] - linear[k] - ridge * x[k]
             c[k] = u * anchors.gram[k, k]
         if u != 0:
             for k in range(r):
@@ -121,7 +128,7 @@ def _descent(rows: Any, X: Any, A: Any, anchors: Any, Q: Any, R: Any, linear: An
         for i in range(rows.indptr[b], rows.indptr[b + 1]):
             j = rows.columns[i]
             a, lost = A[j], u * rows.anchors[j]
-            pull = Q[i] * R[i] - lost * (rows.centers[j] - (rows.values[i] - R[i]))
+            pull = Q[i] * R[i] - lost * (level * rows.centers[j] - (rows.values[i] - R[i]))
             for k in range(r):
                 d[k] += pull * a[k]
                 c[k] += (Q[i] - lost) * a[k] * a[k]
@@ -185,14 +192,13 @@ def sweep_block(
     Y: Any, M: Any, hidden: Any, X: Any, checks: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int
 ) -> tuple[Any, Any, Any, Any, Any]:
     """Improve the codes of a block and sum up what it says of the basis; see `sweep.sweep_block`."""
-    if hidden is not None:
-        M = Observed(Y.pattern, np.ones_like(Y.values), 0) if M is None else M.copy()
-        M[hidden[:, 0], hidden[:, 1]] = 0
+    M = _without_hidden(Y, M, hidden)
     rows, new, trust, Q, R = _step(Y, M, X, A, linear, ridge, rule, sweeps)
     new, A = inputs(new, A)
     _reweight(rows, new, A, rule, Q, R)
     weighted = new * rows.row_anchors[:, None]
-    descent = rows.anchors[:, None] * (rows.centers[:, None] * weighted.sum(axis=0) - A @ (weighted.T @ new))
+    pull = rows.centers[:, None] * (rows.row_centers @ weighted)
+    descent = rows.anchors[:, None] * (pull - A @ (weighted.T @ new))
     curvature = rows.anchors[:, None] * (weighted * new).sum(axis=0)
     _add_to_basis(rows, new, Q, R, descent, curvature)
     kept = rows.row_anchors[checks][:, None] * rows.anchors
@@ -200,15 +206,46 @@ def sweep_block(
     return new, trust, kept, descent, curvature
 
 
+def _without_hidden(Y: Observed, M: Observed | None, hidden: Any) -> Observed | None:
+    """Return weights that are zero at some positions, (k, 2) or None."""
+    if hidden is None:
+        return M
+    M = Observed(Y.pattern, np.ones_like(Y.values), 0) if M is None else M.copy()
+    M[hidden[:, 0], hidden[:, 1]] = 0
+    return M
+
+
+def basis_bend(Y: Any, M: Any, hidden: Any, X: Any, A: Any, move: Any, rule: Rule) -> Any:
+    """Return the curvature of each feature along its move, (m,)."""
+    rows, (X, A, move) = rows_of(Y, _without_hidden(Y, M, hidden)), inputs(X, A, move)
+    gram = (X * rows.row_anchors[:, None]).T @ X
+    bend = rows.anchors * np.sum((move @ gram) * move, axis=1)
+    Q, R = np.empty_like(rows.values), np.empty_like(rows.values)
+    _reweight(rows, X, A, rule, Q, R)
+    _add_bend(rows, X, move, Q, bend)
+    return bend
+
+
+@njit(**FAST)
+def _add_bend(rows: Any, X: Any, move: Any, Q: Any, bend: Any) -> None:
+    for b in range(len(X)):
+        for i in range(rows.indptr[b], rows.indptr[b + 1]):
+            j = rows.columns[i]
+            along = X.dtype.type(0)
+            for k in range(X.shape[1]):
+                along += X[b, k] * move[j, k]
+            bend[j] += (Q[i] - rows.row_anchors[b] * rows.anchors[j]) * along * along
+
+
 @njit(**FAST)
 def _add_to_basis(rows: Any, X: Any, Q: Any, R: Any, descent: Any, curvature: Any) -> None:
     """Add what stored entries say of the basis, instead of the anchors that would be there."""
     for b in range(len(X)):
-        x, u = X[b], rows.row_anchors[b]
+        x, u, level = X[b], rows.row_anchors[b], rows.row_centers[b]
         for i in range(rows.indptr[b], rows.indptr[b + 1]):
             j = rows.columns[i]
             d, c, lost = descent[j], curvature[j], u * rows.anchors[j]
-            pull = Q[i] * R[i] - lost * (rows.centers[j] - (rows.values[i] - R[i]))
+            pull = Q[i] * R[i] - lost * (level * rows.centers[j] - (rows.values[i] - R[i]))
             for k in range(len(x)):
                 d[k] += pull * x[k]
                 c[k] += (Q[i] - lost) * x[k] * x[k]
@@ -241,15 +278,15 @@ def _least_squares(
     gram, rhs, gradient = np.empty_like(anchors.gram), np.empty_like(linear), np.empty_like(linear)
     L, z = np.empty_like(anchors.gram), np.empty_like(linear)
     for b in range(n_rows):
-        u = rows.row_anchors[b]
+        u, level = rows.row_anchors[b], rows.row_centers[b]
         for k in range(r):
-            rhs[k] = u * anchors.pull[k] - linear[k]
+            rhs[k] = u * level * anchors.pull[k] - linear[k]
             for i in range(r):
                 gram[k, i] = u * anchors.gram[k, i]
         for i in range(rows.indptr[b], rows.indptr[b + 1]):
             j, q = rows.columns[i], rows.weights[i]
             a, lost = A[j], u * rows.anchors[j]
-            pull = q * rows.values[i] - lost * rows.centers[j]
+            pull = q * rows.values[i] - lost * level * rows.centers[j]
             for k in range(r):
                 rhs[k] += pull * a[k]
                 part = (q - lost) * a[k]
@@ -269,8 +306,8 @@ def squares(Y: Any, M: Any, X: Any, A: Any) -> float:
         return float(np.sum(R * R if M is None else M * (R * R), dtype=np.float64))
     rows, (X, A) = rows_of(Y, M), inputs(X, A)
     anchors = _anchors(rows, A.astype(np.float64))
-    at_zero = float(np.sum(rows.anchors * rows.centers.astype(np.float64) ** 2))
-    by_row = at_zero - 2 * (X @ anchors.pull) + np.sum((X @ anchors.gram) * X, axis=1)
+    at_zero = float(np.sum(rows.anchors * rows.centers.astype(np.float64) ** 2)) * rows.row_centers**2
+    by_row = at_zero - 2 * rows.row_centers * (X @ anchors.pull) + np.sum((X @ anchors.gram) * X, axis=1)
     return float(rows.row_anchors @ by_row) + float(_squares(rows, X, A))
 
 
@@ -284,7 +321,8 @@ def _squares(rows: Any, X: Any, A: Any) -> float:
             predicted = X.dtype.type(0)
             for k in range(X.shape[1]):
                 predicted += X[b, k] * A[j, k]
-            left, lost = float(rows.values[i] - predicted), float(rows.centers[j] - predicted)
+            left = float(rows.values[i] - predicted)
+            lost = float(rows.row_centers[b] * rows.centers[j] - predicted)
             total += float(rows.weights[i]) * left * left
             total -= float(rows.row_anchors[b]) * float(rows.anchors[j]) * lost * lost
     return total
@@ -338,6 +376,10 @@ def _row_quantiles(indptr: Any, values: Any, weights: Any, q: float, rounding: f
                 break
 
 
+def _dense_bend(Y: Any, *others: Any) -> Any:
+    raise UnknownEntries("Blocks of data must be `Observed`.")
+
+
 def _by_kind(of_observed: Callable[..., Any], of_dense: Callable[..., Any] | None) -> Callable[..., Any]:
     """Return a kernel that is the first for `Observed` data, its first argument, and the second for dense arrays."""
 
@@ -351,6 +393,7 @@ KERNELS: Kernels = replace(
     table.KERNELS,
     half_step=_by_kind(half_step, table.KERNELS.half_step),
     sweep_block=_by_kind(sweep_block, table.KERNELS.sweep_block),
+    basis_bend=_by_kind(basis_bend, _dense_bend),
     least_squares=_by_kind(least_squares, table.KERNELS.least_squares),
     cauchy_sum=_by_kind(cauchy_sum, table.KERNELS.cauchy_sum),
     order_statistics=order_statistics,
