@@ -327,16 +327,16 @@ class Judge:
 
     def fitted(self, Y: Array, M: Array | None, X: Array, wrong: Array | None, max_iter: int, tol: float) -> Array:
         """Return codes by least squares in which what is wrong hardly counts; None for nothing."""
-        if wrong is None and M is None and not self.noise.weights_entries:
+        if wrong is None and M is None and not self.noise.follows_predictions:
             return settle(self.in_units(Y), M, X, self.plain, self.engine, max_iter, EXACT * tol)
         wrong = self.xp.zeros_like(Y, dtype=self.xp.bool) if wrong is None else wrong
-        if self.noise.weights_entries:
+        if self.noise.follows_predictions:
             return self.reweighted(Y, M, X, wrong, max_iter, tol)
         return self.fitted_once(Y, M, X, wrong, max_iter, tol)
 
     def fitted_once(self, Y: Array, M: Array | None, X: Array, wrong: Array, max_iter: int, tol: float) -> Array:
         """Return codes by least squares with the weights that codes X give."""
-        predicted = predictions(X, self.W, Y) if self.noise.weights_entries else None
+        predicted = predictions(X, self.W, Y) if self.noise.follows_predictions else None
         filled, weights = without(wrong, Y, M, predicted, self.noise, self.xp)
         return settle(self.in_units(filled), weights, X, self.plain, self.engine, max_iter, EXACT * tol)
 
@@ -526,7 +526,8 @@ def judges_stored(basis: Basis, engine: Engine) -> bool:
     if basis.sweeps is not None or engine.kernels.stored is None:
         return False
     judge = basis if basis.judge is None else basis.judge
-    if judge.noise is None or judge.noise.weights_entries or (basis.noise is not None and basis.noise.weights_entries):
+    noises = (judge.noise, basis.noise)
+    if judge.noise is None or any(noise is not None and noise.follows_predictions for noise in noises):
         return False
     return can_solve(judge.W, engine) and can_solve(basis.W, engine)
 
@@ -559,7 +560,10 @@ def without(
     if noise.weights_entries:
         filled, factors = noise.working_response(filled, predicted, xp)
         weights = weights * xp.astype(factors, Y.dtype)
-    return filled, xp.where(anchored, noise.anchors * weights, weights)
+    of_right = weights
+    if noise.softness < np.inf:
+        of_right = weights * noise.soft_weights(Y, predicted, xp)
+    return filled, xp.where(anchored, noise.anchors * weights, of_right)
 
 
 def _follow(Y: Array, M: Array | None, X: Array, basis: Basis, engine: Engine) -> Array:

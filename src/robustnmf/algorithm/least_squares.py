@@ -247,6 +247,10 @@ class LeastSquares:
     """Features of which it accepts too few entries to tell them, (m,): there it stays."""
     anchor: float | None = None
     """Weight of the anchor of an entry that is rejected or missing; None takes what the fit does not explain."""
+    softness: float = inf
+    """See `NoiseModel`."""
+    unseen: Sampled | None = None
+    """Entries with predictions by a fit that did not see them; None takes those of this fit, and their part in it."""
 
     @cached_property
     def n_observed(self) -> int:
@@ -384,14 +388,18 @@ class LeastSquares:
 
     def is_plain(self, judged: Judged) -> bool:
         """Return whether all entries are there, right, and count alike."""
-        if self.M is not None or self.few is not None or judged.model.weights_entries:
+        if self.M is not None or self.few is not None or judged.model.follows_predictions:
             return False
         return judged.model.threshold == inf or self.rejected_share(judged) == 0
 
-    def judged(self, point: Point, threshold: Array) -> Judged:
-        """Return a point at which all is wrong that is beyond the threshold of its feature, (m,)."""
+    def judged(self, point: Point, threshold: Array, width: float | None = None) -> Judged:
+        """Return a point at which all is wrong that is beyond the threshold of its feature, (m,).
+
+        The typical magnitude of a right residual may be known.
+        """
         ones = self.engine.xp.ones_like(threshold)
-        model = NoiseModel(threshold * ones, ones, inf * ones, ones, 0 * ones, 0 * ones, 0.0, 1.0)
+        by = 1.0 if width is None else float(threshold[0]) / width
+        model = NoiseModel(threshold * ones / by, ones, inf * ones, ones, 0 * ones, 0 * ones, 0.0, by)
         found = self.accepted_entries(point.W, point.Ht, model)
         return Judged(point, self.with_anchors(point, replace(model, largest=found.largest, centers=found.mean), found))
 
@@ -404,6 +412,7 @@ class LeastSquares:
             return model
         xp, ones = self.engine.xp, self.engine.xp.ones_like(model.centers)
         model = replace(model, centers=found.shrunk_means(xp), largest=found.shrunk_largest(xp))
+        model = replace(model, softness=self.softness)
         if self.anchor is not None:
             model = replace(model, anchors=self.anchor * ones)
         shared = {"W": point.W, "model": model}
@@ -419,11 +428,13 @@ class LeastSquares:
     def noise(self, point: Point, model: NoiseModel, robust: Judged, noise: Noise, floor: float) -> NoiseModel:
         """Return the noise at a point, at which the last model says what was accepted; and what the robust fit did."""
         found = self.accepted_entries(point.W, point.Ht, model)
-        entries = self.sampled(point, model, robust, found.largest)
+        entries = self.sampled(point, model, robust, found.largest) if self.unseen is None else self.unseen
         parts = (found.largest, found.mean, found.unexplained(self.engine.xp))
         largest, centers, unexplained = (to_host(part).astype(np.float64) for part in parts)
         least = np.zeros_like(largest) if self.least is None else to_host(self.least).astype(np.float64)
         estimated = estimate(entries, noise, largest, centers, unexplained, least, floor)
+        if self.unseen is not None:  # features of few entries: what they have in common tells more
+            estimated = replace(estimated, threshold=min(estimated.threshold, entries.common_threshold))
         if self.M is None:
             return estimated
         place, dtype = self.engine.place, point.W.dtype
@@ -431,7 +442,7 @@ class LeastSquares:
         known = self.with_anchors(point, replace(model, anchors=placed.anchors), found)
         names = ("centers", "largest", "anchors")
         arrays = {name: to_host(getattr(known, name)).astype(np.float64) for name in names}
-        return replace(estimated, **arrays, level_prior=known.level_prior)
+        return replace(estimated, **arrays, level_prior=known.level_prior, softness=known.softness)
 
     def sampled(self, point: Point, model: NoiseModel, robust: Judged, largest: Array) -> Sampled:
         """Return some entries, evenly spread, with their predictions without them."""
@@ -532,7 +543,7 @@ def _accepted_stored(
 ) -> Any:
     """Return the same of a block whose zeros are not stored: entries with changes, and None."""
     kernels = engine.kernels.stored
-    if model.weights_entries or kernels is None:
+    if model.follows_predictions or kernels is None:
         return NotImplemented
     wrong = beyond(Y, X, kernels)
     changes = replaced(wrong, model, units)
