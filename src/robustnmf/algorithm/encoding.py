@@ -692,7 +692,8 @@ def _describe(
     outliers = observed & wrong
     inlier = observed & ~outliers
     return (
-        xp.astype(inlier, Y.dtype) * (loss.weight(s, xp) / loss.weight(xp.zeros((1, 1), dtype=Y.dtype, device=device(Y)), xp)),
+        xp.astype(inlier, Y.dtype)
+        * (loss.weight(s, xp) / loss.weight(xp.zeros((1, 1), dtype=Y.dtype, device=device(Y)), xp)),
         outliers,
         xp.sum(counts * loss.rho(s, xp), axis=1, dtype=xp.float64),
         xp.sum(counts, axis=1, dtype=xp.float64),

@@ -379,7 +379,7 @@ def _at_a_time(n_entries: int, n_rows: int, like: Array) -> int:
 def _observed_share(M: Blocks, engine: Engine) -> float:
     """Return the share of the entries that have a positive weight, which is that of one entry at least."""
     n_entries = sum(len(block) for block in M) * M[0].shape[1]
-    return max(float(engine.sum(_n_observed, M)), 1.0) / n_entries
+    return float(max(engine.sum(_n_observed, M), 1) / n_entries)
 
 
 def _n_observed(M: Array, *, xp: Namespace) -> int:

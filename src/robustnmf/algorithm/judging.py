@@ -58,7 +58,7 @@ REWEIGHTED_EVERY, AT_REST = 5, 2
 SECOND_SWEEPS, SECOND_ROUNDS = 60, 3
 # Anchors of a sample together count like so many entries for each component; the one in the middle is tried first, with
 # so many times so many sweeps of least squares, in which an entry counts half at so many medians of clean residuals.
-ANCHORED_AS, ANCHORED_ROUNDS, ANCHORED_SWEEPS, SOFTNESS = (64.0, 16.0, 4.0, 1.0, 0.25), 4, 10, 3.0
+ANCHORED_AS, ANCHORED_ROUNDS, ANCHORED_SWEEPS, SOFTNESS = (64.0, 16.0, 4.0, 1.0, 0.25), 3, 8, 3.0
 # Held-out residuals count by Cauchy's loss, at so many widths of the clean ones.
 MONITORED_AT = 2.0
 # What a noise model is made of beside its arrays, as a checkpoint holds it.
@@ -151,7 +151,9 @@ def choose_anchors(fit: Fit, state: State, threshold: Array) -> Generator[Any, A
 def held_out_entries(fit: Fit, point: Point, threshold: Array) -> Sampled:
     """Return the entries that a fit did not see, with its predictions."""
     held = fit.held
-    values, weights, alone = (to_host(part).astype(np.float64) for part in (held.values, held.weights, point.predictions))
+    values, weights, alone = (
+        to_host(part).astype(np.float64) for part in (held.values, held.weights, point.predictions)
+    )
     features = to_host(fit.engine.join(held.positions))[:, 1].astype(np.intp)
     is_clean = np.abs(values - alone) <= float(threshold[0])
     return Sampled(values, alone, features, weights, is_clean, fit.n_features)

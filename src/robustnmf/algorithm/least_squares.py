@@ -620,7 +620,9 @@ def _without_samples(wrong: Array, observed: Array, weights: Array, xp: Namespac
 
 def _largest_ratio(Y: Array, M: Array | None, X: Array, *, W: Array, model: NoiseModel, xp: Namespace) -> Array:
     """Return the largest observed residual of each feature of a block in units of the threshold, (1, m)."""
-    return xp.max(xp.where(_observed(Y, M, xp) > 0, model.ratios(Y, predictions(X, W, Y), xp), 0), axis=0, keepdims=True)
+    return xp.max(
+        xp.where(_observed(Y, M, xp) > 0, model.ratios(Y, predictions(X, W, Y), xp), 0), axis=0, keepdims=True
+    )
 
 
 def _count_right(

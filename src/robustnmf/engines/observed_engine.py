@@ -18,7 +18,7 @@ from robustnmf.formats.rows import Rows
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.kernels.interface import Kernels
 from robustnmf.utils.arrays import Array, Blocks, add
-from robustnmf.utils.observed import Observed, Pattern, UnknownEntries
+from robustnmf.utils.observed import Observed, Pattern, UnknownEntriesError
 from robustnmf.utils.process_state import no_fork
 
 # Stored entries of a block, and rows at most: codes of a block are as many.
@@ -144,7 +144,7 @@ def _or_dense(function: Callable[..., Any], joined: Any) -> Callable[..., Any]:
     def call(*blocks: Any, **options: Any) -> Any:
         try:
             return function(*blocks, **options)
-        except UnknownEntries as error:
+        except UnknownEntriesError as error:
             result = _of_entries(function, blocks, options)
             if result is not NotImplemented:
                 return result
@@ -167,7 +167,7 @@ def _of_entries(function: Callable[..., Any], blocks: tuple[Any, ...], options: 
     return stored(data.entries, *others, **options)
 
 
-def _dense_rows(blocks: tuple[Any, ...], function: Any, error: UnknownEntries) -> Iterator[list[Any]]:
+def _dense_rows(blocks: tuple[Any, ...], function: Any, error: UnknownEntriesError) -> Iterator[list[Any]]:
     """Yield some rows of all blocks at a time, those of `Observed` ones dense."""
     some = [block for block in blocks if isinstance(block, Observed)]
     if not some:

@@ -209,7 +209,7 @@ class NoiseModel:
         return replace(self, **arrays)
 
     def sample_levels(self, Y: Array, kept: Array, xp: Namespace) -> Array:
-        """Return by what the entries of samples (B, m) with weights `kept` differ from the means of features, (B, 1)."""
+        """Return by what factor entries of samples (B, m), weighted, differ from the means of features, (B, 1)."""
         with_means = xp.sum(kept * (Y * self.centers), axis=1, keepdims=True)
         squares = xp.sum(kept * self.centers**2, axis=1, keepdims=True)
         prior = self.level_prior * xp.mean(self.centers**2)

@@ -21,7 +21,6 @@ from robustnmf.solvers.problem import Problem, smallest_curvature
 from robustnmf.utils.arrays import Array, Blocks, Namespace, device
 from robustnmf.utils.entries import Entries
 
-
 # If the samples that check a step have weights in fewer of their entries, all samples check it.
 FEWEST_SEEN = 0.25
 

@@ -3,8 +3,8 @@
 An `Observed` array takes the place of a dense one, (B, m), in functions of blocks: NumPy's functions and operators act
 on what is stored. Of the other entries it is known what they are as long as that takes little memory: one number, a
 number for each row or column, or products of those. The data and its weights are 0 where missing, an anchor has a value
-and a weight of its feature. Predictions are not known there. What would have to know them raises `UnknownEntries`; most
-often they are multiplied by a weight of zero before, which gives a zero that is known.
+and a weight of its feature. Predictions are not known there. What would have to know them raises
+`UnknownEntriesError`; most often they are multiplied by a weight of zero before, which gives a zero that is known.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from robustnmf.utils.entries import Entries
 Vector = NDArray[Any]
 
 
-class UnknownEntries(TypeError):
+class UnknownEntriesError(TypeError):
     """A function needs entries that are neither stored nor known otherwise: its data has to be dense."""
 
 
@@ -178,7 +178,7 @@ class Observed(NDArrayOperatorsMixin):
         return Observed(pattern, self.values[order], _transposed(self.rest))
 
     def __array__(self, *args: Any, **options: Any) -> Any:
-        raise UnknownEntries("Entries that are missing cannot be part of a dense array.")
+        raise UnknownEntriesError("Entries that are missing cannot be part of a dense array.")
 
     def astype(self, dtype: Any, copy: bool = True) -> "Observed":
         """Return it with numbers of another type."""
@@ -229,7 +229,7 @@ class Observed(NDArrayOperatorsMixin):
             return Observed(pattern, self.values[order], _some_columns(self.rest, columns))
         found, rest = self.pattern.find(rows, columns), self._known()
         if np.ndim(rest):
-            raise UnknownEntries("Entries at positions must be stored, or one number elsewhere.")
+            raise UnknownEntriesError("Entries at positions must be stored, or one number elsewhere.")
         return np.append(self.values, np.asarray(rest, dtype=self.dtype))[found]
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -249,7 +249,7 @@ class Observed(NDArrayOperatorsMixin):
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
         if function not in _FUNCTIONS:
-            raise UnknownEntries(f"numpy.{function.__name__} is not known for data of which most entries are missing.")
+            raise UnknownEntriesError(f"numpy.{function.__name__} is not known for data with entries that are missing.")
         return _FUNCTIONS[function](*args, **options)
 
     def _as_parts(self, part: Any) -> tuple[Any, Any]:
@@ -264,13 +264,13 @@ class Observed(NDArrayOperatorsMixin):
         if array.shape[0] == 1:
             return (array[0, 0], array[0, 0]) if array.shape[1] == 1 else (array[0, self.pattern.columns], array)
         if array.shape[1] != 1:
-            raise UnknownEntries("A dense array would have entries that are missing elsewhere.")
+            raise UnknownEntriesError("A dense array would have entries that are missing elsewhere.")
         return array[self.pattern.rows, 0], array
 
     def _known(self) -> Any:
         """Return the entries that are not stored."""
         if self.rest is None:
-            raise UnknownEntries("Entries that are missing have no predictions: they would be as many as those of X.")
+            raise UnknownEntriesError("Entries that are missing have no predictions: there would be too many of them.")
         return self.rest
 
     def each_row(self, function: Callable[[Vector], Vector]) -> Vector:
@@ -429,19 +429,19 @@ def _sum_of_rest(A: Observed, axis: int) -> Vector:
         return _sum_of_rest(A.T, 1)
     rest, pattern = A._known(), A.pattern
     if not isinstance(rest, Outer) and not _is_of_columns(rest):
-        n_missing = (pattern.n_columns - pattern.row_counts).astype(np.float64)
-        return n_missing * (rest[:, 0] if _is_of_rows(rest) else rest)
+        n_missing: Vector = (pattern.n_columns - pattern.row_counts).astype(np.float64)
+        return np.asarray(n_missing * (rest[:, 0] if _is_of_rows(rest) else rest))
     columns = (rest.columns if isinstance(rest, Outer) else rest)[0].astype(np.float64)
     stored = np.bincount(pattern.rows, weights=columns[pattern.columns], minlength=len(A))
     sums = columns.sum() - stored
-    return sums * rest.rows[:, 0] if isinstance(rest, Outer) else sums
+    return np.asarray(sums * rest.rows[:, 0] if isinstance(rest, Outer) else sums)
 
 
 def _reduced(ufunc: Any, A: Observed, axis: int | None, keepdims: bool) -> Any:
     """Return the largest entry, or whether any or all are true, of all entries, columns (axis 0) or rows."""
     rest = A._known()
     if not _is_number(rest):
-        raise UnknownEntries("Only sums are known of entries that differ where they are missing.")
+        raise UnknownEntriesError("Only sums are known of entries that differ where they are missing.")
     if axis is None:
         parts = list(A.values) if len(A.values) == 0 else [ufunc.reduce(A.values)]
         return ufunc.reduce(np.asarray([*parts, *([] if A.pattern.is_full else [rest])], dtype=A.dtype))
@@ -512,7 +512,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
 def _matmul(A: Any, B: Any) -> Any:
     """Return A @ B, of which A is `Observed` and B is a vector (m,) or matrix (m, r)."""
     if not isinstance(A, Observed) or not isinstance(B, np.ndarray):
-        raise UnknownEntries("Only products of rows that are partly stored with a dense matrix are known.")
+        raise UnknownEntriesError("Only products of rows that are partly stored with a dense matrix are known.")
     rest, pattern = A._known(), A.pattern
     if _is_number(rest) and rest == 0:
         return A.matrix() @ B

@@ -20,7 +20,7 @@ from robustnmf.kernels.numba import table
 from robustnmf.kernels.numba.functions import solve_row
 from robustnmf.kernels.numba.options import EXACT, FAST, inputs
 from robustnmf.kernels.numba.sweep import propose
-from robustnmf.utils.observed import Observed, Outer, UnknownEntries
+from robustnmf.utils.observed import Observed, Outer, UnknownEntriesError
 
 
 class Rows(NamedTuple):
@@ -54,9 +54,9 @@ def _of_rank_one(A: Observed, dtype: Any) -> tuple[Any, Any]:
     """Return what is not stored as a product of numbers of rows (B,) and columns (m,)."""
     rest = A.rest
     if rest is None:
-        raise UnknownEntries("Entries that are missing must have the weight and the value of an anchor.")
+        raise UnknownEntriesError("Entries that are missing must have the weight and the value of an anchor.")
     rows, columns = (rest.rows, rest.columns) if isinstance(rest, Outer) else (1, rest)
-    if np.ndim(columns) and columns.shape[0] != 1:
+    if np.ndim(columns) and np.shape(columns)[0] != 1:
         rows, columns = columns, 1
     parts = zip(A.shape, (rows, columns), strict=True)
     found = [np.full(length, np.ravel(part), dtype=dtype) for length, part in parts]
@@ -270,9 +270,7 @@ def least_squares(Y: Any, Q: Any, X: Any, A: Any, linear: Any, ridge: float, max
 
 
 @njit(**FAST)
-def _least_squares(
-    rows: Any, A: Any, anchors: Any, linear: Any, ridge: Any, X: Any, max_iter: int, tol: float
-) -> None:
+def _least_squares(rows: Any, A: Any, anchors: Any, linear: Any, ridge: Any, X: Any, max_iter: int, tol: float) -> None:
     """Overwrite X (B, r) by the solutions."""
     n_rows, r = X.shape
     gram, rhs, gradient = np.empty_like(anchors.gram), np.empty_like(linear), np.empty_like(linear)
@@ -290,8 +288,8 @@ def _least_squares(
             for k in range(r):
                 rhs[k] += pull * a[k]
                 part = (q - lost) * a[k]
-                for l in range(k + 1):
-                    gram[k, l] += part * a[l]
+                for c in range(k + 1):
+                    gram[k, c] += part * a[c]
         for k in range(r):
             for i in range(k):
                 gram[i, k] = gram[k, i]
@@ -377,7 +375,7 @@ def _row_quantiles(indptr: Any, values: Any, weights: Any, q: float, rounding: f
 
 
 def _dense_bend(Y: Any, *others: Any) -> Any:
-    raise UnknownEntries("Blocks of data must be `Observed`.")
+    raise UnknownEntriesError("Blocks of data must be `Observed`.")
 
 
 def _by_kind(of_observed: Callable[..., Any], of_dense: Callable[..., Any] | None) -> Callable[..., Any]:
