@@ -301,8 +301,8 @@ def report(setting):
     yield ""
     users, items, ratings = (spaced(n) for n in (setting.n_users, setting.n_items, setting.n_ratings))
     yield (
-        f"Simulated ratings of {users} users for {items} items, {ratings} in all: {setting.n_tastes} tastes, half stars, "
-        "a tenth held out. Written by `make ratings`."
+        f"Simulated ratings of {users} users for {items} items, {ratings} in all: {setting.n_tastes} tastes, half "
+        "stars, a tenth held out. Written by `make ratings`."
     )
     yield ""
     yield "Root mean squared error of held-out ratings, in stars; precision and recall are those of `outliers_`:"

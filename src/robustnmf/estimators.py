@@ -334,7 +334,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         X = in_memory(X, self.engine)
         if is_out_of_core(X, self.engine):
             return None, *self._fit_elsewhere(X, weights, uncertainties, parts)
-        with _unchanged_on_failure(self), engine_for(X, self.engine, self.device, zeros=self.zeros).running() as engine:
+        zeros = "data" if uncertainties is not None else self._zeros_of_engine
+        with _unchanged_on_failure(self), engine_for(X, self.engine, self.device, zeros=zeros).running() as engine:
             data = data_in_memory(self, X, weights, uncertainties, engine=engine, reset=True)
             _check_can_be_sparse(self, data, parts)
             rank = choose_rank(self, data, X, weights, uncertainties, engine)
@@ -653,8 +654,17 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _engine_for(self, X: Any) -> Iterator[Engine]:
         """Run the engine for new data."""
         check_is_fitted(self)
-        with engine_for(X, self.engine, self.device, zeros=self.zeros).running() as engine:
+        zeros = "data" if self._with_uncertainties else self._zeros_of_engine
+        with engine_for(X, self.engine, self.device, zeros=zeros).running() as engine:
             yield engine
+
+    @property
+    def _zeros_of_engine(self) -> str:
+        """What an engine may take entries for that are not stored: weights and scaled samples need dense rows."""
+        assumed = self._noise_assumed()
+        weighted = NOISES.get(assumed) if isinstance(assumed, str) else assumed
+        needs_rows = getattr(weighted, "weights_entries", False) or self.sample_scaling is not None
+        return "data" if needs_rows else self.zeros
 
     def _check_new(self, X: Any, weights: Any, uncertainties: Any, engine: Engine) -> Data:
         check_is_fitted(self)

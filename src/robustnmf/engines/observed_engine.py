@@ -9,6 +9,7 @@ from math import ceil
 from typing import Any, Literal
 
 import numpy as np
+from scipy import sparse
 
 from robustnmf.engines.numpy_engine import NumPyEngine
 from robustnmf.engines.protocol import traits_of
@@ -18,6 +19,7 @@ from robustnmf.formats.rows import Rows
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.kernels.interface import Kernels
 from robustnmf.utils.arrays import Array, Blocks, add
+from robustnmf.utils.entries import Entries
 from robustnmf.utils.observed import Observed, Pattern, UnknownEntriesError
 from robustnmf.utils.process_state import no_fork
 
@@ -164,7 +166,10 @@ def _of_entries(function: Callable[..., Any], blocks: tuple[Any, ...], options: 
     stored, (data, *others) = traits_of(function).stored, blocks
     if stored is None or not isinstance(data, Observed) or any(isinstance(block, Observed) for block in others):
         return NotImplemented
-    return stored(data.entries, *others, **options)
+    result = stored(data.entries, *others, **options)
+    parts = result if isinstance(result, tuple) else (result,)
+    found = tuple(Observed(data.pattern, p.values) if isinstance(p, Entries) else p for p in parts)
+    return found if isinstance(result, tuple) else found[0]
 
 
 def _dense_rows(blocks: tuple[Any, ...], function: Any, error: UnknownEntriesError) -> Iterator[list[Any]]:
@@ -198,7 +203,8 @@ def _merged(results: list[Any], joined: bool) -> Any:
     if isinstance(results[0], tuple):
         return tuple(_merged(list(part), joined) for part in zip(*results, strict=True))
     if joined:
-        return np.concatenate(results)
+        are_sparse = sparse.issparse(results[0])
+        return sparse.vstack(results, format="csr") if are_sparse else np.concatenate(results)
     total = results[0]
     for part in results[1:]:
         total = add(total, part)

@@ -340,6 +340,8 @@ def _combined(ufunc: Any, rests: Sequence[Any]) -> Any:
     absorbs = _ABSORBING.get(ufunc)
     if absorbs is not None and any(_is_number(rest) and bool(rest == absorbs) for rest in rests):
         return absorbs
+    if ufunc is np.divide and _is_number(rests[0]) and rests[0] == 0:  # nothing is divided by zero where it counts
+        return 0
     if any(rest is None for rest in rests):
         return None
     if ufunc is np.multiply:
