@@ -17,7 +17,7 @@ KERNEL_TESTS := tests/test_solvers.py tests/test_one_pass.py tests/test_engines.
 # Bytecode is written whatever the environment says: many tests start processes, and each would compile the package anew.
 PYTEST := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) -q --doctest-modules --doctest-ignore-import-errors
 
-.PHONY: sparse sparse-real counts demo compare reproduce fireworks ranks tables breakdown real hard bench docs test test-all fuzz soak release coverage mutants lock audit lint clean distclean
+.PHONY: ratings sparse sparse-real counts demo compare reproduce fireworks ranks tables breakdown real hard bench docs test test-all fuzz soak release coverage mutants lock audit lint clean distclean
 
 demo: $(STAMP)
 	$(BIN)/python -m robustnmf.paper.demo
@@ -44,6 +44,9 @@ counts: $(BENCH_STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/counts.py
 
 # Topics of real text and types of real cells, clean and with planted errors, beside scikit-learn (ten minutes).
+ratings: $(STAMP)
+	$(BIN)/python benchmarks/ratings.py
+
 sparse-real: $(BENCH_STAMP)
 	$(ONE_THREAD) $(BIN)/python benchmarks/sparse_real.py
 

@@ -42,6 +42,7 @@ from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeEr
 from robustnmf.formats.alignment import aligned_input, axes_of, known_names, put_back, values_of
 from robustnmf.formats.labelled_matrix import Input, LabelledMatrix
 from robustnmf.formats.sparse_rows import SparseRows
+from robustnmf.kernels.predictions import predictions
 from robustnmf.methods import Parts, resolve
 from robustnmf.model.noise import NOISES, Noise
 from robustnmf.model.scales import reads
@@ -349,7 +350,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         X = in_memory(X, self.engine)
         if is_out_of_core(X, self.engine):
             return None, *self._fit_elsewhere(X, weights, uncertainties, parts)
-        with _unchanged_on_failure(self), engine_for(values_of(X), self.engine, self.device).running() as engine:
+        zeros = "data" if uncertainties is not None else self._zeros_of_engine
+        with (
+            _unchanged_on_failure(self),
+            engine_for(values_of(X), self.engine, self.device, zeros=zeros).running() as engine,
+        ):
             data = data_in_memory(self, X, weights, uncertainties, engine=engine, reset=True)
             _check_can_be_sparse(self, data, parts)
             rank = choose_rank(self, data, X, weights, uncertainties, engine)
@@ -699,8 +704,17 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _engine_for(self, X: Any) -> Iterator[Engine]:
         """Run the engine for new data."""
         check_is_fitted(self)
-        with engine_for(values_of(X), self.engine, self.device).running() as engine:
+        zeros = "data" if self._with_uncertainties else self._zeros_of_engine
+        with engine_for(values_of(X), self.engine, self.device, zeros=zeros).running() as engine:
             yield engine
+
+    @property
+    def _zeros_of_engine(self) -> str:
+        """What an engine may take entries for that are not stored: weights and scaled samples need dense rows."""
+        assumed = self._noise_assumed()
+        weighted = NOISES.get(assumed) if isinstance(assumed, str) else assumed
+        needs_rows = getattr(weighted, "weights_entries", False) or self.sample_scaling is not None
+        return "data" if needs_rows else self.zeros
 
     def _check_new(self, X: Any, weights: Any, uncertainties: Any, engine: Engine) -> Data:
         check_is_fitted(self)
@@ -830,7 +844,7 @@ def _cleaned(
 ) -> tuple[Array]:
     """Return a block of data with outliers and missing entries replaced by their reconstruction."""
     replaced = outliers if M is None else outliers | (M == 0)
-    return (xp.where(replaced, _product(codes, components, xp), X),)
+    return (xp.where(replaced, _product(codes, components, xp, X), X),)
 
 
 def _cleaned_sparsely(
@@ -841,11 +855,15 @@ def _cleaned_sparsely(
     return as_sparse(_cleaned(outliers, codes, X, M, components=components, xp=xp)[0])
 
 
-def _product(codes: Array, components: Array, xp: Namespace) -> Array:
-    """Return codes @ components; of data at the end of the range of numbers it is limited to that range."""
+def _product(codes: Array, components: Array, xp: Namespace, like: Array = None) -> Array:
+    """Return codes @ components; of data at the end of the range of numbers it is limited to that range.
+
+    If data `like` this is given of which most entries are missing, the product has the others.
+    """
     with np.errstate(over="ignore"):
-        product = codes @ components
-    return xp.clip(product, max=float(xp.finfo(product.dtype).max))
+        product = predictions(codes, components.T, like)
+    most = float(xp.finfo(product.dtype).max)
+    return xp.where(product > most, most, product)
 
 
 def like_lazy(X: Any, result: Any, given: Any) -> Any:

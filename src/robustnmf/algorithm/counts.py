@@ -13,6 +13,7 @@ from typing import NamedTuple
 from robustnmf.algorithm.encoding import row_medians
 from robustnmf.algorithm.least_squares import Judged, LeastSquares
 from robustnmf.engines.protocol import Engine, block_function
+from robustnmf.kernels.predictions import predictions
 from robustnmf.model.noise import COUNT_OFFSET, NoiseModel
 from robustnmf.utils.arrays import Array, Blocks, Namespace
 
@@ -88,7 +89,7 @@ def _divergences(
     Y: Array, limited: Array, M: Array | None, X: Array, *, W: Array, model: NoiseModel, xp: Namespace
 ) -> tuple[float, float]:
     """Return the sums of `divergences` over a block."""
-    predicted, offset = X @ W.T, COUNT_OFFSET * model.mean_count(xp)
+    predicted, offset = predictions(X, W, Y), COUNT_OFFSET * model.mean_count(xp)
     limits = model.limits(predicted, xp)
     near = xp.where(Y > predicted + limits, predicted + limits, Y)
     weights = 1 if M is None else M

@@ -25,6 +25,7 @@ from robustnmf.data.sparse import as_sparse
 from robustnmf.data.units import in_range
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.kernels.interface import StoredKernels, form_of
+from robustnmf.kernels.predictions import predictions
 from robustnmf.model.losses import Cauchy, Huber, squared_ratio
 from robustnmf.model.noise import NoiseModel
 from robustnmf.model.penalties import NO_PENALTIES, Penalties, Penalty
@@ -247,7 +248,8 @@ def encode(
     if basis.judge is not None:
         wrong = _wrong(Y, M, basis=basis.judge, engine=engine, max_iter=max_iter, tol=tol, xp=xp)
         judge = Judge(basis, engine)
-        return judge.fitted(Y, M, judge.begin(Y, M), wrong if xp.any(wrong) else None, max_iter, tol)
+        is_any = xp.any(judge.samples_with(wrong, M))
+        return judge.fitted(Y, M, judge.begin(Y, M), wrong if is_any else None, max_iter, tol)
     if basis.noise is not None:
         return _encode_by_noise(Y, M, Judge(basis, engine), max_iter, tol)
     typical = _start(Y, M, basis=basis, engine=engine, xp=xp)
@@ -259,7 +261,7 @@ def encode(
         return settle(Y, M, X, basis, engine, max_iter, tol)
     alone = replace(basis, weighting=weighting.without_rule())
     for _ in range(SPATIAL_ROUNDS):
-        kept = weighting.kept(Y - X @ basis.W.T, M, xp)
+        kept = weighting.kept(Y - predictions(X, basis.W, Y), M, xp)
         X = settle(Y, kept, X, alone, engine, max_iter // SPATIAL_ROUNDS, tol)
     return X
 
@@ -268,7 +270,7 @@ def _encode_by_noise(Y: Any, M: Array | None, judge: "Judge", max_iter: int, tol
     """Return codes by least squares on what is right; samples that all of which is right are soon done."""
     xp = judge.xp
     X = judge.fitted(Y, M, judge.begin(Y, M), None, max_iter, tol)
-    doubtful = xp.nonzero(judge.samples_with(judge.wrong(Y, X, None)))[0]
+    doubtful = xp.nonzero(judge.samples_with(judge.wrong(Y, M, X, None), M))[0]
     if doubtful.shape[0] == 0:
         return X
     some = (Y[doubtful], None if M is None else M[doubtful], X[doubtful])
@@ -283,7 +285,7 @@ def _encode_without_wrong(Y: Any, M: Array | None, with_all: Array, judge: "Judg
     starts = (judge.start(Y, M, with_all, tol), with_all)
     (X, first), (following, second) = (judge.judged_once(Y, M, start, None, tol) for start in starts)
     # Where both reject the same, they lead to the same codes.
-    differ = judge.xp.nonzero(judge.differ(first, second))[0]
+    differ = judge.xp.nonzero(judge.differ(first, second, M))[0]
     if differ.shape[0]:
         some, observed = Y[differ], None if M is None else M[differ]
         sceptical = X[differ]
@@ -292,7 +294,7 @@ def _encode_without_wrong(Y: Any, M: Array | None, with_all: Array, judge: "Judg
     wrong = judge.beyond(Y, X)
     for _ in range(JUDGEMENTS - 1):
         X, wrong = judge.judged_once(Y, M, X, wrong, tol)
-    wrong = judge.wrong(Y, X, judge.beyond(Y, X))
+    wrong = judge.wrong(Y, M, X, judge.beyond(Y, X))
     return judge.fitted(Y, M, X, wrong, max_iter, tol)
 
 
@@ -302,7 +304,7 @@ def _wrong(
     """Return which entries of a block are wrong, by a basis that knows the noise, (B, m)."""
     assert basis.noise is not None
     X = encode(Y, M, basis=basis, engine=engine, max_iter=max_iter, tol=tol, xp=xp)
-    return basis.noise.ratios(Y, X @ basis.W.T, xp) > 1
+    return basis.noise.ratios(Y, predictions(X, basis.W, Y), xp) > 1
 
 
 def _wrong_stored(Y: Entries, basis: Basis, engine: Engine, max_iter: int, tol: float) -> Any:
@@ -325,17 +327,17 @@ class Judge:
 
     def fitted(self, Y: Array, M: Array | None, X: Array, wrong: Array | None, max_iter: int, tol: float) -> Array:
         """Return codes by least squares in which what is wrong hardly counts; None for nothing."""
-        if wrong is None and M is None and not self.noise.weights_entries:
+        if wrong is None and M is None and not self.noise.follows_predictions:
             return settle(self.in_units(Y), M, X, self.plain, self.engine, max_iter, EXACT * tol)
         wrong = self.xp.zeros_like(Y, dtype=self.xp.bool) if wrong is None else wrong
-        if self.noise.weights_entries:
+        if self.noise.follows_predictions:
             return self.reweighted(Y, M, X, wrong, max_iter, tol)
         return self.fitted_once(Y, M, X, wrong, max_iter, tol)
 
     def fitted_once(self, Y: Array, M: Array | None, X: Array, wrong: Array, max_iter: int, tol: float) -> Array:
         """Return codes by least squares with the weights that codes X give."""
-        predicted = X @ self.W.T if self.noise.weights_entries else None
-        filled, weights = without(wrong, Y, self.xp.ones_like(Y) if M is None else M, predicted, self.noise, self.xp)
+        predicted = predictions(X, self.W, Y) if self.noise.follows_predictions else None
+        filled, weights = without(wrong, Y, M, predicted, self.noise, self.xp)
         return settle(self.in_units(filled), weights, X, self.plain, self.engine, max_iter, EXACT * tol)
 
     def reweighted(self, Y: Array, M: Array | None, X: Array, wrong: Array, max_iter: int, tol: float) -> Array:
@@ -356,33 +358,40 @@ class Judge:
         """Return samples in the units of least squares."""
         return Y if self.units is None else Y * self.units
 
-    def predictions(self, Y: Array, X: Array, wrong: Array | None) -> Array:
+    def leverage_of(self, Y: Array, M: Array | None) -> Array:
+        """Return the part that entries have in their own predictions, (B, m) or (m,): larger, the more is missing."""
+        if M is None:
+            return self.leverage
+        total = self.xp.sum(self.xp.astype(M > 0, Y.dtype), axis=1, keepdims=True) + self.xp.sum(self.noise.anchors)
+        return self.xp.ones_like(Y) * self.leverage * (Y.shape[1] / total)
+
+    def predictions(self, Y: Array, M: Array | None, X: Array, wrong: Array | None) -> Array:
         """Return the prediction of each entry without it; those that are wrong have had no part in theirs."""
-        predicted = X @ self.W.T
+        predicted = predictions(X, self.W, Y)
         if self.noise.lenient:
             return predicted
-        alone = without_own(predicted, Y, self.leverage, self.xp)
+        alone = without_own(predicted, Y, self.leverage_of(Y, M), self.xp)
         return alone if wrong is None else self.xp.where(wrong, predicted, alone)
 
-    def wrong(self, Y: Array, X: Array, wrong: Array | None) -> Array:
+    def wrong(self, Y: Array, M: Array | None, X: Array, wrong: Array | None) -> Array:
         """Return which entries are wrong, (B, m), where it is known which were until now."""
-        return self.noise.ratios(Y, self.predictions(Y, X, wrong), self.xp) > 1
+        return self.noise.ratios(Y, self.predictions(Y, M, X, wrong), self.xp) > 1
 
     def beyond(self, Y: Array, X: Array) -> Array:
         """Return which entries are too far from their predictions, (B, m)."""
-        return self.noise.ratios(Y, X @ self.W.T, self.xp) > 1
+        return self.noise.ratios(Y, predictions(X, self.W, Y), self.xp) > 1
 
-    def samples_with(self, wrong: Array) -> Array:
-        """Return which samples have wrong entries, (B,)."""
-        return self.xp.any(wrong, axis=1)
+    def samples_with(self, wrong: Array, M: Array | None) -> Array:
+        """Return which samples have wrong entries that are not missing, (B,)."""
+        return self.xp.any(wrong if M is None else wrong & (M > 0), axis=1)
 
-    def differ(self, first: Array, second: Array) -> Array:
-        """Return for which samples something else is wrong, (B,)."""
-        return self.xp.any(first != second, axis=1)
+    def differ(self, first: Array, second: Array, M: Array | None) -> Array:
+        """Return for which samples something else that is not missing is wrong, (B,)."""
+        return self.samples_with(first != second, M)
 
     def judged_once(self, Y: Array, M: Array | None, X: Array, wrong: Array | None, tol: float) -> tuple[Array, Array]:
         """Return codes by least squares on what is right, and what is wrong, where it is known what was until now."""
-        wrong = self.wrong(Y, X, wrong)
+        wrong = self.wrong(Y, M, X, wrong)
         return self.fitted(Y, M, X, wrong, SETTLING_STEPS, tol), wrong
 
     def of_features(self, chosen: Array) -> "Judge":
@@ -424,9 +433,9 @@ class Judge:
         if self.is_sparse:
             return self.fitted(Y, M, with_all, Y > self.noise.largest, SETTLING_STEPS, tol)
         chosen, typical = self.features_of_start(), self.typical(Y, M)
-        if chosen is None:
+        if chosen is None or M is not None:  # a sample may have observed entries in none of them
             return self.annealed(Y, M, typical)
-        return self.of_features(chosen).annealed(Y[:, chosen], None if M is None else M[:, chosen], typical)
+        return self.of_features(chosen).annealed(Y[:, chosen], None, typical)
 
     @property
     def is_sparse(self) -> bool:
@@ -437,10 +446,10 @@ class Judge:
         """Return codes after steps with Cauchy's weights in units of the noise, whose scale falls."""
         xp = self.xp
         weights, terms = xp.ones_like(Y) if M is None else M, Terms(SQUARES, self.plain.penalty(xp))
-        first = row_medians(self.noise.threshold * self.noise.ratios(Y, X @ self.W.T, xp), M, self.engine)
+        first = row_medians(self.noise.threshold * self.noise.ratios(Y, predictions(X, self.W, Y), xp), M, self.engine)
         excess = xp.where(first > LAST_SCALE, first / LAST_SCALE, 1)[:, None]
         for i in range(NOISE_STEPS):
-            ratios = self.noise.threshold * self.noise.ratios(Y, self.predictions(Y, X, None), xp)
+            ratios = self.noise.threshold * self.noise.ratios(Y, self.predictions(Y, M, X, None), xp)
             scale = LAST_SCALE * excess ** (1 - (i + 1) / NOISE_STEPS)
             Q = weights * xp.astype(Cauchy().weight(squared_ratio(ratios, scale, xp), xp), Y.dtype)
             X = THOROUGH.improve_rows(self.in_units(Y), Q, X, self.plain.W, terms, self.engine)
@@ -449,10 +458,11 @@ class Judge:
     def losses(self, Y: Array, M: Array | None, X: Array) -> Array:
         """Return the negative log-likelihood of each sample, up to a constant, with Cauchy's distribution, (B,)."""
         xp = self.xp
-        predicted = self.predictions(Y, X, self.noise.ratios(Y, X @ self.W.T, xp) > 1)
+        predicted = self.predictions(Y, M, X, self.noise.ratios(Y, predictions(X, self.W, Y), xp) > 1)
         ratios = self.noise.threshold * self.noise.ratios(Y, predicted, xp)
         width = xp.log(self.noise.width(predicted, xp)) * xp.ones_like(Y)
-        parts = width + xp.log1p(xp.clip(ratios, max=float(xp.finfo(Y.dtype).max) ** 0.25) ** 2)
+        most = float(xp.finfo(Y.dtype).max) ** 0.25
+        parts = width + xp.log1p(xp.where(ratios > most, most, ratios) ** 2)
         return xp.sum(parts if M is None else M * parts, axis=1, dtype=xp.float64)
 
 
@@ -476,7 +486,7 @@ class StoredJudge(Judge):
         """Return samples in the units of least squares."""
         return Y if self.units is None else Y.with_values(Y.values * self.units[Y.columns])
 
-    def wrong(self, Y: Any, X: Array, wrong: Any) -> Any:
+    def wrong(self, Y: Any, M: None, X: Array, wrong: Any) -> Any:
         """Return which entries are wrong, where it is known which were until now."""
         return self.basis.beyond_without(Y, X, self.kernels, wrong)
 
@@ -484,11 +494,11 @@ class StoredJudge(Judge):
         """Return which entries are too far from their predictions."""
         return self.basis.beyond(Y, X, self.kernels)
 
-    def samples_with(self, wrong: Any) -> Array:
+    def samples_with(self, wrong: Any, M: None) -> Array:
         """Return which samples have wrong entries, (B,)."""
         return np.diff(wrong.indptr) > 0
 
-    def differ(self, first: Any, second: Any) -> Array:
+    def differ(self, first: Any, second: Any, M: None) -> Array:
         """Return for which samples something else is wrong, (B,)."""
         lost, found = second.find(first.rows, first.columns) < 0, first.find(second.rows, second.columns) < 0
         differ = np.zeros(len(first), dtype=bool)
@@ -516,7 +526,8 @@ def judges_stored(basis: Basis, engine: Engine) -> bool:
     if basis.sweeps is not None or engine.kernels.stored is None:
         return False
     judge = basis if basis.judge is None else basis.judge
-    if judge.noise is None or judge.noise.weights_entries or (basis.noise is not None and basis.noise.weights_entries):
+    noises = (judge.noise, basis.noise)
+    if judge.noise is None or any(noise is not None and noise.follows_predictions for noise in noises):
         return False
     return can_solve(judge.W, engine) and can_solve(basis.W, engine)
 
@@ -529,30 +540,37 @@ def solve_stored(Y: Entries, X: Array, basis: Basis, kernels: StoredKernels, tol
 
 
 def without(
-    wrong: Array, Y: Array, weights: Array, predicted: Array | None, noise: NoiseModel, xp: Namespace
+    wrong: Array, Y: Array, M: Array | None, predicted: Array | None, noise: NoiseModel, xp: Namespace
 ) -> tuple[Array, Array]:
     """Return entries and weights in which a wrong or missing entry is the mean of its feature, with that of an anchor.
 
     Without them, codes of samples with many of them would be free to grow. What is missing counts like a typical entry
-    of its sample.
+    of its sample. Of data with gaps, means are multiplied by the level of the sample.
     """
+    weights = xp.ones_like(Y) if M is None else M
     missing = weights == 0
     n_observed = xp.sum(xp.astype(~missing, weights.dtype), axis=1, keepdims=True)
     typical = xp.sum(weights, axis=1, keepdims=True) / xp.where(n_observed > 0, n_observed, 1)
-    weights = xp.where(missing, typical, weights)
     anchored = wrong | missing
-    filled = xp.where(anchored, noise.centers * xp.ones_like(Y), Y)
+    centers = noise.centers * xp.ones_like(Y)
+    if M is not None and noise.level_prior < np.inf:
+        centers = centers * noise.sample_levels(Y, xp.where(anchored, 0, weights), xp)
+    weights = xp.where(missing, typical, weights)
+    filled = xp.where(anchored, centers, Y)
     if noise.weights_entries:
         filled, factors = noise.working_response(filled, predicted, xp)
         weights = weights * xp.astype(factors, Y.dtype)
-    return filled, xp.where(anchored, noise.anchors * weights, weights)
+    of_right = weights
+    if noise.softness < np.inf:
+        of_right = weights * noise.soft_weights(Y, predicted, xp)
+    return filled, xp.where(anchored, noise.anchors * weights, of_right)
 
 
 def _follow(Y: Array, M: Array | None, X: Array, basis: Basis, engine: Engine) -> Array:
     """Return codes after a few steps with Huber's loss, which lets every entry pull: for samples unlike the typical."""
     xp, penalty = engine.xp, basis.penalty(engine.xp)
     for _ in range(FOLLOWING_STEPS):
-        median = row_medians(xp.abs(Y - X @ basis.W.T), M, engine)[:, None]
+        median = row_medians(xp.abs(Y - predictions(X, basis.W, Y)), M, engine)[:, None]
         weighting = Weighting(Huber(), xp.where(median > 0, median, 1))
         X = SOLVER.improve_rows(Y, M, X, basis.W, Terms(weighting, penalty), engine)
     return X
@@ -561,7 +579,7 @@ def _follow(Y: Array, M: Array | None, X: Array, basis: Basis, engine: Engine) -
 def _anneal(Y: Array, M: Array | None, X: Array, basis: Basis, engine: Engine) -> Array:
     """Return codes after steps in which the scale falls from the level of the first residuals to its own."""
     xp, penalty, scale = engine.xp, basis.penalty(engine.xp), basis.weighting.scale
-    first = row_medians(xp.abs(Y - X @ basis.W.T), M, engine)
+    first = row_medians(xp.abs(Y - predictions(X, basis.W, Y)), M, engine)
     excess = xp.where(first > scale, first / scale, 1)[:, None]
     number = xp.finfo(Y.dtype)
     for i in range(ANNEALING_STEPS):
@@ -574,7 +592,7 @@ def _anneal(Y: Array, M: Array | None, X: Array, basis: Basis, engine: Engine) -
 
 def losses(Y: Array, M: Array | None, X: Array, basis: Basis, xp: Namespace) -> Array:
     """Return the loss of each sample, (B,)."""
-    return basis.weighting.row_losses(Y - X @ basis.W.T, M, xp)
+    return basis.weighting.row_losses(Y - predictions(X, basis.W, Y), M, xp)
 
 
 def settle(Y: Array, M: Array | None, X: Array, basis: Basis, engine: Engine, max_iter: int, tol: float) -> Array:
@@ -659,7 +677,7 @@ def _describe(
     Y: Array, M: Array | None, X: Array, *, basis: Basis, engine: Engine, max_iter: int, tol: float, xp: Namespace
 ) -> tuple[Array, ...]:
     """Return weights, outliers and the sums of `Description` for one block of samples with codes X."""
-    R = Y - X @ basis.W.T
+    R = Y - predictions(X, basis.W, Y)
     loss = basis.weighting.loss
     A = basis.weighting.magnitudes(R, M, xp)
     s = squared_ratio(A, basis.weighting.scale, xp)
@@ -674,7 +692,8 @@ def _describe(
     outliers = observed & wrong
     inlier = observed & ~outliers
     return (
-        xp.astype(inlier, Y.dtype) * (loss.weight(s, xp) / loss.weight(xp.zeros_like(s[:1, :1]), xp)),
+        xp.astype(inlier, Y.dtype)
+        * (loss.weight(s, xp) / loss.weight(xp.zeros((1, 1), dtype=Y.dtype, device=device(Y)), xp)),
         outliers,
         xp.sum(counts * loss.rho(s, xp), axis=1, dtype=xp.float64),
         xp.sum(counts, axis=1, dtype=xp.float64),

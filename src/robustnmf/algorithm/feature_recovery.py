@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from robustnmf.algorithm.encoding import Basis, encode, losses, row_medians, typical_code
 from robustnmf.algorithm.holdout import HeldOut, Point
 from robustnmf.engines.protocol import Engine
+from robustnmf.kernels.predictions import predictions
 from robustnmf.model.weighting import Weighting
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
 
@@ -81,7 +82,7 @@ def _encode_if_explained(Y: Array, M: Array | None, X: Array, *, basis: Basis, e
     is explained by nothing.
     """
     new = encode(Y, M, basis=basis, engine=engine, max_iter=50, tol=1e-3, xp=xp)
-    residual = row_medians(xp.abs(Y - new @ basis.W.T), M, engine)
+    residual = row_medians(xp.abs(Y - predictions(new, basis.W, Y)), M, engine)
     spread = row_medians(xp.abs(Y - row_medians(Y, M, engine)[:, None]), M, engine)
     return xp.where((residual < EXPLAINED * spread)[:, None], new, X)
 
@@ -91,7 +92,7 @@ def _rejected_and_all(
 ) -> tuple[Array, Array]:
     """Return the weight of the entries of each feature that are rejected, and that of all, (m,)."""
     everything = xp.ones_like(Y) if M is None else M
-    rejected = everything - weighting.kept(Y - X @ W.T, M, xp)
+    rejected = everything - weighting.kept(Y - predictions(X, W, Y), M, xp)
     return xp.sum(rejected, axis=0), xp.sum(everything, axis=0)
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from robustnmf.algorithm.checkpoint import Checkpoint, factor, is_finite, number, positive
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.errors import OutOfRangeError
+from robustnmf.kernels.predictions import predictions
 from robustnmf.model.losses import Loss
 from robustnmf.model.noise import NoiseModel
 from robustnmf.model.outliers import OutlierRule
@@ -285,13 +286,13 @@ def comparable(losses: float, weight: float, loss: Loss, ratio: float) -> float:
 @block_function(recomputed=True)
 def _kept(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:
     """Return the weights M of a block of samples without outliers, (n, m)."""
-    return weighting.kept(Vt - Ht @ W.T, M, xp)
+    return weighting.kept(Vt - predictions(Ht, W, Vt), M, xp)
 
 
 @block_function(recomputed=True)
 def _magnitudes(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:
     """Return the magnitudes of V - WH, samples in rows: of each entry, or of each sample."""
-    return weighting.magnitudes(Vt - Ht @ W.T, M, xp)
+    return weighting.magnitudes(Vt - predictions(Ht, W, Vt), M, xp)
 
 
 @block_function(recomputed=True)
@@ -315,7 +316,7 @@ def _measure(
     Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace
 ) -> tuple[float, int, int, float]:
     """Return what `_summarise` does, from the data."""
-    A = weighting.magnitudes(Vt - Ht @ W.T, M, xp)
+    A = weighting.magnitudes(Vt - predictions(Ht, W, Vt), M, xp)
     return _summarise(A, None if M is None else weighting.counts(M, xp), M, weighting=weighting, xp=xp)
 
 

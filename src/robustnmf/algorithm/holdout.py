@@ -13,6 +13,7 @@ from robustnmf.model.mixture import SPARSE, Mixture, fit_mixture, median, mixtur
 from robustnmf.model.weighting import masked_out
 from robustnmf.utils.arrays import Array, Blocks, Namespace, is_foreign, to_host
 from robustnmf.utils.cached import cached_property
+from robustnmf.utils.observed import observed_places
 
 Vector = NDArray[Any]
 
@@ -80,16 +81,14 @@ class HeldOut:
         n_entries = sum(len(block) for block in V) * n_features
         n_observed = n_entries if M is None else int(engine.sum(_n_observed, M))
         wanted = min(max(SHARE * n_observed, FEWEST), MOST, LARGEST_SHARE * n_observed)
-        flat = some_of(n_entries, int(wanted * n_entries / max(n_observed, 1)))
+        some = some_positions(V, M, n_observed, int(wanted), engine)
         varying = _varies(V, M, engine)
         if not engine.xp.any(varying):
             varying = ~varying
-        positions = engine.map(_usable, positions_in_blocks(flat, V, engine), M, varies=varying)
+        positions = engine.map(_usable, some, varies=varying)
         hidden = sum(len(block) for block in positions) >= TOO_FEW
         if not hidden:
-            positions = engine.map(
-                _usable, positions_in_blocks(np.arange(n_entries), V, engine), M, varies=varying | ~varying
-            )
+            positions = some_positions(V, M, n_observed, n_observed, engine)
         values, weights = map(engine.join, engine.map(_take, V, M, positions))
         stays = engine.kernels.statistics is not None and V[0].dtype == engine.xp.float32
         # The kernels do not know that errors may be the majority of what is positive in sparse data.
@@ -243,6 +242,18 @@ def positions_in_blocks(flat: Vector, V: Blocks, engine: Engine) -> Blocks:
     ]
 
 
+def some_positions(V: Blocks, M: Blocks | None, n_observed: int, wanted: int, engine: Engine) -> Blocks:
+    """Return samples and features, in each block, of about so many observed entries, chosen at random; or of all."""
+    flat = some_of(n_observed, wanted) if wanted < n_observed else np.arange(n_observed)
+    if M is None:
+        return positions_in_blocks(flat, V, engine)
+    ends = np.cumsum(to_host(engine.join(engine.map(_n_observed_in, M))))
+    parts = np.split(flat, np.searchsorted(flat, ends[:-1]))
+    numbers = [engine.place(part - start) for part, start in zip(parts, [0, *ends[:-1]], strict=True)]
+    positions: Blocks = engine.map(_observed_positions, M, numbers)
+    return positions
+
+
 def _varies(V: Blocks, M: Blocks | None, engine: Engine) -> Array:
     """Return which features do not have one value in most of their observed entries, (m,)."""
     medians = engine.quantile(V, M, 0.5, axis="feature")
@@ -260,11 +271,19 @@ def _n_observed(M: Array, *, xp: Namespace) -> int:
     return int(xp.count_nonzero(M))
 
 
-def _usable(positions: Array, M: Array | None, *, varies: Array, xp: Namespace) -> Array:
-    """Return the positions of observed entries in features that vary."""
-    rows, columns = positions[:, 0], positions[:, 1]
-    usable = varies[columns]
-    return positions[usable if M is None else usable & (M[rows, columns] > 0)]
+def _n_observed_in(M: Array, *, xp: Namespace) -> Array:
+    """Return the number of observed entries of a block, (1,)."""
+    return xp.asarray([int(xp.count_nonzero(M))])
+
+
+def _observed_positions(M: Array, numbers: Array, *, xp: Namespace) -> Array:
+    """Return row and column of some of the observed entries, by their numbers (k,), row by row, (k, 2)."""
+    return xp.stack([places[numbers] for places in observed_places(M, xp)], axis=1)
+
+
+def _usable(positions: Array, *, varies: Array, xp: Namespace) -> Array:
+    """Return the positions in features that vary."""
+    return positions[varies[positions[:, 1]]]
 
 
 def _take(Y: Array, M: Array | None, positions: Array, *, xp: Namespace) -> tuple[Array, Array]:

@@ -20,11 +20,13 @@ from robustnmf.engines import Engine, NumPyEngine
 from robustnmf.engines.lazy import ReadBlock, is_lazy
 from robustnmf.engines.protocol import block_function
 from robustnmf.errors import IncompatibleError
+from robustnmf.kernels.predictions import predictions
 from robustnmf.model.mixture import SAMPLE, densest_part
 from robustnmf.model.scales import weighted_sum
 from robustnmf.utils.arrays import Array, Blocks, Namespace, dtype_of, size, subsample, to_host
 from robustnmf.utils.entries import Entries
 from robustnmf.utils.medians import densest, median
+from robustnmf.utils.observed import Observed
 
 Matrix = NDArray[Any]
 
@@ -325,7 +327,9 @@ def _median_rank_one(V: Blocks, M: Blocks | None, init: MedianStart, engine: Eng
     No size is more than `init.most` times the median one, and levels are credible.
     """
     lengths, xp = [len(block) for block in V], engine.xp
-    every = max(1, sum(lengths) // init.enough)
+    # Of data with gaps, as many observed entries of each feature are enough.
+    enough = init.enough if M is None else int(init.enough / _observed_share(M, engine))
+    every = max(1, sum(lengths) // enough)
     chosen = subsample(lengths, every)
     if M is None:
         n_positive, n_rows = engine.sum(_count_positive_rows, V, chosen)
@@ -339,7 +343,7 @@ def _median_rank_one(V: Blocks, M: Blocks | None, init: MedianStart, engine: Eng
         bright = xp.nonzero(bright_features(w))[0]
         if not len(bright):
             break
-        last = {"bright": bright[:: max(1, len(bright) // init.enough)], "w": w}
+        last = {"bright": bright[:: max(1, len(bright) // enough)], "w": w}
         sizes = engine.join(engine.map(_sizes, some, None, **last, complete=M is None, init=init))
         lit = sizes > 0
         if not xp.any(lit):
@@ -357,7 +361,7 @@ def _median_rank_one(V: Blocks, M: Blocks | None, init: MedianStart, engine: Eng
 def _feature_centers(some: Blocks, sizes: Array | None, complete: bool, init: MedianStart, engine: Engine) -> Array:
     """Return the typical entry of each feature over samples of positive size, divided by it, (m,); a few at a time."""
     n_features = some[0].shape[1]
-    step = max(1, _COPIED_ENTRIES // sum(len(block) for block in some))
+    step = _at_a_time(sum(len(block) for block in some), n_features, some[0])
     centers = []
     for start in range(0, n_features, step):
         columns = engine.join(engine.map(_columns, some, start=start, stop=start + step)).T
@@ -365,6 +369,21 @@ def _feature_centers(some: Blocks, sizes: Array | None, complete: bool, init: Me
             columns = columns[:, sizes > 0] / sizes[sizes > 0]
         centers.append(init.center(columns, complete=complete))
     return engine.xp.concat(centers)
+
+
+def _at_a_time(n_entries: int, n_rows: int, like: Array) -> int:
+    """Return how many of the rows, with so many entries each, are copied at a time; all, if most is missing."""
+    return max(n_rows, 1) if isinstance(like, Observed) else max(1, _COPIED_ENTRIES // max(n_entries, 1))
+
+
+def _observed_share(M: Blocks, engine: Engine) -> float:
+    """Return the share of the entries that have a positive weight, which is that of one entry at least."""
+    n_entries = sum(len(block) for block in M) * M[0].shape[1]
+    return float(max(engine.sum(_n_observed, M), 1) / n_entries)
+
+
+def _n_observed(M: Array, *, xp: Namespace) -> int:
+    return int(xp.count_nonzero(M))
 
 
 def bright_features(levels: Array) -> Array:
@@ -435,7 +454,7 @@ def _sizes(
     xp: Namespace,
 ) -> Array:
     """Return the typical ratio of each sample to w, over bright features, no larger than `most`, (B,)."""
-    step = max(1, _COPIED_ENTRIES // len(bright))
+    step = _at_a_time(len(bright), len(Y), Y)
     sizes = []
     for start in range(0, Y.shape[0], step):
         rows = slice(start, start + step)
@@ -484,12 +503,12 @@ def _variance(V: Blocks, M: Blocks | None, W: Array, Ht: Blocks, engine: Engine)
 
 
 def _squares(Y: Array, M: Array | None, X: Array, *, W: Array, xp: Namespace) -> tuple[float, float]:
-    return weighted_sum((Y - X @ W.T) ** 2, M, xp)
+    return weighted_sum((Y - predictions(X, W, Y)) ** 2, M, xp)
 
 
 def _correntropy(Y: Array, M: Array | None, X: Array, W: Array, variance: float, xp: Namespace) -> tuple[Array, Array]:
     """Return Q * Y and Q * (X @ W'), with weights Q = exp(-e**2 / 2 variance), times M."""
-    product = X @ W.T
+    product = predictions(X, W, Y)
     Q = xp.exp(-0.5 * (Y - product) ** 2 / variance) if variance > 0 else xp.ones_like(Y)
     Q = Q if M is None else Q * M
     return Q * Y, Q * product

@@ -8,7 +8,7 @@ robust fit stands; then least squares on all entries is compared with that on th
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from functools import partial
-from math import inf
+from math import inf, log
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +33,7 @@ from robustnmf.algorithm.patterns import Pattern, Trial, pattern_limits, start_w
 from robustnmf.algorithm.singular_start import singular_start
 from robustnmf.algorithm.stage import RESOLUTION, End, Fit, State, Steps, encode_all_samples, final_weighting
 from robustnmf.algorithm.steps import Compute, Measure
-from robustnmf.model.noise import ARRAYS, NoiseModel
+from robustnmf.model.noise import ARRAYS, NoiseModel, Sampled
 from robustnmf.model.weighting import Weighting
 from robustnmf.utils.arrays import Array, Blocks, to_host
 
@@ -59,8 +59,13 @@ LEARNT_NOTHING = 0.95
 REWEIGHTED_EVERY, AT_REST = 5, 2
 # Sweeps of least squares from the second start of counts, and times that entries are then judged by their noise.
 SECOND_SWEEPS, SECOND_ROUNDS = 60, 3
+# Anchors of a sample together count like so many entries for each component; the one in the middle is tried first, with
+# so many times so many sweeps of least squares, in which an entry counts half at so many medians of clean residuals.
+ANCHORED_AS, ANCHORED_ROUNDS, ANCHORED_SWEEPS, SOFTNESS = (64.0, 16.0, 4.0, 1.0, 0.25), 3, 8, 3.0
+# Held-out residuals count by Cauchy's loss, at so many widths of the clean ones.
+MONITORED_AT = 2.0
 # What a noise model is made of beside its arrays, as a checkpoint holds it.
-NUMBERS = ("exponent", "threshold", "of_counts")
+NUMBERS = ("exponent", "threshold", "of_counts", "level_prior")
 
 
 class Judgement(NamedTuple):
@@ -84,9 +89,10 @@ def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> 
     component of its own in the other. The robust fit stays as it is if too little is positive to tell the noise, or if
     it begins to follow dense noise, which least squares would do all the more; unless that shows that nothing is wrong.
     """
-    squares = LeastSquares.of(fit)
     threshold = final_weighting(fit, weighting, state.mixture).threshold
-    robust = _weighted(fit, squares.judged(state.point, threshold))
+    squares, begin = yield from choose_anchors(fit, state, threshold)
+    width = log(2) * state.mixture.width if fit.is_anchored else None
+    robust = _weighted(fit, squares.judged(begin, threshold, width))
     # Of sparse data, most that is right is a count of which hardly anything was expected.
     squares = replace(squares, least=threshold if fit.is_sparse else None)
     rejected = yield Measure(partial(squares.rejected_share, robust), is_finite, robust.point, "share")
@@ -94,7 +100,7 @@ def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> 
     if not stays:
         squares, judged = yield from judge_by_noise(fit, squares, robust, rejected)
         # The noise of counts is dense, and their weights know it.
-        doubtful = follows_noise and not fit.weights_counts
+        doubtful = follows_noise and not fit.weights_counts and not fit.is_anchored
         wider, accepted, pattern = yield from accept_patterns(fit, squares, judged)
         stays = doubtful and accepted is judged and (yield from is_dense_noise(fit, squares, robust, judged))
         if stays:
@@ -112,6 +118,68 @@ def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> 
         everything = Judged(every, replace(judged.model, threshold=inf))
         return Judgement(replace(squares, few=None), every, everything, comparison._replace(takes_all=True))
     return Judgement(squares, some, None if stays and not fit.weights_counts else judged, comparison, pattern)
+
+
+class Anchoring(NamedTuple):
+    """Least squares with anchors, as entries that it does not see tell."""
+
+    squares: LeastSquares
+    point: Point
+    """Where it leads."""
+    loss: float
+    """How well that predicts the held-out entries."""
+
+
+def choose_anchors(fit: Fit, state: State, threshold: Array) -> Generator[Any, Any, tuple[LeastSquares, Point]]:
+    """Return least squares with anchors that predict held-out entries best, and where it leads.
+
+    Where samples have few entries, their codes are told by these and by what is known of all samples. How much the
+    latter should count depends on how much samples differ, beside the noise, and entries that are held out tell it. So
+    do they whether entries far from their predictions should count less.
+    """
+    squares = LeastSquares.of(fit)
+    if not fit.is_anchored:
+        return squares, state.point
+    tried: dict[int, Anchoring] = {}
+    number = len(ANCHORED_AS) // 2
+    for step in (1, -1):
+        while 0 <= number < len(ANCHORED_AS) and number not in tried:
+            soft = replace(squares, anchor=ANCHORED_AS[number] * fit.rank / fit.n_features, softness=SOFTNESS)
+            tried[number] = yield from try_anchors(fit, soft, state, threshold)
+            number = min(tried, key=lambda k: tried[k].loss) + step
+        number = min(tried, key=lambda k: tried[k].loss) - step
+    best = min(tried.values(), key=lambda trial: trial.loss)
+    plain = yield from try_anchors(fit, replace(best.squares, softness=inf), state, threshold)
+    best = min(plain, best, key=lambda trial: trial.loss)
+    return replace(best.squares, unseen=held_out_entries(fit, best.point, threshold)), best.point
+
+
+def held_out_entries(fit: Fit, point: Point, threshold: Array) -> Sampled:
+    """Return the entries that a fit did not see, with its predictions."""
+    held = fit.held
+    values, weights, alone = (
+        to_host(part).astype(np.float64) for part in (held.values, held.weights, point.predictions)
+    )
+    features = to_host(fit.engine.join(held.positions))[:, 1].astype(np.intp)
+    is_clean = np.abs(values - alone) <= float(threshold[0])
+    return Sampled(values, alone, features, weights, is_clean, fit.n_features)
+
+
+def try_anchors(fit: Fit, squares: LeastSquares, state: State, threshold: Array) -> Generator[Any, Any, Anchoring]:
+    """Return where least squares leads from the robust fit, without the held-out entries."""
+    hidden, point = replace(squares, M=fit.held.M), state.point
+    judged = hidden.judged(point, threshold, log(2) * state.mixture.width)
+    trials = []
+    for _ in range(ANCHORED_ROUNDS):
+        point, _ = yield from improve(fit, hidden, point, judged, ANCHORED_SWEEPS)
+        judged = judged._replace(point=point)
+        trials.append(Anchoring(squares, point, _held_out_loss(fit, state, point)))
+    return min(trials, key=lambda trial: trial.loss)
+
+
+def _held_out_loss(fit: Fit, state: State, point: Point) -> float:
+    """Return how well a point predicts the entries held out."""
+    return fit.held.mean(fit.held.losses(point, MONITORED_AT * state.mixture.width))
 
 
 def _weighted(fit: Fit, robust: Judged) -> Judged:
@@ -151,7 +219,8 @@ def accept_patterns(
 
     And the pattern, if that is in doubt.
     """
-    if fit.method.fixed or fit.weights_counts:
+    # Samples that have few entries in common cannot be alike in what is rejected of them.
+    if fit.method.fixed or fit.weights_counts or fit.is_anchored or fit.is_mostly_missing:
         return squares, judged, None
     limits = yield Measure(partial(pattern_limits, squares, judged), are_limits(fit.n_features), judged.point, "limits")
     if not limits.any():
@@ -235,6 +304,7 @@ def try_wider(
     """Return least squares with a wider threshold, by a factor, and how it compares with a fit to some entries."""
     wider, limit = some, judged._replace(model=replace(judged.model, threshold=factor * judged.model.threshold))
     trial = replace(squares, few=None) if factor == inf else squares
+    limit = limit if factor < inf else limit._replace(model=replace(limit.model, softness=inf))
     for sweeps in TRIAL_SWEEPS:
         wider, _ = yield from improve(fit, trial, wider, limit, sweeps)
         comparison = yield from compare(squares, judged, some, wider, factor)
@@ -264,7 +334,7 @@ def improve(
     steady = [False]
 
     def make() -> Point:
-        if not judged.model.weights_entries:
+        if not judged.model.follows_predictions:
             data = squares.everything() if squares.is_plain(judged) else squares.accepted(judged)
             W, Ht, steady[0] = squares.improved(data, point.W, point.Ht, sweeps)
         else:
@@ -315,6 +385,7 @@ def find_noise(
     dtype = point.W.dtype
     fields = {name: found[name] for name in (*ARRAYS, *NUMBERS)}
     fields |= {"weights_entries": noise.weights_entries, "of_counts": bool(found["of_counts"])}
+    fields["softness"] = squares.softness
     found_model = NoiseModel(**fields).placed(lambda array: fit.engine.place(array, dtype))
     if squares.few is None or squares.robust is None:
         return found_model

@@ -20,13 +20,15 @@ import numpy as np
 from robustnmf.algorithm.beyond import Beyond, replaced
 from robustnmf.algorithm.encoding import Basis, can_solve, settle, solve_stored, without
 from robustnmf.algorithm.halfquadratic import Method, extrapolate, magnitudes_of, penalty_value, sweep
-from robustnmf.algorithm.holdout import Point, positions_in_blocks, some_of
+from robustnmf.algorithm.holdout import Point, some_positions
 from robustnmf.algorithm.leverage import inverse, leverages, without_own
 from robustnmf.engines.protocol import Engine, block_function
-from robustnmf.model.noise import Noise, NoiseModel, Sampled, estimate
+from robustnmf.kernels.predictions import predictions
+from robustnmf.model.noise import PRIOR_ENTRIES, Noise, NoiseModel, Sampled, estimate
 from robustnmf.model.outliers import NoRejection
 from robustnmf.solvers.base import UNIFORM as SQUARES
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
+from robustnmf.utils.cached import cached_property
 from robustnmf.utils.entries import Changes, Entries, starts_of
 
 # Sweeps between two looks at the objective.
@@ -185,6 +187,33 @@ class OfAccepted(NamedTuple):
     weight: Array
     """Total weight, 1 if there is none."""
 
+    def shrunk_means(self, xp: Namespace) -> Array:
+        """Return the means of features, (m,), of which those with few entries are nearer to that of all.
+
+        How near is told by how much features differ, beside the entries of a feature: where they are in different
+        units, hardly.
+        """
+        weight, total = self.weight, xp.sum(self.weight)
+        typical = xp.sum(weight * self.mean) / total
+        n_spare = xp.sum(xp.where(weight > 1, weight - 1, 0))
+        within = xp.sum(weight * (self.squares - self.mean**2)) / xp.where(n_spare > 0, n_spare, 1)
+        spread = xp.sum(weight * (self.mean - typical) ** 2) - (len(weight) - 1) * within
+        between = spread / (total - xp.sum(weight**2) / total) if len(weight) > 1 else spread
+        if not (between > 0 and within > 0):
+            return self.mean
+        prior = within / between
+        return (weight * self.mean + prior * typical) / (weight + prior)
+
+    def shrunk_largest(self, xp: Namespace) -> Array:
+        """Return the largest entries of features, (m,); with few entries, what is the largest of a typical feature."""
+        means, is_known = self.shrunk_means(xp), self.weight >= PRIOR_ENTRIES
+        is_known = is_known & (means > 0)
+        if not xp.any(is_known):
+            return self.largest
+        ratios = to_host(self.largest[is_known] / means[is_known])
+        typical = float(np.median(ratios)) * means
+        return xp.where(is_known | (self.largest > typical), self.largest, typical)
+
     def unexplained(self, xp: Namespace) -> Array:
         """Return the unexplained share of the variance."""
         variance = self.squares - self.mean**2
@@ -218,6 +247,19 @@ class LeastSquares:
     """Where the robust fit ended."""
     few: Array | None = None
     """Features of which it accepts too few entries to tell them, (m,): there it stays."""
+    anchor: float | None = None
+    """Weight of the anchor of an entry that is rejected or missing; None takes what the fit does not explain."""
+    softness: float = inf
+    """See `NoiseModel`."""
+    unseen: Sampled | None = None
+    """Entries with predictions by a fit that did not see them; None takes those of this fit, and their part in it."""
+
+    @cached_property
+    def n_observed(self) -> int:
+        """Number of observed entries."""
+        if self.M is None:
+            return sum(len(block) for block in self.V) * int(self.V[0].shape[1])
+        return int(self.engine.sum(_n_observed, self.M))
 
     @classmethod
     def of(cls, fit: Any) -> "LeastSquares":
@@ -353,44 +395,83 @@ class LeastSquares:
 
     def is_plain(self, judged: Judged) -> bool:
         """Return whether all entries are there, right, and count alike."""
-        if self.M is not None or self.few is not None or judged.model.weights_entries:
+        if self.M is not None or self.few is not None or judged.model.follows_predictions:
             return False
         return judged.model.threshold == inf or self.rejected_share(judged) == 0
 
-    def judged(self, point: Point, threshold: Array) -> Judged:
-        """Return a point at which all is wrong that is beyond the threshold of its feature, (m,)."""
+    def judged(self, point: Point, threshold: Array, width: float | None = None) -> Judged:
+        """Return a point at which all is wrong that is beyond the threshold of its feature, (m,).
+
+        The typical magnitude of a right residual may be known.
+        """
         ones = self.engine.xp.ones_like(threshold)
-        model = NoiseModel(threshold * ones, ones, inf * ones, ones, 0 * ones, 0 * ones, 0.0, 1.0)
+        by = 1.0 if width is None else float(threshold[0]) / width
+        model = NoiseModel(threshold * ones / by, ones, inf * ones, ones, 0 * ones, 0 * ones, 0.0, by)
         found = self.accepted_entries(point.W, point.Ht, model)
-        return Judged(point, replace(model, largest=found.largest, centers=found.mean))
+        return Judged(point, self.with_anchors(point, replace(model, largest=found.largest, centers=found.mean), found))
+
+    def with_anchors(self, point: Point, model: NoiseModel, found: OfAccepted) -> NoiseModel:
+        """Return a model of data with gaps whose anchors are what is known of features and samples with few entries.
+
+        It has found the accepted entries at a point.
+        """
+        if self.M is None:
+            return model
+        xp, ones = self.engine.xp, self.engine.xp.ones_like(model.centers)
+        model = replace(model, centers=found.shrunk_means(xp), largest=found.shrunk_largest(xp))
+        model = replace(model, softness=self.softness)
+        if self.anchor is not None:
+            model = replace(model, anchors=self.anchor * ones)
+        shared = {"W": point.W, "model": model}
+        spread, errors, n_spare, n_levels, squares = map(
+            float, self.engine.sum(_level_sums, self.V, self.M, point.Ht, **shared)
+        )
+        noise = errors / n_spare if n_spare > 0 else 0.0
+        variance = (spread - n_levels * noise) / squares if squares > 0 else 0.0
+        typical = float(xp.mean(model.centers**2))
+        is_known = variance > 0 and typical > 0
+        return replace(model, level_prior=noise / (variance * typical) if is_known else inf)
 
     def noise(self, point: Point, model: NoiseModel, robust: Judged, noise: Noise, floor: float) -> NoiseModel:
         """Return the noise at a point, at which the last model says what was accepted; and what the robust fit did."""
         found = self.accepted_entries(point.W, point.Ht, model)
-        entries = self.sampled(point, model, robust, found.largest)
+        entries = self.sampled(point, model, robust, found.largest) if self.unseen is None else self.unseen
         parts = (found.largest, found.mean, found.unexplained(self.engine.xp))
         largest, centers, unexplained = (to_host(part).astype(np.float64) for part in parts)
         least = np.zeros_like(largest) if self.least is None else to_host(self.least).astype(np.float64)
-        return estimate(entries, noise, largest, centers, unexplained, least, floor)
+        estimated = estimate(entries, noise, largest, centers, unexplained, least, floor)
+        if self.unseen is not None:  # features of few entries: what they have in common tells more
+            estimated = replace(estimated, threshold=min(estimated.threshold, entries.common_threshold))
+        if self.M is None:
+            return estimated
+        place, dtype = self.engine.place, point.W.dtype
+        placed = estimated.placed(lambda array: place(array, dtype))
+        known = self.with_anchors(point, replace(model, anchors=placed.anchors), found)
+        names = ("centers", "largest", "anchors")
+        arrays = {name: to_host(getattr(known, name)).astype(np.float64) for name in names}
+        return replace(estimated, **arrays, level_prior=known.level_prior, softness=known.softness)
 
     def sampled(self, point: Point, model: NoiseModel, robust: Judged, largest: Array) -> Sampled:
         """Return some entries, evenly spread, with their predictions without them."""
         W, Ht = point.W, point.Ht
         engine, n_features = self.engine, self.V[0].shape[1]
-        n_entries = sum(len(block) for block in self.V) * n_features
         wanted = max(ENTRIES, ENTRIES_PER_FEATURE * n_features)
-        flat = some_of(n_entries, wanted) if wanted < n_entries else np.arange(n_entries)
-        positions = positions_in_blocks(flat, self.V, engine)
+        positions = some_positions(self.V, self.M, self.n_observed, wanted, engine)
         gram = engine.sum(_gram, Ht)
         shared = {"W": W, "model": model, "inverted": inverse(gram, engine.xp), "largest": largest}
-        shared |= {"leverage": leverages(W, engine.xp)}
+        shared |= {"leverage": leverages(W, engine.xp), "of_features": self.feature_factors(model)}
         shared |= {"W_robust": robust.point.W, "first": robust.model}
         found = engine.map(_sampled, self.V, self.M, Ht, robust.point.Ht, positions, **shared)
         found = (to_host(engine.join(part)).astype(np.float64) for part in found)
-        values, predictions, features, weights, clean = found
-        parts = (values, predictions, features.astype(np.intp), weights, clean > 0)
-        values, predictions, features, weights, clean = (part[weights > 0] for part in parts)
-        return Sampled(values, predictions, features, weights, clean, n_features)
+        values, alone, features, weights, clean = found
+        return Sampled(values, alone, features.astype(np.intp), weights, clean > 0, n_features)
+
+    def feature_factors(self, model: NoiseModel) -> Array | None:
+        """Return how many times larger the part of an entry in its feature is than that in a complete one, (m,)."""
+        if self.M is None:
+            return None
+        n_samples = sum(len(block) for block in self.V)
+        return n_samples / (self.engine.sum(_feature_counts, self.M) + n_samples * model.anchors)
 
     def largest_ratio(self, judged: Judged) -> float:
         """Return the largest residual in units of the threshold."""
@@ -432,6 +513,10 @@ class LeastSquares:
 # --- On a block -------------------------------------------------------------------------------------------------------
 
 
+def _n_observed(M: Array, *, xp: Namespace) -> int:
+    return int(xp.count_nonzero(M))
+
+
 def _observed(Y: Array, M: Array | None, xp: Namespace) -> Array:
     return xp.ones_like(Y) if M is None else M
 
@@ -465,7 +550,7 @@ def _accepted_stored(
 ) -> Any:
     """Return the same of a block whose zeros are not stored: entries with changes, and None."""
     kernels = engine.kernels.stored
-    if model.weights_entries or kernels is None:
+    if model.follows_predictions or kernels is None:
         return NotImplemented
     wrong = beyond(Y, X, kernels)
     changes = replaced(wrong, model, units)
@@ -517,13 +602,13 @@ def _accepted(
 
     Of features of which `few` entries are right, they are what the robust fit predicts, and count like others.
     """
-    predicted, observed = X @ W.T, _observed(Y, M, xp)
+    predicted, observed = predictions(X, W, Y), _observed(Y, M, xp)
     wrong = model.ratios(Y, predicted, xp) > 1
-    filled, weights = without(wrong, Y, observed, predicted, model, xp)
+    filled, weights = without(wrong, Y, M, predicted, model, xp)
     weights = _without_samples(wrong, observed, weights, xp)
     if X_robust is not None and W_robust is not None and first is not None:
-        predicted = X_robust @ W_robust.T
-        told = (first.ratios(Y, predicted, xp) > 1) & few
+        predicted = predictions(X_robust, W_robust, Y)
+        told = (first.ratios(Y, predicted, xp) > 1) & few & (observed > 0)
         filled, weights = xp.where(told, predicted, filled), xp.where(told, observed, weights)
     return filled if units is None else filled * units, weights
 
@@ -542,7 +627,9 @@ def _without_samples(wrong: Array, observed: Array, weights: Array, xp: Namespac
 
 def _largest_ratio(Y: Array, M: Array | None, X: Array, *, W: Array, model: NoiseModel, xp: Namespace) -> Array:
     """Return the largest observed residual of each feature of a block in units of the threshold, (1, m)."""
-    return xp.max(xp.where(_observed(Y, M, xp) > 0, model.ratios(Y, X @ W.T, xp), 0), axis=0, keepdims=True)
+    return xp.max(
+        xp.where(_observed(Y, M, xp) > 0, model.ratios(Y, predictions(X, W, Y), xp), 0), axis=0, keepdims=True
+    )
 
 
 def _count_right(
@@ -580,8 +667,34 @@ def _squares_stored(Y: Entries, M: None, X: Array, *, W: Array, engine: Engine, 
 @block_function(stored=_squares_stored)
 def _squares(Y: Array, M: Array | None, X: Array, *, W: Array, engine: Engine | None = None, xp: Namespace) -> float:
     """Return the weighted sum of squared residuals of a block."""
-    R = Y - X @ W.T
+    kernel = None if engine is None else engine.kernels.squares
+    if kernel is not None:
+        return kernel(Y, M, X, W)
+    R = Y - predictions(X, W, Y)
     return float(xp.sum(R * R if M is None else M * (R * R), dtype=xp.float64))
+
+
+def _feature_counts(M: Array, *, xp: Namespace) -> Array:
+    """Return the number of observed entries of each feature, (m,)."""
+    return xp.sum(xp.astype(M > 0, M.dtype), axis=0)
+
+
+def _level_sums(Y: Array, M: Array, X: Array, *, W: Array, model: NoiseModel, xp: Namespace) -> tuple[float, ...]:
+    """Return sums over samples with at least two accepted entries, by regression on the means of features.
+
+    Squares of levels less 1, times the weight of a level; squared residuals, and the entries beyond one for each
+    sample; the number of samples, and the sum of the weights.
+    """
+    kept = xp.astype(_kept(Y, M, X, W, model, xp) > 0, Y.dtype)
+    counts = xp.sum(kept, axis=1, dtype=xp.float64)
+    weights = xp.sum(kept * model.centers**2, axis=1, dtype=xp.float64)
+    products = xp.sum(kept * (Y * model.centers), axis=1, dtype=xp.float64)
+    squares = xp.sum(kept * Y**2, axis=1, dtype=xp.float64)
+    tells = (counts > 1) & (weights > 0)
+    levels = xp.where(tells, products, 0) / xp.where(tells, weights, 1)
+    errors = xp.where(tells, squares - levels * products, 0)
+    parts = (xp.where(tells, (levels - 1) ** 2 * weights, 0), errors, xp.where(tells, counts - 1, 0), tells)
+    return *(float(xp.sum(xp.astype(part, xp.float64))) for part in parts), float(xp.sum(xp.where(tells, weights, 0)))
 
 
 def _gram(X: Array, *, xp: Namespace) -> Array:
@@ -590,7 +703,7 @@ def _gram(X: Array, *, xp: Namespace) -> Array:
 
 def _kept(Y: Array, M: Array | None, X: Array, W: Array, model: NoiseModel, xp: Namespace) -> Array:
     """Return the weights of a block, 0 for what is wrong."""
-    return xp.where(model.ratios(Y, X @ W.T, xp) > 1, 0, _observed(Y, M, xp))
+    return xp.where(model.ratios(Y, predictions(X, W, Y), xp) > 1, 0, _observed(Y, M, xp))
 
 
 @block_function(parts=5)
@@ -601,7 +714,7 @@ def _of_accepted(
 
     Sums of the entries, of their squares, of the squares of their residuals, and of their weights.
     """
-    kept, R = _kept(Y, M, X, W, model, xp), Y - X @ W.T
+    kept, R = _kept(Y, M, X, W, model, xp), Y - predictions(X, W, Y)
     largest = xp.max(xp.where(kept > 0, Y, 0), axis=0, keepdims=True)
     parts = (kept * Y, kept * (Y * Y), kept * (R * R), kept)
     return largest, *(xp.sum(part, axis=0, keepdims=True) for part in parts)
@@ -626,6 +739,7 @@ def _sampled(
     first: NoiseModel,
     inverted: Array,
     leverage: Array,
+    of_features: Array | None = None,
     largest: Array,
     xp: Namespace,
 ) -> tuple[Array, ...]:
@@ -636,7 +750,11 @@ def _sampled(
     rows, columns = positions[:, 0], positions[:, 1]
     values = Y[rows, columns]
     predicted = xp.sum(X[rows] * W[columns], axis=1)
-    alone = without_own(predicted, values, leverage[columns] + xp.sum((X @ inverted) * X, axis=1)[rows], xp)
+    in_feature, in_sample = xp.sum((X @ inverted) * X, axis=1)[rows], leverage[columns]
+    if M is not None and of_features is not None:  # the fewer entries there are, the larger the part of each
+        n_observed = xp.sum(xp.astype(M > 0, Y.dtype), axis=1) + xp.sum(model.anchors)
+        in_feature, in_sample = in_feature * of_features[columns], in_sample * (Y.shape[1] / n_observed)[rows]
+    alone = without_own(predicted, values, in_sample + in_feature, xp)
     model, first = (noise.placed(lambda array: array[columns]) for noise in (model, first))
     # What was rejected had no part in its prediction.
     alone = xp.where(model.ratios(values, predicted, xp) > 1, predicted, alone)
@@ -668,13 +786,13 @@ def _absolute_sums(
     entries and of its square, and |R| of both fits where features count alike, of the rejected and of the accepted
     entries.
     """
-    counts, predicted = _observed(Y, M, xp), X @ W.T
-    ratios = model.ratios(Y, X_judged @ W_judged.T, xp)
+    counts, predicted = _observed(Y, M, xp), predictions(X, W, Y)
+    ratios = model.ratios(Y, predictions(X_judged, W_judged, Y), xp)
     counts = xp.where(ratios > factor, 0, counts)
     kept = xp.where(ratios > 1, 0, counts)
     most = model.largest
     before = xp.abs(Y - xp.where((kept == 0) & (predicted > most), most * xp.ones_like(Y), predicted))
-    before, after = (xp.where(A < most, A, most) for A in (before, xp.abs(Y - X_all @ W_all.T)))
+    before, after = (xp.where(A < most, A, most) for A in (before, xp.abs(Y - predictions(X_all, W_all, Y))))
     wrong_before, wrong_after = (xp.where(kept == 0, counts * A, 0) for A in (before, after))
     right_before, right_after = kept * before, kept * after
     if units is not None:

@@ -22,6 +22,7 @@ from robustnmf.model.weighting import Weighting
 from robustnmf.utils.arrays import Array, Blocks, Namespace, is_foreign, is_uniform, subsample, to_host
 from robustnmf.utils.cached import cached_property
 from robustnmf.utils.entries import Entries
+from robustnmf.utils.observed import copied
 
 # With more than twice as many entries, and samples per component, some samples are enough to find the components.
 ENOUGH_ENTRIES, ENOUGH_SAMPLES = 2**22, 50
@@ -33,6 +34,8 @@ RESOLUTION = 1e-3
 SPARSE_RESOLUTION = 0.5
 # With fewer positive entries for each entry of the factors, least squares on all entries says nothing.
 FEWEST_POSITIVE = 0.5
+# With so many observed entries for each entry of the factors, codes need no anchors where something is missing.
+ENOUGH_FOR_PARAMETERS = 10
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,9 @@ class AllSamples:
         """Return the data with a choice of samples, or None if all are needed."""
         n_samples, n_features = sum(len(block) for block in V), V[0].shape[1]
         enough = max(ENOUGH_ENTRIES / n_features, ENOUGH_SAMPLES * rank)
+        if n_samples >= 2 * enough and M is not None:  # what is missing does not count
+            share = float(engine.sum(_n_observed, M)) / (n_samples * n_features)
+            enough = max(enough, ENOUGH_ENTRIES / (n_features * max(share, 1e-9)))
         if n_samples >= 2 * enough:  # each feature needs positive entries, of which sparse data has few
             share = float(engine.sum(_n_positive, V, M)) / (n_samples * n_features)
             enough = max(enough, ENOUGH_POSITIVE * rank / max(share, 1e-6))
@@ -103,7 +109,19 @@ class Fit:
         """Whether entries are judged by their noise: by the rules of the default, and with enough that is positive."""
         if self.noise is None or not self.has_mixture_rules or hasattr(self.method.outliers, "mask"):
             return False
-        return self.n_positive_for_each_parameter > FEWEST_POSITIVE
+        return self.is_anchored or self.n_positive_for_each_parameter > FEWEST_POSITIVE
+
+    @property
+    def is_anchored(self) -> bool:
+        """Whether data has gaps and so few entries that anchors decide: their weight is then found by validation."""
+        if self.M is None or not self.held.hidden or self.weights_counts:
+            return False
+        return self.held.n_observed < ENOUGH_FOR_PARAMETERS * self.rank * (self.n_samples + self.n_features)
+
+    @property
+    def is_mostly_missing(self) -> bool:
+        """Whether more entries are missing than there are."""
+        return self.M is not None and 2 * self.held.n_observed < self.n_samples * self.n_features
 
     @property
     def can_restart(self) -> bool:
@@ -122,7 +140,7 @@ class Fit:
     @property
     def tells_noise(self) -> bool:
         """Whether enough is positive to tell noise from what a fit follows."""
-        return self.n_positive_for_each_parameter > 1
+        return self.is_anchored or self.n_positive_for_each_parameter > 1
 
     @property
     def n_positive_for_each_parameter(self) -> float:
@@ -257,7 +275,11 @@ def _choose_stored(rows: Entries, chosen: slice, *, xp: Namespace) -> Any:
 @block_function(light=True, selects_rows=True, stored=_choose_stored)
 def _choose(rows: Array, chosen: slice, *, xp: Namespace) -> Array:
     """Return a copy of some of the rows."""
-    return xp.asarray(rows[chosen], copy=True)
+    return copied(rows[chosen], xp)
+
+
+def _n_observed(M: Array, *, xp: Namespace) -> int:
+    return int(xp.count_nonzero(M))
 
 
 def _n_positive_stored(Y: Entries, M: None, *, xp: Namespace) -> int:

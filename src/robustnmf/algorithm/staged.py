@@ -51,6 +51,7 @@ from robustnmf.algorithm.singular_start import singular_start, winsorised
 from robustnmf.algorithm.stage import AllSamples, End, Fit, State, Steps, encode_all_samples, final_weighting
 from robustnmf.algorithm.steps import Compute, Driver, Measure, Report
 from robustnmf.engines.protocol import Engine, block_function
+from robustnmf.kernels.predictions import predictions
 from robustnmf.model.losses import Absolute, Cauchy, Huber, Loss
 from robustnmf.model.mixture import Mixture
 from robustnmf.model.noise import NOISES, Noise
@@ -635,7 +636,7 @@ def _log_medians(
     counts = xp.astype(Y > 0, Y.dtype) if M is None else xp.where(Y > 0, M, 0)
     n_counted = xp.sum(xp.astype(counts > 0, xp.int64), axis=1)
     middle = xp.minimum((n_counted + W.shape[1] - 1) // 2, xp.maximum(n_counted - 1, 0))
-    medians = order_statistics(xp.where(counts > 0, xp.abs(Y - X @ W.T), inf), middle, engine)
+    medians = order_statistics(xp.where(counts > 0, xp.abs(Y - predictions(X, W, Y)), inf), middle, engine)
     weights = xp.max(counts, axis=1)
     logarithms = xp.log(xp.where((weights > 0) & (medians > floor), medians, floor))
     return float(xp.sum(weights * logarithms, dtype=xp.float64)), float(xp.sum(weights, dtype=xp.float64))
@@ -643,4 +644,4 @@ def _log_medians(
 
 def _total_loss(Y: Array, M: Array | None, X: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> float:
     """Return the sum of the losses of a block."""
-    return float(xp.sum(weighting.row_losses(Y - X @ W.T, M, xp)))
+    return float(xp.sum(weighting.row_losses(Y - predictions(X, W, Y), M, xp)))

@@ -268,7 +268,8 @@ def _weights(
     if given is None:
         return (xp.astype(observed, kind),)
     tiny = float(xp.finfo(kind).tiny)  # a small weight is not that of a missing entry
-    return (xp.where(observed, xp.clip(xp.astype(given / largest, kind), min=tiny), 0),)
+    relative = xp.astype(given / largest, kind)
+    return (xp.where(observed, xp.where(relative < tiny, tiny, relative), 0),)
 
 
 @block_function(recomputed=True, parts=2, on_host=True)

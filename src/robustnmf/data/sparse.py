@@ -11,6 +11,7 @@ from robustnmf.engines.slices import cuts_of
 from robustnmf.formats.alignment import axes_of, values_of
 from robustnmf.formats.labelled_matrix import LabelledMatrix
 from robustnmf.formats.sparse_structure import problem_of
+from robustnmf.utils.observed import Observed
 
 Matrix = NDArray[Any]
 
@@ -76,6 +77,10 @@ def as_sparse(rows: Any) -> Any:
     """Return a block of dense rows (B, m), of NumPy or Torch, as a sparse array of SciPy."""
     if isinstance(rows, np.ndarray):
         return sparse.csr_array(rows)
+    if isinstance(rows, Observed):
+        found = rows.matrix().copy()  # the pattern is that of others too
+        found.eliminate_zeros()
+        return found
     from robustnmf.engines.torch_tiles import csr_of  # imported late: Torch need not be installed
 
     return csr_of(rows)

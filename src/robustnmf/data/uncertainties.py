@@ -88,4 +88,5 @@ def combined_weights(
     if weights is None:
         return precision
     largest = float(xp.finfo(xp.float64).max) / MOST_PRECISE**3  # a weight that can be multiplied by any precision
-    return precision * xp.clip(xp.astype(weights, xp.float64, copy=False), max=largest)
+    doubles = xp.astype(weights, xp.float64, copy=False)
+    return precision * xp.where(doubles > largest, largest, doubles)

@@ -128,5 +128,5 @@ def divided(Y: Array, *, by: Any, wide: Any, limit: float, dtype: Any, xp: Names
     with np.errstate(over="ignore"):
         V = xp.astype(Y, getattr(xp, np.dtype(wide).name), copy=False) / by
     if size(V) and xp.max(V) > limit:
-        V = xp.clip(V, max=limit)
+        V = xp.where(V > limit, limit, V)
     return (xp.astype(V, getattr(xp, np.dtype(dtype).name), copy=False),)

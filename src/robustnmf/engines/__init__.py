@@ -7,21 +7,24 @@ from scipy import sparse
 
 from robustnmf.engines.dask.engine import DaskEngine
 from robustnmf.engines.numpy_engine import NumPyEngine
+from robustnmf.engines.observed_engine import ObservedEngine
 from robustnmf.engines.protocol import Engine
 from robustnmf.engines.sparse_engine import SparseEngine
 from robustnmf.engines.streaming_engine import StreamingEngine
 from robustnmf.errors import MissingExtraError
 from robustnmf.utils.arrays import is_on_host, is_sparse_tensor
 
-__all__ = ["DaskEngine", "Engine", "NumPyEngine", "SparseEngine", "StreamingEngine", "engine_for"]
+__all__ = ["DaskEngine", "Engine", "NumPyEngine", "ObservedEngine", "SparseEngine", "StreamingEngine", "engine_for"]
 
 ENGINES = ("auto", "numpy", "sparse", "torch", "stream", "dask")
 
 # Sparse matrices of more entries, zeros included, of which at most this share is stored, are worked on as they are.
 LARGE, SPARSE = 2**24, 0.3
+# If what is not stored is missing, that is so for fewer entries: it is not visited at all.
+LARGE_OF_MISSING = 2**21
 
 
-def engine_for(X: Any, engine: str = "auto", device: Any = None) -> Any:
+def engine_for(X: Any, engine: str = "auto", device: Any = None, *, zeros: str = "data") -> Any:
     """Return the engine for data X in memory, by name, or by where X is and where the work is to be done.
 
     Parameters
@@ -32,6 +35,8 @@ def engine_for(X: Any, engine: str = "auto", device: Any = None) -> Any:
         are for data that is not in memory.
     device : str or None
         Where the work is done: "cpu", "cuda", "cuda:1", "mps". None is where X is.
+    zeros : {"data", "missing"}
+        What entries of a sparse X are that are not stored.
     """
     if getattr(engine, "keeps_sparse", False):
         return engine
@@ -47,8 +52,9 @@ def engine_for(X: Any, engine: str = "auto", device: Any = None) -> Any:
         )
     there = None if is_on_host(X) else X
     on_cpu = engine != "torch" and (device == "cpu" if device is not None else there is None)
-    if on_cpu and is_sparse and (engine == "sparse" or (engine == "auto" and _is_worth_it(X, LARGE))):
-        return SparseEngine()
+    large = LARGE_OF_MISSING if zeros == "missing" else LARGE
+    if on_cpu and is_sparse and (engine == "sparse" or (engine == "auto" and _is_worth_it(X, large))):
+        return ObservedEngine() if zeros == "missing" else SparseEngine()
     if engine == "numpy" or on_cpu:
         return NumPyEngine()
     try:

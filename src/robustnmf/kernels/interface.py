@@ -103,6 +103,8 @@ class Kernels:
     """(Y, M, X, A, linear, ridge, rule, max_iter): `SharedGram.improve_rows`."""
     sweep_block: Callable[..., tuple[Array, Array, Array, Array, Array]] | None = None
     """(Y, M, hidden, X, checks, W, linear, ridge, rule, max_iter): `solvers.shared_gram` on a block of samples."""
+    basis_bend: Callable[..., Array] | None = None
+    """(Y, M, hidden, X, W, move, rule): curvature of each feature along its move, `solvers.shared_gram`."""
     sweep: Callable[..., tuple[Array, Blocks]] | None = None
     """(V, M, hidden, W, Ht, penalties, fixed, rule, max_iter): `SharedGram.sweep` on all blocks."""
     propose: Callable[[Array, Array, Array, Array, int], Array] | None = None
@@ -123,6 +125,8 @@ class Kernels:
     """(X, positions, W): entries of X W' at positions (k, 2)."""
     least_squares: Callable[[Array, Any, Array, Array, Any, float, int, float], Array] | None = None
     """(Y, Q, X, A, linear, ridge, max_iter, tol): codes by weighted least squares, `algorithm.encoding.settle`."""
+    squares: Callable[[Array, Any, Array, Array], float] | None = None
+    """(Y, M, X, W): the weighted sum of squared residuals, `algorithm.least_squares`."""
     stored: StoredKernels | None = None
     """Those for rows whose zeros are not stored."""
     extrapolate: Callable[[Array, Array, float], Array] | None = None

@@ -119,6 +119,11 @@ class NoiseModel:
     """Whether right entries are weighted by one over their squared width,"""
     of_counts: bool = False
     """or by one over their expected value, as counts are."""
+    softness: float = np.inf
+    """Widths at which a right entry counts half, by Cauchy's weight; infinite if all count alike."""
+    level_prior: float = np.inf
+    """Of a sample with gaps, what is rejected or missing counts as the mean of its feature times the level of the
+    sample, its regression on these means. The level 1 counts like so many entries; infinite if all levels are 1."""
 
     def __repr__(self) -> str:
         typical = float(np.median(to_host(self.relative_widths)))
@@ -126,6 +131,16 @@ class NoiseModel:
             f"NoiseModel(exponent={self.exponent:.2g}, threshold={self.threshold:.3g}, widths of {len(self.widths)} "
             f"features, typically {typical:.2g} of an entry)"
         )
+
+    @property
+    def follows_predictions(self) -> bool:
+        """Whether weights of right entries depend on predictions."""
+        return self.weights_entries or self.softness < np.inf
+
+    def soft_weights(self, Y: Array, predicted: Array, xp: Namespace) -> Array:
+        """Return by what right entries (B, m) are weighted for their distance from predictions."""
+        ratios = (Y - predicted) / (self.softness * self.width(predicted, xp))
+        return 1 / (1 + ratios * ratios)
 
     def placed(self, place: Callable[[Any], Array]) -> "NoiseModel":
         """Return the model with its arrays elsewhere."""
@@ -193,6 +208,14 @@ class NoiseModel:
         arrays = {name: getattr(self, name) * units for name in ARRAYS if name != "anchors"}
         return replace(self, **arrays)
 
+    def sample_levels(self, Y: Array, kept: Array, xp: Namespace) -> Array:
+        """Return by what factor entries of samples (B, m), weighted, differ from the means of features, (B, 1)."""
+        with_means = xp.sum(kept * (Y * self.centers), axis=1, keepdims=True)
+        squares = xp.sum(kept * self.centers**2, axis=1, keepdims=True)
+        prior = self.level_prior * xp.mean(self.centers**2)
+        positive = squares + prior > 0
+        return xp.where(positive, with_means + prior, 1) / xp.where(positive, squares + prior, 1)
+
     def ratios(self, Y: Array, predicted: Array, xp: Namespace) -> Array:
         """Return the magnitude of residuals in units of the threshold, (B, m): an entry above 1 is wrong."""
         most = BEYOND_THE_LARGEST * self.largest
@@ -242,6 +265,12 @@ class Sampled:
     def magnitudes(self) -> Vector:
         """The magnitudes of the residuals, (k,)."""
         return np.asarray(np.abs(self.values - self.predictions))
+
+    @property
+    def common_threshold(self) -> float:
+        """Medians of clean residuals beyond which an entry is rather wrong, if all entries have one width."""
+        mixture = fit_mixture(self.magnitudes, self.weights)
+        return max(mixture.decision_threshold / (np.log(2) * mixture.width or 1.0), SMALLEST_THRESHOLD)
 
     def quantiles(self, of: Vector, where: Vector, q: Vector) -> Vector:
         """Return a weighted quantile for each feature of something of each entry where a condition holds, else 0, (m,).

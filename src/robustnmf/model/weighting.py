@@ -7,6 +7,7 @@ from robustnmf.engines.protocol import block_function
 from robustnmf.model.losses import Loss, squared_ratio
 from robustnmf.model.outliers import OutlierRule
 from robustnmf.utils.arrays import Array, Namespace
+from robustnmf.utils.observed import copied
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,6 @@ class Weighting:
 @block_function(recomputed=True)
 def masked_out(Y: Array, M: Array | None, positions: Array, *, xp: Namespace) -> Array:
     """Return the weights of a block with those at some positions (k, 2) set to zero."""
-    weights = xp.ones_like(Y) if M is None else xp.asarray(M, copy=True)
+    weights = xp.ones_like(Y) if M is None else copied(M, xp)
     weights[positions[:, 0], positions[:, 1]] = 0
     return weights

@@ -36,6 +36,8 @@ NOISE_NUMBERS: Mapping[str, Any] = {
     "lenient": bool,
     "weights_entries": bool,
     "of_counts": bool,
+    "softness": float,
+    "level_prior": float,
 }
 """What a noise model has beside its arrays."""
 

@@ -283,10 +283,20 @@ def _with_noise(basis: Basis, document: Mapping[str, Any], arrays: Mapping[str, 
         raise ModelFileError("it lacks a part of its noise model.")
     if numbers is None:
         return basis
-    numbers = {"of_counts": False, **numbers}  # files of version 0.1 do not say
+    numbers = {
+        "of_counts": False,
+        "softness": "inf",
+        "level_prior": "inf",
+        **numbers,
+    }  # files of version 0.1 do not say
     found = {name: _entry(numbers, name, hint, _decoded) for name, hint in contents.NOISE_NUMBERS.items()}
     positive = all((named[name] > 0).all() for name in ("widths", "levels")) and found["threshold"] > 0
-    if not (positive and all((array >= 0).all() for array in named.values()) and 0 <= found["exponent"] <= 1):
+    if not (
+        positive
+        and all((array >= 0).all() for array in named.values())
+        and 0 <= found["exponent"] <= 1
+        and found["level_prior"] >= 0 < found["softness"]
+    ):
         raise ModelFileError("its noise model has numbers that no fit can have found.")
     fields: dict[str, Any] = {**named, **found}
     noise = NoiseModel(**fields)

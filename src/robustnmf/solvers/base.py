@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.errors import IncompatibleError
+from robustnmf.kernels.predictions import predictions
 from robustnmf.model.losses import Loss, Squared
 from robustnmf.model.penalties import Penalty
 from robustnmf.model.weighting import Weighting, masked_out
@@ -138,7 +139,7 @@ class LeastSquaresSolver(Solver):
     def improve_rows(self, Y: Array, M: Array | None, X: Array, A: Array, terms: Terms, engine: Engine) -> Array:
         """Reweight by the current residuals and solve the weighted least-squares problem of each row."""
         xp, (weighting, penalty, fixed) = engine.xp, terms
-        residual = Y - X @ A.T
+        residual = Y - predictions(X, A, Y)
         Q = weighting.weights(residual, M, xp)
         if not fixed:
             return self.solve(Problem(A, Y, Q, xp, penalty, residual), X, engine)
@@ -170,7 +171,7 @@ class LossSolver(Solver):
         """Lower the loss of each row; what is rejected stays so, or the losses of two points could not be compared."""
         weighting = terms.weighting
         if weighting.threshold is not None:
-            M, weighting = weighting.kept(Y - X @ A.T, M, engine.xp), weighting.without_rule()
+            M, weighting = weighting.kept(Y - predictions(X, A, Y), M, engine.xp), weighting.without_rule()
         return self.improve(Y, M, X, A, weighting, engine)
 
 
@@ -209,5 +210,5 @@ class ByImprove(LossSolver):
 @block_function(recomputed=True)
 def _sample_weights(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:
     """Return the weights of a block of samples, (n, m)."""
-    Q = weighting.weights(Vt - Ht @ W.T, M, xp)
+    Q = weighting.weights(Vt - predictions(Ht, W, Vt), M, xp)
     return xp.ones_like(Vt) if Q is None else Q

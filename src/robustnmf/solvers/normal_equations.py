@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from robustnmf.engines.protocol import Engine
+from robustnmf.kernels.predictions import predictions
 from robustnmf.model.weighting import Weighting
 from robustnmf.solvers.objective import Objective
 from robustnmf.solvers.problem import Problem, packed_square, unpacked
@@ -60,7 +61,7 @@ def _sums(
     A' D A for each feature, the upper triangle in a row, (f, r (r + 1) / 2), or (1, ...) if there are no weights;
     A' D y, (f, r).
     """
-    Q = weighting.weights(Y - X @ W.T, M, xp)
+    Q = weighting.weights(Y - predictions(X, W, Y), M, xp)
     Y = Y[:, features]
     if Q is None:
         return xp.sum(packed_square(X, xp), axis=0, keepdims=True), Y.T @ X

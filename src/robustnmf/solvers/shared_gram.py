@@ -12,6 +12,7 @@ import numpy as np
 
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.kernels.line_search import checked_features, checked_rows
+from robustnmf.kernels.predictions import predictions
 from robustnmf.model.penalties import Penalty
 from robustnmf.model.weighting import Weighting, masked_out
 from robustnmf.solvers.base import LeastSquaresSolver
@@ -19,6 +20,9 @@ from robustnmf.solvers.objective import Objective, Terms
 from robustnmf.solvers.problem import Problem, smallest_curvature
 from robustnmf.utils.arrays import Array, Blocks, Namespace, device
 from robustnmf.utils.entries import Entries
+
+# If the samples that check a step have weights in fewer of their entries, all samples check it.
+FEWEST_SEEN = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class SharedGram(LeastSquaresSolver):
 
     def solve(self, problem: Problem, X0: Array, engine: Engine) -> Array:
         xp, A, Q = engine.xp, problem.A, problem.Q
-        R = problem.Y - X0 @ A.T if problem.residual is None else problem.residual
+        R = problem.Y - predictions(X0, A, problem.Y) if problem.residual is None else problem.residual
         descent = (R if Q is None else Q * R) @ A
         G = A.T @ A
         curvature = xp.ones_like(X0) * xp.linalg.diagonal(G) if Q is None else Q @ (A * A)
@@ -93,17 +97,17 @@ class SharedGram(LeastSquaresSolver):
         descent, curvature, gram, total = sums
         some = engine.rows_at_a_time or len(W)
         features = np.array_split(np.arange(len(W)), range(some, len(W), some))
-        parts = (engine.split(array, like=features) for array in (W, descent, curvature))
-        shared = {
-            "gram": gram,
-            "weights": engine.join(weights),
-            "codes": engine.join(codes),
-            "penalty": penalties.given_sum(penalties.basis, total, W, scale, xp),
-            "fixed": fixed,
-            "max_iter": self.max_iter,
-            "engine": engine,
-        }
-        return engine.join(engine.map(_improve_basis, features, *parts, **shared)), Ht
+        parts = [engine.split(array, like=features) for array in (W, descent, curvature)]
+        linear, ridge = penalties.given_sum(penalties.basis, total, W, scale, xp) or _no_penalty(W, xp)
+        shared = {"gram": gram, "linear": linear, "ridge": ridge, "fixed": fixed, "max_iter": self.max_iter}
+        moves, descents = engine.map(_basis_move, *parts, **shared, engine=engine)
+        checked, of_checks = engine.join(weights), engine.join(codes)
+        if _are_enough(checked, sum(lengths), xp):
+            bends = engine.map(_checked_bend, features, moves, parts[2], weights=checked, codes=of_checks)
+        else:
+            along = {"W": W, "move": engine.join(moves), "weighting": weighting, "engine": engine}
+            bends = engine.split(engine.sum(_bend_of_block, V, M, hidden, Ht, **along), like=features)
+        return engine.join(engine.map(_moved_basis, parts[0], moves, descents, bends, ridge=ridge)), Ht
 
 
 def _sweep_stored(
@@ -158,11 +162,11 @@ def _sweep_block(
         X, trust, weights, descent, curvature = kernel(Y, M, hidden, X, checks, W, linear, ridge, rule, solver.max_iter)
     else:
         M = M if hidden is None else masked_out(Y, M, hidden, xp=xp)
-        residual = Y - X @ W.T
+        residual = Y - predictions(X, W, Y)
         Q = weighting.weights(residual, M, xp)
         trust = xp.ones_like(Y[:, 0]) if Q is None else _trust(Q, W, xp)
         X = solver.solve(Problem(W, Y, Q, xp, penalty, residual), X, engine)
-        residual = Y - X @ W.T
+        residual = Y - predictions(X, W, Y)
         Q = weighting.weights(residual, M, xp)
         Q = xp.ones_like(Y) if Q is None else Q
         weights, descent, curvature = Q[checks], (Q * residual).T @ X, Q.T @ (X * X)
@@ -179,32 +183,72 @@ def _trust(Q: Array, W: Array, xp: Namespace) -> Array:
     return Q @ squares / xp.where(total > 0, total, 1)
 
 
-def _improve_basis(
-    features: Array,
+def _basis_move(
     W: Array,
     descent: Array,
     curvature: Array,
     *,
     gram: Array,
-    weights: Array,
-    codes: Array,
-    penalty: Penalty | None,
+    linear: Array,
+    ridge: float,
     fixed: int,
     max_iter: int,
     engine: Engine,
     xp: Namespace,
-) -> Array:
-    """Return some rows of the basis after a step, whose length some samples check: their weights and codes."""
-    linear, ridge = penalty or _no_penalty(W, xp)
+) -> tuple[Array, Array]:
+    """Return the move of some rows of the basis, and their descent with the penalty, (f, r) each."""
     descent = descent - linear - ridge * W
     steepness = curvature + ridge
     if fixed:  # what has no curvature is not moved
         steepness = xp.where(xp.arange(W.shape[1], device=device(W)) < fixed, 0, steepness)
-    move = propose(gram, descent, steepness, W, max_iter, engine)
+    return propose(gram, descent, steepness, W, max_iter, engine), descent
+
+
+def _are_enough(weights: Array, n_samples: int, xp: Namespace) -> bool:
+    """Return whether samples that check a step, whose weights are (k, m), tell enough of all.
+
+    Where most entries are missing, features may have none in them.
+    """
+    n_checked = weights.shape[0]
+    if n_checked == n_samples:
+        return True
+    return bool(xp.count_nonzero(weights) >= FEWEST_SEEN * n_checked * weights.shape[1])
+
+
+def _checked_bend(
+    features: Array, move: Array, curvature: Array, *, weights: Array, codes: Array, xp: Namespace
+) -> Array:
+    """Return the curvature along the move of some features, (f,), as some samples tell: their weights and codes."""
     first, last = int(features[0]), int(features[-1]) + 1
     bend, seen = _basis_bend(weights[:, first:last], codes, move, xp)
-    unseen_too = xp.sum(curvature, axis=1) / xp.where(seen > 0, seen, 1)  # the checked samples stand for all
-    return advance(W, move, descent, bend * unseen_too + ridge * xp.sum(move * move, axis=1), xp)
+    return bend * (xp.sum(curvature, axis=1) / xp.where(seen > 0, seen, 1))  # the checked samples stand for all
+
+
+def _bend_of_block(
+    Y: Array,
+    M: Array | None,
+    hidden: Array | None,
+    X: Array,
+    *,
+    W: Array,
+    move: Array,
+    weighting: Weighting,
+    engine: Engine,
+    xp: Namespace,
+) -> Array:
+    """Return what a block adds to the curvature along the moves of all features, (m,)."""
+    kernel, rule = engine.kernels.basis_bend, engine.kernels.rule_of(weighting, Y, X.shape[1])
+    if kernel is not None and rule is not None:
+        return kernel(Y, M, hidden, X, W, move, rule)
+    M = M if hidden is None else masked_out(Y, M, hidden, xp=xp)
+    Q = weighting.weights(Y - predictions(X, W, Y), M, xp)
+    along = predictions(X, move, Y)
+    return xp.sum(along * along if Q is None else Q * (along * along), axis=0)
+
+
+def _moved_basis(W: Array, move: Array, descent: Array, bend: Array, *, ridge: float, xp: Namespace) -> Array:
+    """Return some rows of the basis after a step."""
+    return advance(W, move, descent, bend + ridge * xp.sum(move * move, axis=1), xp)
 
 
 def _basis_bend(Q: Array, X: Array, move: Array, xp: Namespace) -> tuple[Array, Array]:

@@ -7,6 +7,7 @@ from array_api_compat import array_namespace, device
 from numpy.typing import NDArray
 
 from robustnmf.utils.arrays import Array
+from robustnmf.utils.observed import Observed
 
 
 def median(rows: Array, *, complete: bool = False) -> Array:
@@ -21,6 +22,8 @@ def median(rows: Array, *, complete: bool = False) -> Array:
     """
     if isinstance(rows, np.ndarray):
         return _median_on_host(rows)
+    if isinstance(rows, Observed):
+        return rows.each_row(_median_on_host)
     xp = array_namespace(rows)
     if complete and rows.shape[1]:
         ordered = xp.sort(rows, axis=1)
@@ -44,6 +47,8 @@ def densest(rows: Array, share: float) -> Array:
     >>> densest(np.array([[1.0, 30.0, 1.1, 50.0, 0.9, 80.0, 20.0]]), 0.4)
     array([1.])
     """
+    if isinstance(rows, Observed):
+        return rows.each_row(lambda dense: densest(dense, share))
     xp = array_namespace(rows)
     seen = ~xp.isnan(rows)
     ordered = xp.sort(xp.where(seen, rows, np.inf), axis=1)

@@ -188,7 +188,7 @@ def _step(
         bend = number(0)
         for k in range(r):
             bend += shared.ridge * move[b, k] * move[b, k]
-        if shared.n_checks == p:
+        if shared.n_checks == p or M is not None:  # of what is missing some entries might tell nothing
             for i in range(p):
                 bend += Q[b, i] * S[b, i] * S[b, i]
         else:
