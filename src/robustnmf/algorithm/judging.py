@@ -20,6 +20,7 @@ from robustnmf.algorithm.holdout import Point
 from robustnmf.algorithm.least_squares import (
     CLEAR_GAIN,
     MEASURED,
+    MOMENTUM,
     MOST_WRONG,
     Accepted,
     Comparison,
@@ -54,6 +55,8 @@ LEARNT_NOTHING = 0.95
 # Sweeps of least squares after which weights that follow the predictions are computed anew; it has converged if the
 # objective was steady so many times in a row.
 REWEIGHTED_EVERY, AT_REST = 5, 2
+# If not even so little of the last move can be repeated, the objective does not fall any more.
+SMALLEST_MOMENTUM = 0.05
 # Sweeps of least squares from the second start of counts, and times that entries are then judged by their noise.
 SECOND_SWEEPS, SECOND_ROUNDS = 60, 3
 # Anchors of a sample together count like so many entries for each component; the one in the middle is tried first, with
@@ -316,10 +319,13 @@ def reweighted(
 
     Weights are those of the point at which entries are judged, then those of the factors.
     """
-    (W, Ht, *_), at_rest = point, 0
+    (W, Ht, *_), at_rest, momentum = point, 0, MOMENTUM
     for done in range(0, sweeps, REWEIGHTED_EVERY):
         data = squares.accepted(judged)
-        W, Ht, is_steady = squares.improved(data, W, Ht, min(REWEIGHTED_EVERY, sweeps - done))
+        last = Ht
+        W, Ht, is_steady = squares.improved(data, W, Ht, min(REWEIGHTED_EVERY, sweeps - done), momentum)
+        if Ht is last:  # the objective has risen: the momentum was too much
+            momentum, is_steady = momentum / 2, momentum < SMALLEST_MOMENTUM
         judged = judged._replace(point=judged.point._replace(W=W, Ht=Ht))
         at_rest = at_rest + 1 if is_steady else 0
         if at_rest == AT_REST:
@@ -378,7 +384,8 @@ def finish(
         squares = replace(squares, V=fit.whole.V, M=fit.whole.M, few=None)
         state = yield from finish_all_samples(fit, state, squares, judge, judged)
     about = (warning, judged.model, judge, judgement.comparison)
-    return End(state.point, weighting, converged and steady, state.stopped, None, *about)
+    converged = steady and (converged or fit.is_anchored)  # of few entries the robust fit follows the noise
+    return End(state.point, weighting, converged, state.stopped, None, *about)
 
 
 def judge_at_end(fit: Fit, squares: LeastSquares, judged: Judged, point: Point) -> Generator[Any, Any, Judged]:
