@@ -85,6 +85,8 @@ def draw(setting):
     keep = ~is_test | (known[0][users] & known[1][items])
     users, items, truth, values, is_test = (part[keep] for part in (users, items, truth, values, is_test))
     values, is_wrong = with_errors(values, users, items, is_test, setting, rng)
+    keep = ~(is_test & is_wrong)  # nobody wants to know what fake users would like
+    users, items, truth, values, is_test, is_wrong = (p[keep] for p in (users, items, truth, values, is_test, is_wrong))
     return Ratings(users, items, values, truth, is_wrong, is_test, (setting.n_users, setting.n_items))
 
 
@@ -112,7 +114,7 @@ def with_errors(values, users, items, is_test, setting, rng):
     if setting.errors in ("random", "opposite"):
         is_wrong = (rng.random(len(values)) < 0.1) & ~is_test
     if setting.errors == "shilling":
-        is_wrong = (rng.random(setting.n_users) < 0.1)[users] & ~is_test
+        is_wrong = (rng.random(setting.n_users) < 0.1)[users]
     pushed = (rng.random(setting.n_items) < 0.1)[items]
     wrong = {
         "clean": values,

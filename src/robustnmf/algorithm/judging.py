@@ -416,7 +416,8 @@ def finish(
         squares = replace(squares, V=fit.whole.V, M=fit.whole.M, few=None)
         state = yield from finish_all_samples(fit, state, squares, judge, judged)
     about = (warning, judged.model, judge, judgement.comparison, judgement.pattern)
-    return End(state.point, weighting, converged and steady, state.stopped, None, *about)
+    converged = steady and (converged or fit.is_anchored)  # of few entries the robust fit follows the noise
+    return End(state.point, weighting, converged, state.stopped, None, *about)
 
 
 def judge_at_end(fit: Fit, squares: LeastSquares, judged: Judged, point: Point) -> Generator[Any, Any, Judged]:

@@ -42,6 +42,8 @@ LITTLE_MOMENTUM = 0.05
 FEW_RIGHT, EXPLAINED = 0.3, 0.5
 # The weight of a sample of which less than this share is accepted.
 WRONG_SAMPLE = 1e-3
+# With a larger share of observed entries, data counts as complete.
+MOST_OBSERVED = 0.9
 # Entries from which the noise is estimated: at least so many, and so many for each feature.
 ENTRIES, ENTRIES_PER_FEATURE = 2**16, 64
 # Least squares on all entries is right if it leaves at most this part of the residuals of what was rejected,
@@ -261,6 +263,12 @@ class LeastSquares:
             return sum(len(block) for block in self.V) * int(self.V[0].shape[1])
         return int(self.engine.sum(_n_observed, self.M))
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether a good part of the entries is missing."""
+        n_entries = sum(len(block) for block in self.V) * int(self.V[0].shape[1])
+        return self.n_observed < MOST_OBSERVED * n_entries
+
     @classmethod
     def of(cls, fit: Any) -> "LeastSquares":
         """Return the problem of a fit."""
@@ -415,7 +423,7 @@ class LeastSquares:
 
         It has found the accepted entries at a point.
         """
-        if self.M is None:
+        if not self.has_gaps:
             return model
         xp, ones = self.engine.xp, self.engine.xp.ones_like(model.centers)
         model = replace(model, centers=found.shrunk_means(xp), largest=found.shrunk_largest(xp))
@@ -442,7 +450,7 @@ class LeastSquares:
         estimated = estimate(entries, noise, largest, centers, unexplained, least, floor)
         if self.unseen is not None:  # features of few entries: what they have in common tells more
             estimated = replace(estimated, threshold=min(estimated.threshold, entries.common_threshold))
-        if self.M is None:
+        if not self.has_gaps:
             return estimated
         place, dtype = self.engine.place, point.W.dtype
         placed = estimated.placed(lambda array: place(array, dtype))

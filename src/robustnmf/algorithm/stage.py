@@ -10,7 +10,7 @@ import numpy as np
 from robustnmf.algorithm.encoding import Basis, typical_code
 from robustnmf.algorithm.halfquadratic import Method
 from robustnmf.algorithm.holdout import HeldOut, Point
-from robustnmf.algorithm.least_squares import Comparison
+from robustnmf.algorithm.least_squares import MOST_OBSERVED, Comparison
 from robustnmf.algorithm.monitor import Monitor
 from robustnmf.algorithm.patterns import Pattern
 from robustnmf.algorithm.steps import Compute
@@ -115,6 +115,8 @@ class Fit:
     def is_anchored(self) -> bool:
         """Whether data has gaps and so few entries that anchors decide: their weight is then found by validation."""
         if self.M is None or not self.held.hidden or self.weights_counts:
+            return False
+        if self.held.n_observed >= MOST_OBSERVED * self.n_samples * self.n_features:
             return False
         return self.held.n_observed < ENOUGH_FOR_PARAMETERS * self.rank * (self.n_samples + self.n_features)
 
