@@ -268,9 +268,9 @@ def quality_table(setting):
     for errors, text in ERRORS.items():
         chosen = replace(setting, errors=errors)
         theirs, ours = measured("als", chosen), measured("ours", chosen)
+        found = [theirs[name]["error"] for name in ("without biases", "with biases")] + [ours["error"]]
         parts = [f"{ours['best']:.3f}"]
-        parts += [f"{theirs[name]['error']:.3f}" for name in ("without biases", "with biases")]
-        parts += [f"**{ours['error']:.3f}**"]
+        parts += [f"**{error:.3f}**" if error == min(found) else f"{error:.3f}" for error in found]
         parts += [
             "" if ours[name] is None or errors == "clean" else f"{ours[name]:.0%}" for name in ("precision", "recall")
         ]

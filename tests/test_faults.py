@@ -30,6 +30,7 @@ from robustnmf.cli import folder as results
 from robustnmf.cli.app import app
 from robustnmf.engines import NumPyEngine, StreamingEngine
 from robustnmf.engines.lazy import ReadBlock
+from robustnmf.formats import LabelledMatrix
 from robustnmf.paper.results import Log, Record
 from robustnmf.paper.task import Outcome, Task
 from robustnmf.utils import files
@@ -123,7 +124,7 @@ def test_kill_while_a_folder_of_results_is_replaced_leaves_the_old_or_the_new(tm
 
     def write(version):
         with write_folder(out, replace=True) as place:
-            results.write_matrix(place / "codes.npy", np.full((20, 3), version))
+            results.write_matrix(place / "codes.npy", LabelledMatrix(np.full((20, 3), float(version))))
             results.write_json(place / "summary.json", {"version": version})
 
     def work():
@@ -413,6 +414,7 @@ from robustnmf.cli import folder  # all that is needed, before the rights are gi
 from robustnmf.paper.results import Log
 from robustnmf.utils.files import write_folder
 from robustnmf.algorithm import checkpoint
+from robustnmf.formats import LabelledMatrix
 checkpoint.Checkpoint.__init__.__defaults__ = (1,)
 model = load(sys.argv[1])
 model.fit(np.ones((9, 9)))  # compiled
@@ -424,7 +426,7 @@ def to_folder():
         folder.write_json(new / "summary.json", {})
 writes = [
     lambda: model.save(place / "m", overwrite=True),
-    lambda: folder.write_matrix(place / "a.csv", np.ones((2, 2))),
+    lambda: folder.write_matrix(place / "a.csv", LabelledMatrix(np.ones((2, 2)))),
     lambda: folder.write_json(place / "a.json", {}),
     to_folder,
     lambda: Log(place / "log"),

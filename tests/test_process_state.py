@@ -54,7 +54,7 @@ CHANGES = {
     *("manual_seed", "seed", "rc_context", "setrecursionlimit", "set_start_method", "set_grad_enabled", "setitimer"),
 }
 # Commands and experiments are programs of their own; a setting that an extra brings is declared where that is imported.
-PROGRAMS = ("cli/", "paper/")
+PROGRAMS = ("cli/", "paper/", "view/")
 DECLARED = {"engines/torch_engine.py": {"set_float32_matmul_precision"}, "report/drawing.py": {"rc_context"}}
 # Within the filters of `read_table`, which are restored.
 DECLARED["formats/images.py"] = {"simplefilter"}
@@ -464,8 +464,8 @@ def fit(callback=None):
     RobustNMF(2, random_state=0, max_iter=8, callback=callback, verbose=int(sys.argv[1])).fit(X)
 fit()
 if int(sys.argv[1]):
-    from robustnmf.algorithm.progress import _bar_class
-    lock = _bar_class().get_lock()
+    from robustnmf.utils.progress import _bar_class
+    lock = _bar_class().get_lock()  # that of the line on a terminal
 else:
     from tqdm import tqdm
     lock = tqdm.get_lock()

@@ -20,7 +20,7 @@ from array_api_compat import array_namespace
 
 from robustnmf.algorithm.beyond import Beyond, replaced
 from robustnmf.algorithm.initializers import bright_features
-from robustnmf.algorithm.leverage import leverages, without_own
+from robustnmf.algorithm.leverage import leverages, sample_factors, without_own
 from robustnmf.data.sparse import as_sparse
 from robustnmf.data.units import in_range
 from robustnmf.engines.protocol import Engine, block_function
@@ -362,8 +362,8 @@ class Judge:
         """Return the part that entries have in their own predictions, (B, m) or (m,): larger, the more is missing."""
         if M is None:
             return self.leverage
-        total = self.xp.sum(self.xp.astype(M > 0, Y.dtype), axis=1, keepdims=True) + self.xp.sum(self.noise.anchors)
-        return self.xp.ones_like(Y) * self.leverage * (Y.shape[1] / total)
+        factors = sample_factors(M, self.noise.anchors, Y.dtype, self.xp)[:, None]
+        return self.xp.ones_like(Y) * self.leverage * factors
 
     def predictions(self, Y: Array, M: Array | None, X: Array, wrong: Array | None) -> Array:
         """Return the prediction of each entry without it; those that are wrong have had no part in theirs."""

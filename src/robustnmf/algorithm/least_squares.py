@@ -21,7 +21,7 @@ from robustnmf.algorithm.beyond import Beyond, replaced
 from robustnmf.algorithm.encoding import Basis, can_solve, settle, solve_stored, without
 from robustnmf.algorithm.halfquadratic import Method, extrapolate, magnitudes_of, penalty_value, sweep
 from robustnmf.algorithm.holdout import Point, some_positions
-from robustnmf.algorithm.leverage import inverse, leverages, without_own
+from robustnmf.algorithm.leverage import inverse, leverages, sample_factors, without_own
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.kernels.predictions import predictions
 from robustnmf.model.noise import PRIOR_ENTRIES, Noise, NoiseModel, Sampled, estimate
@@ -265,9 +265,13 @@ class LeastSquares:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether a good part of the entries is missing."""
-        n_entries = sum(len(block) for block in self.V) * int(self.V[0].shape[1])
-        return self.n_observed < MOST_OBSERVED * n_entries
+        """Whether a good part of the entries is missing, samples of which nothing is observed aside."""
+        return self.n_observed < MOST_OBSERVED * self.n_present * int(self.V[0].shape[1])
+
+    @cached_property
+    def n_present(self) -> int:
+        """Number of samples of which something is observed."""
+        return sum(len(block) for block in self.V) if self.M is None else int(self.engine.sum(n_present_in, self.M))
 
     @classmethod
     def of(cls, fit: Any) -> "LeastSquares":
@@ -478,8 +482,8 @@ class LeastSquares:
         """Return how many times larger the part of an entry in its feature is than that in a complete one, (m,)."""
         if self.M is None:
             return None
-        n_samples = sum(len(block) for block in self.V)
-        return n_samples / (self.engine.sum(_feature_counts, self.M) + n_samples * model.anchors)
+        counts = self.engine.sum(_feature_counts, self.M)
+        return self.n_present / (counts + (self.n_present - counts) * model.anchors)
 
     def largest_ratio(self, judged: Judged) -> float:
         """Return the largest residual in units of the threshold."""
@@ -519,6 +523,11 @@ class LeastSquares:
 
 
 # --- On a block -------------------------------------------------------------------------------------------------------
+
+
+def n_present_in(M: Array, *, xp: Namespace) -> int:
+    """Return the number of samples of a block of which something is observed."""
+    return int(xp.count_nonzero(xp.any(M > 0, axis=1)))
 
 
 def _n_observed(M: Array, *, xp: Namespace) -> int:
@@ -760,8 +769,8 @@ def _sampled(
     predicted = xp.sum(X[rows] * W[columns], axis=1)
     in_feature, in_sample = xp.sum((X @ inverted) * X, axis=1)[rows], leverage[columns]
     if M is not None and of_features is not None:  # the fewer entries there are, the larger the part of each
-        n_observed = xp.sum(xp.astype(M > 0, Y.dtype), axis=1) + xp.sum(model.anchors)
-        in_feature, in_sample = in_feature * of_features[columns], in_sample * (Y.shape[1] / n_observed)[rows]
+        in_sample = in_sample * sample_factors(M, model.anchors, Y.dtype, xp)[rows]
+        in_feature = in_feature * of_features[columns]
     alone = without_own(predicted, values, in_sample + in_feature, xp)
     model, first = (noise.placed(lambda array: array[columns]) for noise in (model, first))
     # What was rejected had no part in its prediction.

@@ -1,5 +1,7 @@
 """The part that entries have in their own predictions by least squares."""
 
+from typing import Any
+
 from robustnmf.utils.arrays import Array, Namespace, device
 
 # The part that an entry has in its own prediction is limited: beyond this, the prediction without it would be a guess.
@@ -24,3 +26,13 @@ def inverse(gram: Array, xp: Namespace) -> Array:
     little = float(xp.finfo(gram.dtype).eps) ** 0.6 * xp.sum(diagonal)
     eye = xp.eye(gram.shape[0], dtype=gram.dtype, device=device(gram))
     return xp.linalg.inv(gram + xp.where(little > 0, little, 1) * eye)
+
+
+def sample_factors(M: Array, anchors: Array, dtype: Any, xp: Namespace) -> Array:
+    """Return how many times larger the part of an entry in its sample is than that in a complete one, (B,).
+
+    Entries that are missing count with the weight of their anchors, (m,).
+    """
+    observed = xp.astype(M > 0, dtype)
+    counts = xp.sum(observed, axis=1) + xp.sum(anchors) - xp.sum(observed * anchors, axis=1)
+    return M.shape[1] / xp.where(counts > 0, counts, 1)

@@ -74,9 +74,13 @@ def pattern_limits(squares: LeastSquares, judged: Judged) -> Array:
 
     (m,), 0 where there is none; on the host.
     """
-    shared = {"W": judged.point.W, "model": judged.model, "engine": squares.engine}
-    blocks = squares.engine.map(_excess, squares.V, squares.M, judged.point.Ht, **shared)
-    limits = limits_of(sparse.vstack(blocks, format="csr"))
+    engine, shape = squares.engine, (sum(len(block) for block in squares.V), len(judged.point.W))
+    numbers = engine.split(engine.place(np.arange(shape[0])[:, None]), like=squares.V)
+    shared = {"W": judged.point.W, "model": judged.model, "engine": engine}
+    blocks = engine.map(_excess, squares.V, squares.M, judged.point.Ht, numbers, **shared)
+    samples, features, values = to_host(engine.join(blocks)).T
+    places = (samples.astype(np.int64), features.astype(np.int64))
+    limits = limits_of(sparse.csr_array((values, places), shape=shape))
     return limits if squares.few is None else np.where(to_host(squares.few), 0.0, limits)
 
 
@@ -167,25 +171,41 @@ def try_pattern(squares: LeastSquares, before: Judged, after: Judged) -> dict[st
 # --- On a block -------------------------------------------------------------------------------------------------------
 
 
-def _excess_stored(Y: Entries, M: None, X: Array, *, W: Array, model: NoiseModel, engine: Engine, xp: Namespace) -> Any:
+def _excess_stored(
+    Y: Entries, M: None, X: Array, numbers: Array, *, W: Array, model: NoiseModel, engine: Engine, xp: Namespace
+) -> Any:
     kernels = engine.kernels.stored
     if kernels is None:
         return NotImplemented
     predicted = kernels.predict(Y.indptr, Y.columns, X, W)
     is_wrong = model.placed(lambda array: array[Y.columns]).ratios(Y.values, predicted, np) > 1
-    residuals = np.where(is_wrong, np.maximum(Y.values - predicted, 0), 0)
-    found = Y.with_values(residuals).matrix().astype(np.float64)
-    found.eliminate_zeros()
-    return found
+    places = np.flatnonzero(is_wrong & (Y.values > predicted))
+    parts = (numbers[Y.rows[places], 0], Y.columns[places], (Y.values - predicted)[places])
+    return np.stack([part.astype(np.float64) for part in parts], axis=1)
 
 
 @block_function(stored=_excess_stored)
-def _excess(Y: Array, M: Array | None, X: Array, *, W: Array, model: NoiseModel, engine: Engine, xp: Namespace) -> Any:
-    """Return by how much rejected entries of a block exceed their predictions, as a sparse matrix on the host."""
+def _excess(
+    Y: Array,
+    M: Array | None,
+    X: Array,
+    numbers: Array,
+    *,
+    W: Array,
+    model: NoiseModel,
+    engine: Engine,
+    xp: Namespace,
+) -> Array:
+    """Return by how much rejected entries of a block exceed their predictions: sample, feature, excess, (k, 3).
+
+    Samples have numbers (B, 1).
+    """
     predicted = X @ W.T
     is_wrong = (model.ratios(Y, predicted, xp) > 1) & (Y > predicted)
     is_wrong = is_wrong if M is None else is_wrong & (M > 0)
-    return sparse.csr_array(to_host(xp.where(is_wrong, Y - predicted, 0)).astype(np.float64))
+    rows, columns = xp.nonzero(is_wrong)
+    parts = (numbers[rows, 0], columns, (Y - predicted)[rows, columns])
+    return xp.stack([xp.astype(part, xp.float64) for part in parts], axis=1)
 
 
 def _limited_stored(

@@ -10,7 +10,7 @@ import numpy as np
 from robustnmf.algorithm.encoding import Basis, typical_code
 from robustnmf.algorithm.halfquadratic import Method
 from robustnmf.algorithm.holdout import HeldOut, Point
-from robustnmf.algorithm.least_squares import MOST_OBSERVED, Comparison
+from robustnmf.algorithm.least_squares import MOST_OBSERVED, Comparison, n_present_in
 from robustnmf.algorithm.monitor import Monitor
 from robustnmf.algorithm.patterns import Pattern
 from robustnmf.algorithm.steps import Compute
@@ -116,14 +116,19 @@ class Fit:
         """Whether data has gaps and so few entries that anchors decide: their weight is then found by validation."""
         if self.M is None or not self.held.hidden or self.weights_counts:
             return False
-        if self.held.n_observed >= MOST_OBSERVED * self.n_samples * self.n_features:
+        if self.held.n_observed >= MOST_OBSERVED * self.n_present * self.n_features:
             return False
-        return self.held.n_observed < ENOUGH_FOR_PARAMETERS * self.rank * (self.n_samples + self.n_features)
+        return self.held.n_observed < ENOUGH_FOR_PARAMETERS * self.rank * (self.n_present + self.n_features)
+
+    @cached_property
+    def n_present(self) -> int:
+        """Number of samples of which something is observed."""
+        return self.n_samples if self.M is None else int(self.engine.sum(n_present_in, self.M))
 
     @property
     def is_mostly_missing(self) -> bool:
         """Whether more entries are missing than there are."""
-        return self.M is not None and 2 * self.held.n_observed < self.n_samples * self.n_features
+        return self.M is not None and 2 * self.held.n_observed < self.n_present * self.n_features
 
     @property
     def can_restart(self) -> bool:
