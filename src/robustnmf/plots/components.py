@@ -23,6 +23,7 @@ from robustnmf.plots.base import (
     label,
     matrix_of,
     numbers_of,
+    plain_numbers,
 )
 from robustnmf.plots.shares import explained_shares
 
@@ -111,6 +112,7 @@ def profiles(
     component: int | None = None,
     feature_names: Sequence[Any] | None = None,
     units: str = "",
+    figure: Any = None,
     ax: Any = None,
 ) -> Any:
     """Draw what each component gives to the features of an average sample, and its share of each; return the axes.
@@ -132,8 +134,10 @@ def profiles(
         Names of the features, by default those of the fit.
     units : str
         Unit of the data, for the label.
+    figure : matplotlib Figure or None
+        Where to draw all components.
     ax : matplotlib Axes or None
-        Where to draw; for a single component.
+        Where to draw a single component.
     """
     H = codes_of(model, X, codes)
     names = feature_names_of(model, feature_names)
@@ -145,7 +149,7 @@ def profiles(
         return _profile(given[place], percent[place], place, names, units, axes_of(ax))
     if ax is not None:
         raise ValueError("ax is for a single component: pass component too, or leave ax out.")
-    figure = figure_of(None, (max(4.0, 1.5 + 0.28 * min(len(names), 60)), 1.3 * len(given) + 0.9))
+    figure = figure_of(figure, (max(4.0, 1.5 + 0.28 * min(len(names), 60)), 1.3 * len(given) + 0.9))
     panels = figure.subplots(len(given), 1, sharex=True, squeeze=False)[:, 0]
     for place, panel in enumerate(panels):
         _profile(given[place], percent[place], place, names, units, panel)
@@ -209,6 +213,7 @@ def _profile(given: Matrix, percent: Matrix, place: int, names: list[str], units
         # A bar has no end on a logarithmic axis: what is far below the largest is drawn at the bottom.
         lowest = max(float(positive.min()), 1e-5 * float(positive.max()))
         ax.set(yscale="log", ylim=(lowest / 2, 2 * float(positive.max())))
+        plain_numbers(ax.yaxis)
     label(ax, names, every=1 if len(names) <= 2 * MOST_BARS else ceil(len(names) / MOST_TICKS))
     ax.set_ylabel(f"{place + 1}" + (f"\n{units}" if units else ""))
     right = ax.twinx()

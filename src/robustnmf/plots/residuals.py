@@ -18,6 +18,7 @@ from robustnmf.plots.base import (
     codes_of,
     feature_names_of,
     place_of,
+    plain_numbers,
 )
 from robustnmf.plots.shares import mask_of
 
@@ -222,6 +223,7 @@ def _histogram(ratios: Matrix, is_wrong: Matrix, limits: Matrix, model: Any, ax:
         for sign in (-1, 1):
             ax.axvline(sign * limit, color="black", linestyle="--", label="threshold" if sign > 0 else None)
     ax.set(xlabel=_unit(model), ylabel="entries", xlim=(-end, end))
+    plain_numbers(ax.yaxis)
     ax.legend()
     return ax
 
@@ -240,6 +242,7 @@ def _points(explained: Matrix, measured: Matrix, is_wrong: Matrix, most: int, ax
         linear = 0.1 * float(np.median(positive))
         ax.set_xscale("symlog", linthresh=linear)
         ax.set_yscale("symlog", linthresh=linear)
+        plain_numbers(ax.xaxis, ax.yaxis)
     from matplotlib import rcParams
 
     line = np.linspace(0, ends, 200)
@@ -271,5 +274,6 @@ def _noise_width(entries: JudgedEntries, noise: NoiseModel, ax: Any) -> Any:
         label = f"threshold, {noise.threshold:.3g} widths"
         ax.plot(sizes, limits[:, 1], color=ink, linestyle="--", label=label)
     ax.set(xscale="log", yscale="log", xlabel="prediction / level", ylabel="residual / level")
+    plain_numbers(ax.xaxis, ax.yaxis)
     ax.legend(markerscale=2)
     return ax

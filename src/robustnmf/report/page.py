@@ -18,7 +18,7 @@ from robustnmf.report.card import Card
 from robustnmf.report.diagnoses import Diagnosis, Verdict, diagnose, some_names
 from robustnmf.report.drawing import draw, grey, png, pool
 from robustnmf.report.facts import UNUSUAL, Facts, Lines
-from robustnmf.report.pictures import explaining_cards, q_ratio
+from robustnmf.report.pictures import explaining_cards, framed, q_ratio, set_margins
 from robustnmf.report.summary import percent, seconds, short
 from robustnmf.report.template import template
 from robustnmf.utils.files import is_sealed, sealed, write_proven
@@ -296,10 +296,11 @@ def history_cards(model: Any) -> Iterator[Card]:
     for name in ("objective", "scale", "outlier_share"):
 
         def paint(figure: Any, name: str = name) -> None:
+            set_margins(figure, 0.65, 0.1, 0.42, 0.1)
             plots.history(model, columns=(name,), figure=figure)
             figure.axes[0].set_ylabel("")  # the caption says it
 
-        yield Card(plots.HISTORY_LABELS[name].capitalize(), svg=draw(paint, name, (3.4, 2.2)))
+        yield Card(plots.HISTORY_LABELS[name].capitalize(), svg=draw(paint, name, (3.4, 2.2), layout=None))
 
 
 def noise_card(facts: Facts, X: Any, weights: Any, uncertainties: Any, names: Sequence[str]) -> Card:
@@ -307,9 +308,9 @@ def noise_card(facts: Facts, X: Any, weights: Any, uncertainties: Any, names: Se
 
     def paint(figure: Any) -> None:
         options = {"weights": weights, "uncertainties": uncertainties, "most_points": MOST_ENTRIES}
-        plots.noise_width(facts.model, X, **options, ax=figure.subplots())
+        plots.noise_width(facts.model, X, **options, ax=framed(figure))
 
-    return Card(" ".join(noise_in_words(facts, names)), svg=draw(paint, "noise", (5.6, 3.6)))
+    return Card(" ".join(noise_in_words(facts, names)), svg=draw(paint, "noise", (5.6, 3.6), layout=None))
 
 
 def noise_in_words(facts: Facts, names: Sequence[str]) -> Iterator[str]:

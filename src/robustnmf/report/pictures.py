@@ -1,6 +1,6 @@
 """What each field draws first: contributions, profiles, shares of features, residuals, measured entries."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import ceil
 from typing import Any
 
@@ -18,6 +18,8 @@ ENOUGH_ENTRIES = 2**21
 MOST_POINTS, MOST_SAMPLES = 800, 1500
 # Features whose profiles and shares can be read.
 MOST_FEATURES = 60
+# Components whose profiles are drawn above each other.
+MOST_PROFILES = 24
 
 
 def explaining_cards(
@@ -54,9 +56,10 @@ def explaining_cards(
     shown = None if index is None else list(index)[::every]
 
     def contributions(figure: Any) -> None:
-        plots.contributions(model, codes=codes[::every], index=shown, units=units, **names, ax=figure.subplots())
+        ax = framed(figure, right=1.35)
+        plots.contributions(model, codes=codes[::every], index=shown, units=units, **names, ax=ax)
 
-    yield Card("What components give to each sample", svg=draw(contributions, "contributions", (9.0, 2.9)))
+    yield _card("What components give to each sample", contributions, "contributions", (9.0, 2.9))
     if not images and facts.shape[1] <= MOST_FEATURES:
         yield from _table_cards(facts, X, weights, uncertainties, names, units)
     step = ceil(facts.shape[0] * facts.shape[1] / ENOUGH_ENTRIES)
@@ -64,15 +67,31 @@ def explaining_cards(
     about: dict[str, Any] = {"weights": some[1], "uncertainties": some[2]}
 
     def residuals(figure: Any) -> None:
-        plots.residual_histogram(model, some[0], **about, ax=figure.subplots())
+        plots.residual_histogram(model, some[0], **about, ax=framed(figure))
 
-    yield Card("Residuals in the units in which they were judged", svg=draw(residuals, "residuals", (4.6, 3.0)))
+    yield _card("Residuals in the units in which they were judged", residuals, "residuals", (4.6, 3.0))
 
     def points(figure: Any) -> None:
         options: dict[str, Any] = {"codes": codes[::step], "most_points": MOST_POINTS}
-        plots.observed_vs_explained(model, some[0], **options, **about, ax=figure.subplots())
+        plots.observed_vs_explained(model, some[0], **options, **about, ax=framed(figure))
 
-    yield Card("Measured over explained entries", svg=draw(points, "explained", (4.6, 3.0)))
+    yield _card("Measured over explained entries", points, "explained", (4.6, 3.0))
+
+
+def framed(figure: Any, left: float = 0.75, right: float = 0.12, bottom: float = 0.45, top: float = 0.1) -> Any:
+    """Return the axes of a figure with margins in inches: to find them out takes longer than to draw."""
+    set_margins(figure, left, right, bottom, top)
+    return figure.subplots()
+
+
+def set_margins(figure: Any, left: float, right: float, bottom: float, top: float) -> None:
+    """Set the margins of a figure, in inches."""
+    width, height = figure.get_size_inches()
+    figure.subplots_adjust(left / width, bottom / height, 1 - right / width, 1 - top / height, hspace=0.15)
+
+
+def _card(caption: str, paint: Callable[[Any], None], name: str, size: tuple[float, float]) -> Card:
+    return Card(caption, svg=draw(paint, name, size, layout=None))
 
 
 def _every(X: Any, step: int) -> Any:
@@ -85,22 +104,22 @@ def _table_cards(
 ) -> Iterator[Card]:
     """Yield the profile of each component, and which part of each feature components explain."""
     model, codes = facts.model, facts.codes_in_units
-    width = 1.6 + 0.26 * facts.shape[1]
+    width, below = 1.75 + 0.26 * facts.shape[1], 0.2 + 0.075 * min(max(map(len, names["feature_names"])), 30)
+    rank = len(codes.T)
 
-    def profile(figure: Any, component: int) -> None:
-        plots.profiles(model, codes=codes, component=component, units=units, **names, ax=figure.subplots())
+    def profiles(figure: Any) -> None:
+        set_margins(figure, 1.0, 0.55, below, 0.1)
+        plots.profiles(model, codes=codes, units=units, **names, figure=figure)
 
-    for number in np.argsort(-facts.contributions, kind="stable")[:12]:
-        component = int(number) + 1
-        caption = f"Profile of component {component}: what it gives to an average sample, and its share of each feature"
-        svg = draw(lambda figure, k=component: profile(figure, k), f"profile-{component}", (width, 2.6))  # type: ignore[misc]
-        yield Card(caption, svg=svg)
+    if rank <= MOST_PROFILES:
+        caption = "What components give to an average sample (bars), and their share of each feature (dots)"
+        yield _card(caption, profiles, "profiles", (width, below + 0.1 + 1.05 * rank))
 
     def shares(figure: Any) -> None:
         about = {"codes": codes, "weights": weights, "uncertainties": uncertainties}
-        plots.explained_share(model, X, **about, **names, ax=figure.subplots())
+        plots.explained_share(model, X, **about, **names, ax=framed(figure, right=1.35, bottom=below))
 
-    yield Card("Which part of each feature is explained", svg=draw(shares, "shares", (width + 1.6, 3.2)))
+    yield _card("Which part of each feature is explained", shares, "shares", (width + 1.2, below + 2.2))
 
 
 def q_ratio(facts: Facts, uncertainties: Any) -> str | None:
