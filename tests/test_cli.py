@@ -673,6 +673,7 @@ def fast(command, name):
     return name not in {f"{array}.npy" for array in ARRAYS} or command in ("transform", "clean", "outliers", "compare")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "name"),
     [
@@ -714,6 +715,7 @@ def test_linear_program_that_is_not_solved_is_one_line(hostile):
     assert "was not solved" in said and "use another method" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["transform", "clean", "outliers", "report"])
 @pytest.mark.parametrize(
     "model",
@@ -724,6 +726,7 @@ def test_hostile_models_end_in_a_result_or_in_one_line(hostile, command, model):
     ends_well(hostile, command, model, "x.npy", "-o", out + (".html" if command == "report" else ".csv"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["fit", "transform", "clean", "outliers", "report", "rank"])
 @pytest.mark.parametrize("option", ["--weights", "--uncertainties"])
 @pytest.mark.parametrize("name", [*(f"weights-{name}.npy" for name in WEIGHTS), "empty.csv", "folder", "none.npy"])
@@ -1231,6 +1234,7 @@ def guide(tmp_path_factory):
     return place
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", [pytest.param(s, marks=[pytest.mark.slow] * s.startswith("rank")) for s in LINES])
 def test_commands_of_the_guide_run(guide, line):
     with chdir(guide):

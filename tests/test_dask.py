@@ -731,6 +731,7 @@ def assert_same(found, expected):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 class TestEmptyChunks:
+    @pytest.mark.slow
     @pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
     @pytest.mark.parametrize("name", EMPTY)
     def test_chunks_of_no_rows_change_nothing(self, name, known):
@@ -915,6 +916,7 @@ def outcome(x, **options):
         return error
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore:.*FixedLengthUTF32")
 @pytest.mark.filterwarnings("ignore:The data type:Warning", "ignore:.*no observed entry")
 @pytest.mark.parametrize("make", [as_chunks, as_a_map, as_hdf5, as_zarr, as_itself])

@@ -83,6 +83,7 @@ def test_the_default_gives_bounded_results(name, engine):
         check_results(TruncatedCauchyNMF(rank, engine=engine, random_state=0), X, bounded_where=everywhere)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_gives_finite_results_or_refuses(method):
     # Without the median start nothing determines what is missing: only observed entries are bounded.

@@ -189,6 +189,7 @@ def version_in(folder):
     return state["version"]
 
 
+@pytest.mark.slow
 @each_effort
 @pytest.mark.parametrize("kind", ["joined", "blocks"])
 def test_kill_while_a_checkpoint_is_written_leaves_the_old_or_the_new(tmp_path, kind, n_faults):

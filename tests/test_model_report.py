@@ -185,6 +185,7 @@ def test_a_scale_that_still_moves_is_seen():
     assert verdict(1) == "open"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("X", [np.eye(6)[:, :4], np.eye(6), 1e200 * make(n=20, m=12), make(n=20, m=1)])
 def test_odd_data_has_a_page(X):
     model = RobustNMF(1, random_state=0).fit(X)
@@ -202,6 +203,7 @@ def test_components_that_are_alike_or_unused_are_seen():
     assert "omponents 1 and 2 are nearly the same (cosine 1.000)" in found.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["l2", "cauchy", "heavy-noise", "rnmf-l1", "capped"])
 def test_every_kind_of_model_has_a_page(method):
     X = make(n=40, m=20)

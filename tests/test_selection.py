@@ -350,6 +350,7 @@ def test_search_shows_its_progress_and_fits_do_not(capsys):
 # The estimator.
 
 
+@pytest.mark.slow
 @parametrize_with_checks([RobustNMFCV(ranks=(1, 2), n_splits=2, estimator=TruncatedCauchyNMF(max_iter=5))])
 def test_estimator_passes_the_checks_of_scikit_learn(estimator, check):
     check(estimator)

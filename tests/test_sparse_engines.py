@@ -78,6 +78,7 @@ def engines(kind, tile=TILE):
 # --- Agreement --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "density", [pytest.param(density, marks=[pytest.mark.slow] * (density in (0.001, 0.1))) for density in DENSITIES]
 )
@@ -403,6 +404,7 @@ PLAIN = {"schedule": "plain", "scale": "rms"}
 QUICK = {"l2": 0.001, "l1": 0.1, "l21": 0.5, "capped": 0.01, "truncated-cauchy": 0.1}
 
 
+@pytest.mark.slow
 @pytest.mark.dask
 @pytest.mark.parametrize(
     ("method", "density"),

@@ -219,8 +219,9 @@ def accept_patterns(
 
     And the pattern, if that is in doubt.
     """
-    # Samples that have few entries in common cannot be alike in what is rejected of them.
-    if fit.method.fixed or fit.weights_counts or fit.is_anchored or fit.is_mostly_missing:
+    # Samples that have few entries in common cannot be alike in what is rejected of them. And where most entries are
+    # positive, a few samples that share large entries (days of fireworks) are what users want to be told of.
+    if fit.method.fixed or fit.weights_counts or fit.is_anchored or fit.is_mostly_missing or not fit.is_sparse:
         return squares, judged, None
     limits = yield Measure(partial(pattern_limits, squares, judged), are_limits(fit.n_features), judged.point, "limits")
     if not limits.any():
