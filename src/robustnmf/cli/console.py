@@ -115,6 +115,8 @@ def with_options(text: str) -> str:
     --------
     >>> with_options("Set negative to 'clip', or missing_value=-999, or name it with key.")
     'Use --negative clip, or --missing-value -999, or name it with --key.'
+    >>> with_options("units_row=False reads it as data.")
+    '--no-units-row reads it as data.'
     """
     text = PARAMETER.sub(_as_option, text)
     return NAMED.sub(lambda found: f"with {OPTIONS[found['name']]}", text)
@@ -122,7 +124,10 @@ def with_options(text: str) -> str:
 
 def _as_option(found: re.Match[str]) -> str:
     verb = {"Set ": "Use ", "set ": "use "}.get(found["set"] or "", "")
-    return f"{verb}{OPTIONS[found['name']]} {found['value']}"
+    option, value = OPTIONS[found["name"]], found["value"]
+    if value in ("True", "False"):
+        return verb + (option if value == "True" else option.replace("--", "--no-", 1))
+    return f"{verb}{option} {value}"
 
 
 def say(text: str) -> None:

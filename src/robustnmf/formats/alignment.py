@@ -273,7 +273,7 @@ def model_places(given: Sequence[str], names: Sequence[str], model: str) -> list
         )
     if additional:
         warn_user(
-            f"{model}: {len(additional)} features of X are not used, as the model was not fitted to them: "
+            f"{model}: features of X that the model was not fitted to are not used, {len(additional)} in all: "
             f"{shown(additional)}."
         )
     known = set(names)

@@ -152,7 +152,7 @@ def _not_decided(path: Path, below: list[_Below], layout: Layout) -> DataFileErr
     where = f"the first in line {below[0].line}, column {layout.numeric[feature] + 1} ({_heading(layout, feature)})"
     found = f"{len(below)} entries are below a limit of detection, such as '<0.05' or 'BDL', {where}"
     advice = (
-        "Set below_limit to 'half' (half the limit, with an uncertainty) or to 'missing'; if their text means "
-        "something else, give it as missing_value."
+        "Set below_limit to 'half' (half the limit, with an uncertainty), or set below_limit to 'missing'; if their "
+        "text means something else, give it as missing_value."
     )
     return DataFileError(path, "a table of numbers", found, advice)
