@@ -22,7 +22,7 @@ from robustnmf import RobustNMF
 from robustnmf.cli.app import app
 from robustnmf.formats import Axis, LabelledMatrix
 from robustnmf.view import Study, views, write_page
-from robustnmf.view.server import MOST_STUDIES, Studies, application, uploads
+from robustnmf.view.server import HOST, MOST_STUDIES, Studies, application, uploads
 from robustnmf.view.study import StudyError
 
 starlette = pytest.importorskip("starlette.testclient")
@@ -68,7 +68,7 @@ def studies():
 def client(studies):
     with uploads() as folder:
         app = application(studies, TOKEN, folder, max_bytes=2**20)
-        yield starlette.TestClient(app, headers={"Authorization": f"Bearer {TOKEN}"})
+        yield starlette.TestClient(app, f"http://{HOST}", headers={"Authorization": f"Bearer {TOKEN}"})
 
 
 def upload(client, name="air.csv", content=None):
@@ -304,9 +304,8 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_taken(client):
 
 def test_dropped_files_are_removed_in_the_end():
     with uploads() as folder:
-        upload(
-            starlette.TestClient(application(Studies(), TOKEN, folder), headers={"Authorization": f"Bearer {TOKEN}"})
-        )
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        upload(starlette.TestClient(application(Studies(), TOKEN, folder), f"http://{HOST}", headers=headers))
         assert any(path.suffix == ".csv" for path in folder.iterdir())
     assert not folder.exists()
 

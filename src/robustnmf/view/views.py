@@ -284,7 +284,7 @@ def residual_histogram(study: Study, bins: int = 61) -> dict[str, Any]:
 
 
 def pooled_share(mask: Matrix, size: tuple[int, int]) -> Matrix:
-    """Return the largest share of True in the cells of a mask: at most `size` cells, each of several entries.
+    """Return the share of True in the cells of a mask: at most `size` cells, each of several entries.
 
     Examples
     --------

@@ -125,6 +125,8 @@ async function showMap() {
   const found = await source.get("map", { ...state.view, height, width });
   if (ticket !== state.drawn) return; // a later view is on its way
   if (!source.canChange) state.view = { top: found.rows[0], bottom: found.rows[1], left: found.columns[0], right: found.columns[1] };
+  $("map-note").hidden = found.sampled === 1;
+  $("map-note").textContent = `The map shows every ${found.sampled}th sample. Zoom in to see all.`;
   const cells = bytesOf(found.cells), small = el("canvas", { width: found.width, height: found.height });
   const image = small.getContext("2d").createImageData(found.width, found.height);
   // A single outlier among many entries must be seen.
