@@ -13,7 +13,7 @@ from robustnmf.model.mixture import SPARSE, Mixture, fit_mixture, median, mixtur
 from robustnmf.model.weighting import masked_out
 from robustnmf.utils.arrays import Array, Blocks, Namespace, is_foreign, to_host
 from robustnmf.utils.cached import cached_property
-from robustnmf.utils.observed import observed_places
+from robustnmf.utils.observed import count_observed, observed_places
 
 Vector = NDArray[Any]
 
@@ -79,7 +79,7 @@ class HeldOut:
         """Hold out entries of features that vary: a feature with one value in most samples says nothing of noise."""
         n_features = V[0].shape[1]
         n_entries = sum(len(block) for block in V) * n_features
-        n_observed = n_entries if M is None else int(engine.sum(_n_observed, M))
+        n_observed = n_entries if M is None else int(engine.sum(count_observed, M))
         wanted = min(max(SHARE * n_observed, FEWEST), MOST, LARGEST_SHARE * n_observed)
         some = some_positions(V, M, n_observed, int(wanted), engine)
         varying = _varies(V, M, engine)
@@ -265,10 +265,6 @@ def _equal(Y: Array, M: Array | None, *, values: Array, xp: Namespace) -> tuple[
     """Return, per feature, the weight of entries equal to a value and of all."""
     weights = xp.ones_like(Y) if M is None else M
     return xp.sum(xp.where(Y == values, weights, 0), axis=0), xp.sum(weights, axis=0)
-
-
-def _n_observed(M: Array, *, xp: Namespace) -> int:
-    return int(xp.count_nonzero(M))
 
 
 def _n_observed_in(M: Array, *, xp: Namespace) -> Array:

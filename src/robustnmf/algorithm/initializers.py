@@ -26,7 +26,7 @@ from robustnmf.model.scales import weighted_sum
 from robustnmf.utils.arrays import Array, Blocks, Namespace, dtype_of, size, subsample, to_host
 from robustnmf.utils.entries import Entries
 from robustnmf.utils.medians import densest, median
-from robustnmf.utils.observed import Observed
+from robustnmf.utils.observed import Observed, count_observed
 
 Matrix = NDArray[Any]
 
@@ -379,11 +379,7 @@ def _at_a_time(n_entries: int, n_rows: int, like: Array) -> int:
 def _observed_share(M: Blocks, engine: Engine) -> float:
     """Return the share of the entries that have a positive weight, which is that of one entry at least."""
     n_entries = sum(len(block) for block in M) * M[0].shape[1]
-    return float(max(engine.sum(_n_observed, M), 1) / n_entries)
-
-
-def _n_observed(M: Array, *, xp: Namespace) -> int:
-    return int(xp.count_nonzero(M))
+    return float(max(engine.sum(count_observed, M), 1) / n_entries)
 
 
 def bright_features(levels: Array) -> Array:

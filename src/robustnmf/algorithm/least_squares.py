@@ -30,6 +30,7 @@ from robustnmf.solvers.base import UNIFORM as SQUARES
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
 from robustnmf.utils.cached import cached_property
 from robustnmf.utils.entries import Changes, Entries, starts_of
+from robustnmf.utils.observed import count_observed
 
 # Sweeps between two looks at the objective.
 CHECKED_EVERY = 5
@@ -261,7 +262,7 @@ class LeastSquares:
         """Number of observed entries."""
         if self.M is None:
             return sum(len(block) for block in self.V) * int(self.V[0].shape[1])
-        return int(self.engine.sum(_n_observed, self.M))
+        return int(self.engine.sum(count_observed, self.M))
 
     @property
     def has_gaps(self) -> bool:
@@ -528,10 +529,6 @@ class LeastSquares:
 def n_present_in(M: Array, *, xp: Namespace) -> int:
     """Return the number of samples of a block of which something is observed."""
     return int(xp.count_nonzero(xp.any(M > 0, axis=1)))
-
-
-def _n_observed(M: Array, *, xp: Namespace) -> int:
-    return int(xp.count_nonzero(M))
 
 
 def _observed(Y: Array, M: Array | None, xp: Namespace) -> Array:

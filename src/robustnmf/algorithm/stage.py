@@ -22,7 +22,7 @@ from robustnmf.model.weighting import Weighting
 from robustnmf.utils.arrays import Array, Blocks, Namespace, is_foreign, is_uniform, subsample, to_host
 from robustnmf.utils.cached import cached_property
 from robustnmf.utils.entries import Entries
-from robustnmf.utils.observed import copied
+from robustnmf.utils.observed import copied, count_observed
 
 # With more than twice as many entries, and samples per component, some samples are enough to find the components.
 ENOUGH_ENTRIES, ENOUGH_SAMPLES = 2**22, 50
@@ -54,7 +54,7 @@ class AllSamples:
         n_samples, n_features = sum(len(block) for block in V), V[0].shape[1]
         enough = max(ENOUGH_ENTRIES / n_features, ENOUGH_SAMPLES * rank)
         if n_samples >= 2 * enough and M is not None:  # what is missing does not count
-            share = float(engine.sum(_n_observed, M)) / (n_samples * n_features)
+            share = float(engine.sum(count_observed, M)) / (n_samples * n_features)
             enough = max(enough, ENOUGH_ENTRIES / (n_features * max(share, 1e-9)))
         if n_samples >= 2 * enough:  # each feature needs positive entries, of which sparse data has few
             share = float(engine.sum(_n_positive, V, M)) / (n_samples * n_features)
@@ -283,10 +283,6 @@ def _choose_stored(rows: Entries, chosen: slice, *, xp: Namespace) -> Any:
 def _choose(rows: Array, chosen: slice, *, xp: Namespace) -> Array:
     """Return a copy of some of the rows."""
     return copied(rows[chosen], xp)
-
-
-def _n_observed(M: Array, *, xp: Namespace) -> int:
-    return int(xp.count_nonzero(M))
 
 
 def _n_positive_stored(Y: Entries, M: None, *, xp: Namespace) -> int:

@@ -538,3 +538,8 @@ def observed_places(M: Any, xp: Any) -> tuple[Any, Any]:
         return rows, columns
     chosen = M.values > 0
     return M.pattern.rows[chosen], M.pattern.columns[chosen].astype(np.int64)
+
+
+def count_observed(M: Any, *, xp: Any) -> int:
+    """Return the number of entries of a block that have a weight."""
+    return int(xp.count_nonzero(M))
