@@ -9,16 +9,19 @@ is the default, untuned, with the rank of the tastes.
 Every fit has a process of its own, of which the time and the peak of memory are measured, less what the data takes.
 
     python benchmarks/ratings.py                # writes benchmarks/results/ratings.md
+    python benchmarks/ratings.py --jobs 8       # so many fits at once, on a machine with 16 cores
     python benchmarks/ratings.py --scale 0.05   # so many users, items and ratings, prints
 """
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
 import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -34,6 +37,7 @@ ERRORS = {
     "shilling": "10 % of the users are fake: five stars for some items, half a star for the others",
 }
 RIDGES = (0.03, 0.06, 0.1, 0.15, 0.2, 0.3)
+N_THREADS = 2
 
 
 @dataclass(frozen=True)
@@ -196,6 +200,14 @@ def fit_als(ratings, rank):
     return found
 
 
+def fit_als_once(ratings, rank):
+    """Return the time of one fit of ALS, untuned."""
+    train = ratings.matrix(~ratings.is_test)
+    begin = time.perf_counter()
+    als(train, rank, 0.1, with_biases=True)
+    return {"seconds": time.perf_counter() - begin}
+
+
 # --- Ours -------------------------------------------------------------------------------------------------------------
 
 
@@ -231,43 +243,50 @@ def test_error(predicted, ratings):
     return rmse(predicted, ratings.values[ratings.is_test])
 
 
+FITS = {"als": fit_als, "als once": fit_als_once, "ours": fit_ours}
+
+
 def one(method, setting):
     """Fit in this process, and print what was found."""
     warnings.simplefilter("ignore")
-    warm_up(method)
+    # Kernels are compiled once for a machine, before time and memory are measured.
+    FITS[method](draw(Setting(600, 80, 12_000, 2)), 2)
     ratings = draw(setting)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    found = {"als": fit_als, "ours": fit_ours}[method](ratings, setting.n_tastes)
+    found = FITS[method](ratings, setting.n_tastes)
     found["megabytes"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     found["best"] = test_error(ratings.truth[ratings.is_test], ratings)
     found["mean"] = test_error(np.full(ratings.is_test.sum(), ratings.values[~ratings.is_test].mean()), ratings)
     print(json.dumps(found))
 
 
-def warm_up(method):
-    """Compile the kernels, which is done once for a machine."""
-    {"als": fit_als, "ours": fit_ours}[method](draw(Setting(600, 80, 12_000, 2)), 2)
-
-
 def measured(method, setting):
-    """Return what a process of its own finds."""
+    """Return what a process of its own, with two threads, finds."""
     command = [sys.executable, __file__, "--one", method, json.dumps(asdict(setting))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    threads = {f"{name}_NUM_THREADS": str(N_THREADS) for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | threads)
     if done.returncode:
         raise RuntimeError(done.stderr)
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def measured_pairs(method, settings, jobs):
+    """Yield what ALS and ours find for each of the settings; fits run side by side."""
+    with ThreadPoolExecutor(jobs) as pool:
+        waiting = [[pool.submit(measured, name, setting) for name in (method, "ours")] for setting in settings]
+        for theirs, ours in waiting:
+            yield theirs.result(), ours.result()
+
+
 # --- The report -------------------------------------------------------------------------------------------------------
 
 
-def quality_table(setting):
+def quality_table(setting, jobs):
     """Yield the lines of the table of errors."""
     yield "| wrong training ratings | best possible | ALS | ALS with biases | robustnmf | precision | recall |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
-    for errors, text in ERRORS.items():
-        chosen = replace(setting, errors=errors)
-        theirs, ours = measured("als", chosen), measured("ours", chosen)
+    pairs = measured_pairs("als", [replace(setting, errors=errors) for errors in ERRORS], jobs)
+    for (errors, text), (theirs, ours) in zip(ERRORS.items(), pairs, strict=True):
         found = [theirs[name]["error"] for name in ("without biases", "with biases")] + [ours["error"]]
         parts = [f"{ours['best']:.3f}"]
         parts += [f"**{error:.3f}**" if error == min(found) else f"{error:.3f}" for error in found]
@@ -277,7 +296,7 @@ def quality_table(setting):
         yield f"| {text} | {' | '.join(parts)} |"
 
 
-def growth_table(setting):
+def growth_table(setting, jobs):
     """Yield the lines of the table of time and memory."""
     yield "| users | items | ratings | ALS, seconds | ALS, MB | robustnmf, seconds | robustnmf, MB |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
@@ -285,10 +304,9 @@ def growth_table(setting):
         setting, n_users=setting.n_users // 4, n_items=setting.n_items // 4, n_ratings=setting.n_ratings // 4
     )
     more = (small, replace(small, n_ratings=2 * small.n_ratings), replace(small, n_items=2 * small.n_items), setting)
-    for chosen in more:
-        theirs, ours = measured("als", chosen), measured("ours", chosen)
+    for chosen, (theirs, ours) in zip(more, measured_pairs("als once", more, jobs), strict=True):
         numbers = [chosen.n_users, chosen.n_items, chosen.n_ratings]
-        took = [theirs["with biases"]["seconds"], theirs["megabytes"], ours["seconds"], ours["megabytes"]]
+        took = [theirs["seconds"], theirs["megabytes"], ours["seconds"], ours["megabytes"]]
         yield "| " + " | ".join([spaced(n) for n in numbers] + [f"{t:.0f}" for t in took]) + " |"
 
 
@@ -297,7 +315,7 @@ def spaced(number):
     return f"{number:,}".replace(",", " ")
 
 
-def report(setting):
+def report(setting, jobs):
     """Yield the lines of the page."""
     yield "# Ratings"
     yield ""
@@ -309,7 +327,7 @@ def report(setting):
     yield ""
     yield "Root mean squared error of held-out ratings, in stars; precision and recall are those of `outliers_`:"
     yield ""
-    yield from quality_table(setting)
+    yield from quality_table(setting, jobs)
     yield ""
     yield (
         "ALS is tuned on a tenth of the training ratings: ridge, rank, with and without biases. `robustnmf` is "
@@ -320,7 +338,7 @@ def report(setting):
     yield ""
     yield "Time and memory of one fit to clean ratings, beyond the data; the time of ALS is without its tuning:"
     yield ""
-    yield from growth_table(setting)
+    yield from growth_table(setting, jobs)
 
 
 def main():
@@ -328,6 +346,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scale", type=float, default=1.0, help="part of the users, items and ratings")
     parser.add_argument("--write", action="store_true", help="write the results of a part, too")
+    parser.add_argument("--jobs", type=int, default=1, help="fits at the same time, with two threads each")
     parser.add_argument("--one", nargs=2, metavar=("METHOD", "SETTING"), help="fit in this process")
     options = parser.parse_args()
     if options.one:
@@ -336,7 +355,7 @@ def main():
     lines = []
     whole, part = Setting(), options.scale
     sizes = (int(part * n) for n in (whole.n_users, whole.n_items, whole.n_ratings))
-    for line in report(Setting(*sizes)):
+    for line in report(Setting(*sizes), options.jobs):
         print(line, flush=True)
         lines.append(line)
         if options.write or part == 1:
