@@ -1,6 +1,7 @@
 """The page to explore a factorisation: what it shows is what the model says, and only who has the token can ask."""
 
 import csv
+import importlib
 import io
 import json
 import re
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from base64 import b64decode
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,6 +30,7 @@ from robustnmf.view.study import StudyError
 starlette = pytest.importorskip("starlette.testclient")
 uvicorn = pytest.importorskip("uvicorn")
 
+DOCS = Path(__file__).parents[1] / "docs"
 TOKEN = "right"
 HOSTILE = "<img src=x onerror=alert(1)>"
 SAMPLE = make_data(40, 12)
@@ -436,11 +439,44 @@ def test_a_wrong_token_is_told_in_words(chromium, address):
     assert "token is wrong" in page.inner_text("#message")
 
 
+def show_from_disk(chromium, path):
+    """Open a page from a disk; return it and the list to which its requests are added."""
+    page, requests = chromium.new_page(), []
+    page.set_default_timeout(1000 * browser.PATIENCE)
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(path.resolve().as_uri())
+    return page, requests
+
+
+def assert_alone(page, requests):
+    """Check that a page from a disk has asked for nothing but what lies beside it."""
+    assert len(requests) > 4 and all(url.startswith(("file:", "data:")) for url in requests)
+    assert browser.errors(page) == []
+
+
 def test_a_stored_page_needs_no_server(chromium, fitted, tmp_path):
     path = write_page(fitted, tmp_path / "page")
-    page = browser.show(chromium, path)
+    page, requests = show_from_disk(chromium, path)
     page.wait_for_selector("#outliers tbody tr")
     page.click("#outliers tbody tr:nth-child(2)")
     page.locator("#entry-facts", has_text="outlier").wait_for()
     assert not page.is_visible("#verdicts") and not page.is_visible("#fit-form")
-    assert browser.errors(page) == []
+    assert_alone(page, requests)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["faces", "air"])
+def test_an_exploration_of_the_documentation_answers_a_click(chromium, tmp_path, monkeypatch, name):
+    monkeypatch.syspath_prepend(DOCS)
+    explorations = importlib.import_module("explorations")
+    path = write_page(explorations.EXPLORATIONS[name](), tmp_path / name)
+    assert sum(file.stat().st_size for file in path.parent.iterdir()) < 4e6
+    page, requests = show_from_disk(chromium, path)
+    row = page.locator("#outliers tbody tr:nth-child(5)")
+    row.click()
+    page.locator("#entry-facts", has_text="the model says").wait_for()
+    sample, feature, measured = row.locator("td").all_inner_texts()[:3]
+    told = page.inner_text("#entry-facts")
+    assert all(text in told for text in (sample, feature, measured, "outlier"))
+    assert page.locator("#pictures canvas").count() == (3 if name == "faces" else 0)
+    assert_alone(page, requests)

@@ -31,6 +31,8 @@ MOST_PROFILE = 300
 LISTED = 200
 """Outliers that are listed."""
 LONGEST_NAME = 80
+SHOWN_DIGITS = 4
+"""Digits of a number on the page."""
 
 
 def overview(study: Study) -> dict[str, Any]:
@@ -133,17 +135,21 @@ def sample(study: Study, place: int, start: int = 0, stop: int | None = None) ->
     measured, explained = study.rows([place])[0], fit.codes[place] @ fit.components
     wrong = study.is_outlier([place])[0]
     found = _entries(study, measured, explained, wrong, np.arange(study.shape[1]), start, stop)
-    found["parts"] = _numbers(fit.codes[place] * fit.components.sum(axis=1))
     grid = study.matrix.features.grid
     if grid is not None and len(grid) in (2, 3):
-        cleaned = np.where(wrong | np.isnan(measured), explained, measured)
-        top = float(np.nanmax(np.where(wrong, np.nan, measured), initial=0.0)) or 1.0
-        found["pictures"] = {
-            "data": _grey(_picture_of(measured, grid), top),
-            "clean": _grey(_picture_of(cleaned, grid), top),
-            "outliers": _grey(_picture_of(wrong.astype(float), grid), 1.0),
-        }
+        found["pictures"] = _pictures(measured, explained, wrong, grid)
     return found
+
+
+def _pictures(measured: Matrix, explained: Matrix, wrong: Matrix, grid: tuple[int, ...]) -> dict[str, Any]:
+    """Return a sample as images: data, cleaned and outliers."""
+    cleaned = np.where(wrong | np.isnan(measured), explained, measured)
+    top = float(np.nanmax(np.where(wrong, np.nan, measured), initial=0.0)) or 1.0
+    return {
+        "data": _grey(_picture_of(measured, grid), top),
+        "clean": _grey(_picture_of(cleaned, grid), top),
+        "outliers": _grey(_picture_of(wrong.astype(float), grid), 1.0),
+    }
 
 
 def feature(study: Study, place: int, start: int = 0, stop: int | None = None) -> dict[str, Any]:
@@ -183,6 +189,25 @@ def _entries(
         "ratio": _numbers(ratios[places]),
         "outlier": wrong[part][places].astype(int).tolist(),
     }
+
+
+def all_entries(study: Study) -> dict[str, Any]:
+    """Return every entry, as rows of samples, with the digits that are shown."""
+    measured, explained, ratios = _with_ratios(study, slice(None))
+    rows = {"measured": measured, "explained": explained, "ratio": ratios}
+    outliers = study.is_outlier(slice(None)).astype(int).tolist()
+    return {name: [_numbers(row, SHOWN_DIGITS) for row in values] for name, values in rows.items()} | {
+        "outlier": outliers
+    }
+
+
+def _with_ratios(study: Study, rows: slice) -> tuple[Matrix, Matrix, Matrix]:
+    """Return what was measured and explained in some samples, and residuals in units of the noise, (k, m) each."""
+    fit = study.need_fit()
+    measured, explained = study.rows(rows), fit.codes[rows] @ fit.components
+    features = np.broadcast_to(np.arange(study.shape[1]), measured.shape)
+    ratios = _ratios(study, measured.ravel(), explained.ravel(), features.ravel())
+    return measured, explained, ratios.reshape(measured.shape)
 
 
 def _ratios(study: Study, measured: Matrix, explained: Matrix, features: Matrix) -> Matrix:
@@ -272,10 +297,7 @@ def residual_histogram(study: Study, bins: int = 61) -> dict[str, Any]:
     fit = study.need_fit()
     step = max(1, study.shape[0] * study.shape[1] // DENSE_ENTRIES)
     rows = slice(None, None, step)
-    measured, explained = study.rows(rows), fit.codes[rows] @ fit.components
-    features = np.broadcast_to(np.arange(study.shape[1]), measured.shape)
-    ratios = _ratios(study, measured.ravel(), explained.ravel(), features.ravel())
-    wrong = study.is_outlier(rows).ravel()
+    ratios, wrong = _with_ratios(study, rows)[2], study.is_outlier(rows)
     end = 3 * (_typical_threshold(fit.model) or 5.0)
     edges = np.linspace(-end, end, bins + 1)
     seen = np.isfinite(ratios)
@@ -347,13 +369,13 @@ def _pooled_line(values: Matrix) -> dict[str, Any]:
     return {"step": step, "values": _numbers(values)}
 
 
-def _numbers(values: Any) -> list[float | None]:
-    """Return numbers with six digits; None for what is none."""
-    return [_number(value) for value in np.asarray(values, dtype=np.float64).ravel().tolist()]
+def _numbers(values: Any, digits: int = 6) -> list[float | None]:
+    """Return numbers with so many digits; None for what is none."""
+    return [_number(value, digits) for value in np.asarray(values, dtype=np.float64).ravel().tolist()]
 
 
-def _number(value: Any) -> float | None:
-    return float(f"{float(value):.6g}") if np.isfinite(value) else None
+def _number(value: Any, digits: int = 6) -> float | None:
+    return float(f"{float(value):.{digits}g}") if np.isfinite(value) else None
 
 
 def _names(names: Sequence[str] | None, count: int) -> list[str] | None:
