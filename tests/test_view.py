@@ -5,6 +5,7 @@ import importlib
 import io
 import json
 import re
+import runpy
 import socket
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from robustnmf import RobustNMF
 from robustnmf.cli.app import app
 from robustnmf.formats import Axis, LabelledMatrix
 from robustnmf.view import Study, views, write_page
+from robustnmf.view import study as study_module
 from robustnmf.view.server import HOST, MOST_STUDIES, Studies, application, uploads
 from robustnmf.view.study import StudyError
 
@@ -172,6 +174,73 @@ def test_a_rejected_entry_has_no_influence_on_the_next_fit():
     assert not study.is_outlier([3])[0, 4]
     study.judge(3, 4, None)
     assert not study.verdicts
+
+
+def test_a_refit_goes_on_from_where_the_fit_stands():
+    study = Study(LabelledMatrix(SAMPLE.X), "table")
+    study.start_fit(3)
+    assert wait(study).state == "done"
+    before, place = study.fitted, tuple(np.argwhere(~study.fitted.outliers)[7].tolist())
+    study.judge(*place, "reject")
+    study.start_refit()
+    assert wait(study).state == "done", study.job.message
+    assert study.fitted is not before and study.fitted.steps == ((), (place,))
+    weights = np.ones(SAMPLE.X.shape)
+    weights[place] = 0
+    anew = RobustNMF(3, random_state=0).fit(SAMPLE.X, weights=weights)
+    kept = ~(study.fitted.outliers | anew.outliers_) & (weights > 0)
+    squares = [
+        ((SAMPLE.X - model.transform(SAMPLE.X, weights=weights) @ model.components_)[kept] ** 2).sum()
+        for model in (study.fitted.model, anew)
+    ]
+    assert squares[0] <= 1.01 * squares[1]
+    assert np.mean(study.fitted.outliers != anew.outliers_) < 0.01
+    assert not np.array_equal(study.fitted.components, before.components)
+
+
+def test_what_cannot_be_gone_on_with_is_fitted_anew():
+    study = Study(LabelledMatrix(SAMPLE.X), "table")
+    study.start_fit(3, method="l2", max_iter=5)
+    assert wait(study).state == "done"
+    study.judge(3, 4, "reject")
+    study.start_refit()
+    assert wait(study).state == "done" and study.fitted.steps == (((3, 4),),)
+    assert study.fitted.model.method == "l2" and study.fitted.components.shape == (3, 12)
+
+
+def test_the_script_repeats_fit_and_refit(studies, client, tmp_path):
+    number = upload(client).json()["id"]
+    study = studies[number]
+    study.start_fit(3)
+    wait(study)
+    study.judge(5, 6, "reject")
+    study.start_refit()
+    wait(study)
+    script = tmp_path / "study.py"
+    script.write_bytes(client.get(f"/api/studies/{number}/export/script.py").content)
+    found = runpy.run_path(str(script))
+    assert_allclose(found["model"].components_, study.fitted.components)
+    np.testing.assert_array_equal(found["outliers"], study.is_outlier(slice(None)))
+
+
+def test_a_search_for_the_rank_shows_what_is_found_so_far(monkeypatch):
+    study, seen = Study(LabelledMatrix(SAMPLE.X), "table"), []
+    see = study_module.auto_rank
+
+    def watched(values, *, callback, **options):
+        def look(found):
+            callback(found)
+            seen.append(views.job(study)["ranks"]["ranks"])
+            if len(seen) == 2:
+                study.stop()
+
+        return see(values, callback=look, **options)
+
+    monkeypatch.setattr(study_module, "auto_rank", watched)
+    study.start_rank(method="l2", max_iter=5)
+    job = wait(study)
+    assert job.state == "cancelled" and "what was tried" in job.message
+    assert seen == [[1], [1, 2]] and views.overview(study)["ranks"]["ranks"] == [1, 2]
 
 
 def test_a_cancelled_fit_leaves_the_model_as_it_was(fitted):

@@ -69,6 +69,7 @@ def job(study: Study) -> dict[str, Any] | None:
         "progress": round(found.progress, 3),
         "message": found.message,
         "revision": study.revision,
+        "ranks": _ranks(study) if found.kind == "rank" else None,
     }
 
 

@@ -84,9 +84,15 @@ function showModel() {
   };
   $("facts").replaceChildren(...Object.entries(facts || {}).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, String(value))]));
   $("warnings").replaceChildren(...[...notes, ...(fit ? fit.warnings : [])].map((text) => el("li", {}, text)));
-  $("ranks").replaceChildren(...(ranks ? [rankChart(ranks, widthOf("ranks"), (rank) => { $("rank").value = rank; })] : []));
+  showRanks(ranks);
   $("again").disabled = !fit;
+  $("run").textContent = fit ? "Fit anew" : "Fit";
   if (fit && $("rank").value === "auto") $("rank").value = fit.rank;
+}
+
+// While a search runs, the curve has the numbers that were tried so far.
+function showRanks(ranks) {
+  $("ranks").replaceChildren(...(ranks ? [rankChart(ranks, widthOf("ranks"), (rank) => { $("rank").value = rank; })] : []));
 }
 
 // --- Work in the background -------------------------------------------------------------------------------------------
@@ -108,6 +114,7 @@ async function watch() {
   await new Promise((done) => setTimeout(done, 250));
   await attempt(async () => {
     state.about.job = await source.get("job");
+    if (state.about.job.ranks) showRanks(state.about.job.ranks);
     if (state.about.job.state === "failed") tell(state.about.job.message);
     if (state.about.job.state === "done") {
       if (state.about.job.kind === "fit") state.view = null;
@@ -360,7 +367,7 @@ function listen() {
     if (text !== "auto" && !/^[0-9]{1,5}$/.test(text)) tell("The number of components must be a whole number, or auto.");
     else attempt(() => run("fit", { rank: text === "auto" ? text : Number(text) }));
   });
-  $("again").addEventListener("click", () => attempt(() => run("fit", { rank: state.about.fit.rank })));
+  $("again").addEventListener("click", () => attempt(() => run("refit", {})));
   $("search").addEventListener("click", () => attempt(() => run("rank", {})));
   $("cancel").addEventListener("click", () => attempt(() => source.post("cancel")));
   $("map").addEventListener("click", (event) => select(...placeOnMap(event)));
