@@ -485,6 +485,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         weights, uncertainties : array-like (n_samples, n_features) or None
             As in `fit`.
         """
+        self._refit(X, weights, uncertainties)
+        return self
+
+    def _refit(self, X: Any, weights: Any = None, uncertainties: Any = None) -> Array:
+        """Go on from where the fit ended, and return the codes."""
         check_is_fitted(self)
         parts = self._check_parameters()
         X, weights, uncertainties = self._aligned(X, weights, uncertainties)
@@ -494,8 +499,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         with _unchanged_on_failure(self), self._engine_for(X) as engine:
             data = self._check_new(X, weights, uncertainties, engine)
             fitted = improve_fit(self, data, parts, engine)
-            self._take_in_memory(fitted, data, X, weights, uncertainties, engine)
-        return self
+            return self._take_in_memory(fitted, data, X, weights, uncertainties, engine)
 
     def partial_fit(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Self:
         """Learn from one batch of a stream.

@@ -133,10 +133,6 @@ class Study:
         """Return some samples, dense."""
         return dense(self.matrix.values[places])
 
-    def column(self, place: int) -> Matrix:
-        """Return a feature of all samples, (n,)."""
-        return dense(self.matrix.values[:, [place]])[:, 0]
-
     def need_fit(self) -> Fit:
         """Return the fit, or say that there is none yet."""
         if self.fitted is None:
@@ -218,11 +214,10 @@ class Study:
         model, values, about = copy(before.model), self.matrix.values, self._about(rejected)
         model.callback = job.watch
         try:
-            model.refit(values, **about)
+            codes = np.asarray(model._refit(values, **about))  # as `refit`, but it returns the codes
         except IncompatibleError:  # by another method, or stopped early: it cannot be gone on with
             self._fit(job, before.components.shape[0], {k: v for k, v in before.options.items() if k != "n_components"})
             return
-        codes = np.asarray(model.transform(values, **about))
         steps = (*before.steps, rejected)
         self._take(replace(before, model=model, codes=codes, outliers=model.outliers_, steps=steps))
 
@@ -305,6 +300,12 @@ class Study:
         study = cls(matrix, path.name, source, uncertainties=given and read_like(given, matrix))
         study.take_model(fitted)
         return study
+
+
+def dense_column(values: Any, place: int) -> Matrix:
+    """Return a column, sparse or not, as an array, (n,)."""
+    column = values[:, [place]] if hasattr(values, "toarray") else values[:, place]
+    return np.array(dense(column)).reshape(-1)
 
 
 def dense(values: Any) -> Matrix:

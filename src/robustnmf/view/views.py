@@ -5,18 +5,18 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil
+from math import ceil, isfinite
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.plots.base import positions_of
-from robustnmf.view.study import Study, dense
+from robustnmf.view.study import Study, dense_column
 
 Matrix = NDArray[Any]
 
-MOST_POINTS = 2000
+MOST_POINTS = 1200
 """Points of a line, at most."""
 MOST_NAMES = 5000
 """Names that are sent with the overview, at most, of samples and of features."""
@@ -132,10 +132,10 @@ def contributions(study: Study) -> dict[str, Any]:
 
 def sample(study: Study, place: int, start: int = 0, stop: int | None = None) -> dict[str, Any]:
     """Return the entries of a sample; where samples are images, also its pictures: data, cleaned and outliers."""
-    fit = study.need_fit()
+    fit, part = study.need_fit(), slice(max(start, 0), stop)
     measured, explained = study.rows([place])[0], fit.codes[place] @ fit.components
-    wrong = study.is_outlier([place])[0]
-    found = _entries(study, measured, explained, wrong, np.arange(study.shape[1]), start, stop)
+    wrong, features = study.is_outlier([place])[0], np.arange(study.shape[1])
+    found = _entries(study, measured[part], explained[part], wrong[part], features[part], part.start)
     grid = study.matrix.features.grid
     if grid is not None and len(grid) in (2, 3):
         found["pictures"] = _pictures(measured, explained, wrong, grid)
@@ -155,40 +155,34 @@ def _pictures(measured: Matrix, explained: Matrix, wrong: Matrix, grid: tuple[in
 
 def feature(study: Study, place: int, start: int = 0, stop: int | None = None) -> dict[str, Any]:
     """Return the entries of a feature over all samples."""
-    fit = study.need_fit()
-    measured, explained = study.column(place), fit.codes @ fit.components[:, place]
-    wrong = _column_outliers(study, place)
-    return _entries(study, measured, explained, wrong, np.full(study.shape[0], place), start, stop)
-
-
-def _column_outliers(study: Study, place: int) -> Matrix:
-    mask = dense(study.need_fit().outliers[:, [place]]).astype(bool)[:, 0]
+    fit, part = study.need_fit(), slice(max(start, 0), stop)
+    measured, explained = dense_column(study.matrix.values[part], place), fit.codes[part] @ fit.components[:, place]
+    wrong = dense_column(fit.outliers[part], place).astype(bool)
     for (i, j), verdict in study.verdicts.items():
-        if j == place:
-            mask[i] = verdict == "reject"
-    return mask
+        if j == place and 0 <= i - part.start < len(wrong):
+            wrong[i - part.start] = verdict == "reject"
+    return _entries(study, measured, explained, wrong, np.full(len(measured), place), part.start)
 
 
 def _entries(
-    study: Study, measured: Matrix, explained: Matrix, wrong: Matrix, features: Matrix, start: int, stop: int | None
+    study: Study, measured: Matrix, explained: Matrix, wrong: Matrix, features: Matrix, start: int
 ) -> dict[str, Any]:
-    """Return entries along a line, (k,) each; of many, of each few the one that fits worst."""
-    part = slice(max(start, 0), stop)
-    ratios = _ratios(study, measured[part], explained[part], features[part])
+    """Return entries along a line from a place on, (k,) each; of many, of each few the one that fits worst."""
+    ratios = _ratios(study, measured, explained, features)
     count = len(ratios)
     step = max(1, ceil(count / MOST_POINTS))
     places = np.arange(count)
     if step > 1:
-        strength = np.nan_to_num(np.abs(ratios)) + 1e6 * wrong[part]
+        strength = np.nan_to_num(np.abs(ratios)) + 1e6 * wrong
         padded = np.append(strength, np.full(-count % step, -1.0)).reshape(-1, step)
         places = np.arange(0, count, step) + padded.argmax(axis=1)
     return {
-        "start": part.start,
-        "places": (places + part.start).tolist(),
-        "measured": _numbers(measured[part][places]),
-        "explained": _numbers(explained[part][places]),
+        "start": start,
+        "places": (places + start).tolist(),
+        "measured": _numbers(measured[places]),
+        "explained": _numbers(explained[places]),
         "ratio": _numbers(ratios[places]),
-        "outlier": wrong[part][places].astype(int).tolist(),
+        "outlier": wrong[places].astype(int).tolist(),
     }
 
 
@@ -376,7 +370,7 @@ def _numbers(values: Any, digits: int = 6) -> list[float | None]:
 
 
 def _number(value: Any, digits: int = 6) -> float | None:
-    return float(f"{float(value):.{digits}g}") if np.isfinite(value) else None
+    return float(f"{value:.{digits}g}") if isfinite(value) else None
 
 
 def _names(names: Sequence[str] | None, count: int) -> list[str] | None:
