@@ -37,8 +37,8 @@ from robustnmf.utils.files import make_folder, write_owned
 Scale = Literal["full", "quick"]
 
 QUICK = (
-    "quick: fewer levels, trials and iterations than the paper. They are too few to refute a claim: one that does not hold "
-    "here counts as one with not enough results"
+    "quick: fewer levels, trials and iterations than the paper. They are too few to refute a claim: one that does not "
+    "hold here counts as one with not enough results"
 )
 
 MODULES = (
@@ -62,8 +62,8 @@ EXPERIMENTS: Mapping[str, Experiment] = {
 HOLDERS = {
     clustering.AR_FILE: "AR faces: from their authors, A. M. Martinez and R. Benavente (CVC Technical Report 24, "
     "1998), on request and for research only. Neither the images nor pictures made of them may be passed on.",
-    clustering.CALTECH_FILE: "Caltech-101: from the California Institute of Technology (CaltechDATA), by L. Fei-Fei, R. "
-    "Fergus and P. Perona, 2004. The features are outputs of EfficientNet-Lite0 for these images.",
+    clustering.CALTECH_FILE: "Caltech-101: from the California Institute of Technology (CaltechDATA), by L. Fei-Fei, "
+    "R. Fergus and P. Perona, 2004. The features are outputs of EfficientNet-Lite0 for these images.",
 }
 """Who has the data that is not part of the package, by the file that is made of it; `robustnmf.datasets` says how."""
 
