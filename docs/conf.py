@@ -3,8 +3,12 @@
 import importlib.util
 import re
 import shutil
+import sys
 from importlib.metadata import version as version_of
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from explorations import write_explorations
 
 project = "robustnmf"
 author = "The robustnmf developers"
@@ -121,9 +125,16 @@ def copy_mathjax(app, error):
         shutil.copyfile(source, target)
 
 
+def add_explorations(app, error):
+    """Put the pages of finished explorations beside the others, in ``demo``."""
+    if error is None and app.builder.format == "html":
+        write_explorations(Path(app.outdir) / "demo")
+
+
 def setup(app):
     """Connect the functions above."""
     app.connect("source-read", move_links)
     app.connect("autodoc-skip-member", skip_member)
     app.connect("autodoc-process-docstring", read_as_plain_text, priority=100)  # before numpydoc
     app.connect("build-finished", copy_mathjax)
+    app.connect("build-finished", add_explorations)

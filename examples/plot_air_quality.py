@@ -26,8 +26,7 @@ dates = air.dates[measured]
 # Fit
 # ---
 # With uncertainties, species are compared in units of their own noise: trace metals count as well as sulfate does.
-# Not every rank suits: with 5 or 8 components the fit warns that it predicts hardly better than its start.
-model = RobustNMF(6, random_state=0)
+model = RobustNMF(5, random_state=0)
 codes = model.fit_transform(X, uncertainties=uncertainties)
 
 potassium = list(air.feature_names).index("Potassium Ion")
@@ -46,7 +45,7 @@ print(f"potassium is cut off as too high on {cut.sum()} of {len(dates)} days")
 figure, ax = plt.subplots(figsize=(8, 3.6), layout="constrained")
 measured = X[:, potassium]
 ax.plot(dates, measured, color="C0", linewidth=0.8, label="measured")
-ax.plot(dates, measured - excess, color="black", linewidth=0.8, label="explained by six sources")
+ax.plot(dates, measured - excess, color="black", linewidth=0.8, label="explained by five sources")
 ax.plot(dates[cut], measured[cut], "o", color="C3", markersize=4, label="cut off")
 for sample in largest:
     ax.text(dates[sample], 1.1 * measured[sample], f" {dates[sample]}")

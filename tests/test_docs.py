@@ -29,7 +29,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("plot_*.py"))
 # Take more than three seconds on one core.
 SLOW = {
     *("plot_cells", "plot_faces", "plot_hyperspectral", "plot_rank", "plot_streaming", "plot_text"),
-    "plot_video_background",
+    *("plot_video_background", "plot_walkthrough_air", "plot_walkthrough_movie", "plot_walkthrough_spectra"),
 }
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "guide").glob("*.md"))]
 SLOW_PAGES = {"cells", "dask", "index", "rank", "text"}

@@ -18,8 +18,10 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from sklearn.utils.validation import check_is_fitted
 
-from robustnmf import METHODS, RobustNMF, TruncatedCauchyNMF
+from conftest import make_data
+from robustnmf import METHODS, RobustNMF, TruncatedCauchyNMF, load
 from robustnmf.algorithm.initializers import MedianStart, RandomStart
+from robustnmf.errors import IncompatibleError
 from robustnmf.methods import INITIALIZERS, OUTLIERS, SCALES, SOLVERS
 from robustnmf.model.outliers import MADRule
 from robustnmf.model.scales import MAD, FixedScale
@@ -797,3 +799,38 @@ def test_warnings_point_at_the_line_of_the_user(call):
     with pytest.warns(ConvergenceWarning) as caught:
         getattr(model, call)(np.random.default_rng(0).random((20, 10)))
     assert {warning.filename for warning in caught} == {__file__}
+
+
+# --- Going on from where a fit ended ----------------------------------------------------------------------------------
+
+
+def test_refit_improves_the_components_and_is_saved_like_any_fit(tmp_path):
+    data = make_data(60, 20, outliers=0.05)
+    model = RobustNMF(3, random_state=0).fit(data.X)
+    weights = np.ones(data.X.shape)
+    weights[:2, :3] = 0
+    before = model.components_.copy()
+    assert model.refit(data.X, weights=weights) is model
+    assert model.components_.shape == before.shape and not np.array_equal(model.components_, before)
+    anew = RobustNMF(3, random_state=0).fit(data.X, weights=weights)
+    kept = ~(model.outliers_ | anew.outliers_) & (weights > 0)
+    squares = [
+        ((data.X - m.transform(data.X, weights=weights) @ m.components_)[kept] ** 2).sum() for m in (model, anew)
+    ]
+    assert squares[0] <= 1.01 * squares[1]
+    model.save(tmp_path / "m.robustnmf")
+    again = load(tmp_path / "m.robustnmf")
+    np.testing.assert_array_equal(again.transform(data.X), model.transform(data.X))
+    again.refit(data.X)
+    assert np.isfinite(again.components_).all()
+
+
+def test_refit_of_what_cannot_be_gone_on_with_says_so():
+    X = make_data(20, 8).X
+    with pytest.raises(NotFittedError):
+        RobustNMF(2).refit(X)
+    model = RobustNMF(2, method="l2", max_iter=5, tol=1.0).fit(X)
+    before = model.components_.copy()
+    with pytest.raises(IncompatibleError, match="fit anew"):
+        model.refit(X)
+    np.testing.assert_array_equal(model.components_, before)

@@ -534,7 +534,7 @@ WIDTH = "document.querySelector('#map img').getBoundingClientRect().width"
 def test_browser_finds_no_fault_and_loads_every_picture(show):
     tab = show()
     assert browser.errors(tab) == []
-    assert tab.evaluate("[...document.images].map(i => i.complete && i.naturalWidth > 0)") == [True] * (4 + 1 + 3 * 6)
+    assert tab.evaluate("[...document.images].map(i => i.complete && i.naturalWidth > 0)") == [True] * (4 + 1 + 3 * 10)
     assert tab.evaluate("[...document.querySelectorAll('figure svg')].every(s => s.clientWidth > 200)")
 
 

@@ -392,3 +392,12 @@ def test_a_missing_extra_is_named(monkeypatch, call):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(MissingExtraError, match=r'pip install "robustnmf\[plots\]"'):
         call()
+
+
+def test_contributions_lead_no_line_across_a_long_gap_of_time():
+    model = RobustNMF(2, method="l2", max_iter=3, random_state=0).fit(np.ones((6, 4)))
+    dates = ["2024-01-01", "2024-01-02", "2024-01-03", "2024-06-01", "2024-06-02", "2024-06-03"]
+    ax = plots.contributions(model, codes=np.ones((6, 2)), index=dates, kind="lines")
+    drawn = ax.lines[0].get_ydata()
+    assert len(drawn) == 7 and np.flatnonzero(np.isnan(drawn)).tolist() == [3]
+    plt.close("all")

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 from typer.testing import CliRunner
@@ -16,9 +17,9 @@ import robustnmf
 from robustnmf.cli import app
 from robustnmf.paper import reproduce as reproduction
 from robustnmf.paper.reproduce import reproduce, select, why_not
-from robustnmf.paper.section import Cell, Section, Table
+from robustnmf.paper.section import Cell, Check, Section, Table
 from robustnmf.paper.task import Experiment, Outcome, Task
-from robustnmf.utils.files import write_atomically
+from robustnmf.utils.files import make_folder, write_atomically
 
 PATIENCE = 120  # seconds; a busy machine is slow
 COMMAND = [sys.executable, "-c", "from robustnmf.cli import main; main()", "reproduce"]
@@ -355,3 +356,28 @@ def test_a_file_has_the_permissions_of_any_new_one(mask, tmp_path):
     finally:
         assert os.umask(before) == mask
     assert (tmp_path / "ours").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_a_quick_run_refutes_nothing_and_says_so(monkeypatch, tmp_path):
+    def section(results):
+        return Section("one", "One", ["fig1"], ["As in the paper."], checks=[Check("It holds.", False, "0 of 1")])
+
+    experiment = Experiment("one", {"fig1": "one"}, lambda choices: [], None, section, needs="ar_42x30.npz")
+    monkeypatch.setattr(reproduction, "EXPERIMENTS", {"one": experiment})
+    skipped = [reproduction.Skipped(experiment, "fig1 needs ar_42x30.npz.")]
+
+    class SomeResults:
+        records, failures = [types.SimpleNamespace(seconds=1.0)], []
+
+        def of(self, name):
+            return self
+
+    pages = {}
+    for scale in ("full", "quick"):
+        make_folder(tmp_path / scale)
+        reproduction.build_report(SomeResults(), tmp_path / scale / "report.html", scale, skipped)
+        pages[scale] = (tmp_path / scale / "report.html").read_text()
+        assert "Martinez and R. Benavente" in pages[scale]
+    assert "1 does not hold" in pages["full"]
+    assert "1 does not hold" not in pages["quick"] and "1 with not enough results" in pages["quick"]
+    assert "too few to refute a claim" in pages["quick"]

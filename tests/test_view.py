@@ -1,15 +1,18 @@
 """The page to explore a factorisation: what it shows is what the model says, and only who has the token can ask."""
 
 import csv
+import importlib
 import io
 import json
 import re
+import runpy
 import socket
 import subprocess
 import sys
 import threading
 import time
 from base64 import b64decode
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,12 +25,14 @@ from robustnmf import RobustNMF
 from robustnmf.cli.app import app
 from robustnmf.formats import Axis, LabelledMatrix
 from robustnmf.view import Study, views, write_page
+from robustnmf.view import study as study_module
 from robustnmf.view.server import HOST, MOST_STUDIES, Studies, application, uploads
 from robustnmf.view.study import StudyError
 
 starlette = pytest.importorskip("starlette.testclient")
 uvicorn = pytest.importorskip("uvicorn")
 
+DOCS = Path(__file__).parents[1] / "docs"
 TOKEN = "right"
 HOSTILE = "<img src=x onerror=alert(1)>"
 SAMPLE = make_data(40, 12)
@@ -169,6 +174,73 @@ def test_a_rejected_entry_has_no_influence_on_the_next_fit():
     assert not study.is_outlier([3])[0, 4]
     study.judge(3, 4, None)
     assert not study.verdicts
+
+
+def test_a_refit_goes_on_from_where_the_fit_stands():
+    study = Study(LabelledMatrix(SAMPLE.X), "table")
+    study.start_fit(3)
+    assert wait(study).state == "done"
+    before, place = study.fitted, tuple(np.argwhere(~study.fitted.outliers)[7].tolist())
+    study.judge(*place, "reject")
+    study.start_refit()
+    assert wait(study).state == "done", study.job.message
+    assert study.fitted is not before and study.fitted.steps == ((), (place,))
+    weights = np.ones(SAMPLE.X.shape)
+    weights[place] = 0
+    anew = RobustNMF(3, random_state=0).fit(SAMPLE.X, weights=weights)
+    kept = ~(study.fitted.outliers | anew.outliers_) & (weights > 0)
+    squares = [
+        ((SAMPLE.X - model.transform(SAMPLE.X, weights=weights) @ model.components_)[kept] ** 2).sum()
+        for model in (study.fitted.model, anew)
+    ]
+    assert squares[0] <= 1.01 * squares[1]
+    assert np.mean(study.fitted.outliers != anew.outliers_) < 0.01
+    assert not np.array_equal(study.fitted.components, before.components)
+
+
+def test_what_cannot_be_gone_on_with_is_fitted_anew():
+    study = Study(LabelledMatrix(SAMPLE.X), "table")
+    study.start_fit(3, method="l2", max_iter=5)
+    assert wait(study).state == "done"
+    study.judge(3, 4, "reject")
+    study.start_refit()
+    assert wait(study).state == "done" and study.fitted.steps == (((3, 4),),)
+    assert study.fitted.model.method == "l2" and study.fitted.components.shape == (3, 12)
+
+
+def test_the_script_repeats_fit_and_refit(studies, client, tmp_path):
+    number = upload(client).json()["id"]
+    study = studies[number]
+    study.start_fit(3)
+    wait(study)
+    study.judge(5, 6, "reject")
+    study.start_refit()
+    wait(study)
+    script = tmp_path / "study.py"
+    script.write_bytes(client.get(f"/api/studies/{number}/export/script.py").content)
+    found = runpy.run_path(str(script))
+    assert_allclose(found["model"].components_, study.fitted.components)
+    np.testing.assert_array_equal(found["outliers"], study.is_outlier(slice(None)))
+
+
+def test_a_search_for_the_rank_shows_what_is_found_so_far(monkeypatch):
+    study, seen = Study(LabelledMatrix(SAMPLE.X), "table"), []
+    see = study_module.auto_rank
+
+    def watched(values, *, callback, **options):
+        def look(found):
+            callback(found)
+            seen.append(views.job(study)["ranks"]["ranks"])
+            if len(seen) == 2:
+                study.stop()
+
+        return see(values, callback=look, **options)
+
+    monkeypatch.setattr(study_module, "auto_rank", watched)
+    study.start_rank(method="l2", max_iter=5)
+    job = wait(study)
+    assert job.state == "cancelled" and "what was tried" in job.message
+    assert seen == [[1], [1, 2]] and views.overview(study)["ranks"]["ranks"] == [1, 2]
 
 
 def test_a_cancelled_fit_leaves_the_model_as_it_was(fitted):
@@ -436,11 +508,44 @@ def test_a_wrong_token_is_told_in_words(chromium, address):
     assert "token is wrong" in page.inner_text("#message")
 
 
+def show_from_disk(chromium, path):
+    """Open a page from a disk; return it and the list to which its requests are added."""
+    page, requests = chromium.new_page(), []
+    page.set_default_timeout(1000 * browser.PATIENCE)
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(path.resolve().as_uri())
+    return page, requests
+
+
+def assert_alone(page, requests):
+    """Check that a page from a disk has asked for nothing but what lies beside it."""
+    assert len(requests) > 4 and all(url.startswith(("file:", "data:")) for url in requests)
+    assert browser.errors(page) == []
+
+
 def test_a_stored_page_needs_no_server(chromium, fitted, tmp_path):
     path = write_page(fitted, tmp_path / "page")
-    page = browser.show(chromium, path)
+    page, requests = show_from_disk(chromium, path)
     page.wait_for_selector("#outliers tbody tr")
     page.click("#outliers tbody tr:nth-child(2)")
     page.locator("#entry-facts", has_text="outlier").wait_for()
     assert not page.is_visible("#verdicts") and not page.is_visible("#fit-form")
-    assert browser.errors(page) == []
+    assert_alone(page, requests)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["faces", "air"])
+def test_an_exploration_of_the_documentation_answers_a_click(chromium, tmp_path, monkeypatch, name):
+    monkeypatch.syspath_prepend(DOCS)
+    explorations = importlib.import_module("explorations")
+    path = write_page(explorations.EXPLORATIONS[name](), tmp_path / name)
+    assert sum(file.stat().st_size for file in path.parent.iterdir()) < 4e6
+    page, requests = show_from_disk(chromium, path)
+    row = page.locator("#outliers tbody tr:nth-child(5)")
+    row.click()
+    page.locator("#entry-facts", has_text="the model says").wait_for()
+    sample, feature, measured = row.locator("td").all_inner_texts()[:3]
+    told = page.inner_text("#entry-facts")
+    assert all(text in told for text in (sample, feature, measured, "outlier"))
+    assert page.locator("#pictures canvas").count() == (3 if name == "faces" else 0)
+    assert_alone(page, requests)

@@ -15,6 +15,7 @@ from sklearn.base import clone
 
 from robustnmf.algorithm.checkpoint import Checkpoint
 from robustnmf.algorithm.clones import where_data_is
+from robustnmf.algorithm.continuing import Limits, go_on
 from robustnmf.algorithm.encoding import Basis, Description, basis_of, noise_in_units, totals, typical_code
 from robustnmf.algorithm.feature_scaling import choose_levels, feature_levels, some_samples
 from robustnmf.algorithm.fingerprints import fit_fingerprint
@@ -42,7 +43,7 @@ from robustnmf.errors import IncompatibleError, OutOfRangeError
 from robustnmf.model.noise import NoiseModel
 from robustnmf.model.penalties import ElasticNet, Penalties
 from robustnmf.model.scales import in_unit, reads
-from robustnmf.solvers import solvers_that
+from robustnmf.solvers import SharedGram, solvers_that
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
 from robustnmf.utils.progress import tell
 from robustnmf.utils.random_state import generator, seeds
@@ -190,6 +191,29 @@ def _fit_from(
     if data.arrays is None and not engine.keeps_sparse:
         return _evaluated(fitted, data, encoding_limits(estimator), engine)
     return _described(fitted, data, encoding_limits(estimator), engine, may_overwrite=data is not original)
+
+
+def improve_fit(estimator: Any, given: Data, parts: Parts, engine: Engine) -> Fitted:
+    """Go on from where the fit of an estimator ended, with data in units of X that has hardly changed.
+
+    Components, the unit, what features and samples are divided by, and the noise are those of the estimator.
+    """
+    before, unit, noise = estimator._basis, estimator._unit, estimator._noise
+    scaled = estimator._in_unit(given, engine)
+    known = check_components(estimator.fixed_components, given.shape[1], given.dtype, before.W.shape[1])
+    parts = replace(parts, penalties=before.penalties)
+    method = replace(parts.method, fixed=len(known), solver=SharedGram())
+    with fit_progress(type(estimator).__name__, estimator.max_iter, shown=bool(estimator.verbose)) as show:
+        watch, limits = _Watch(show, estimator.callback, unit), Limits(**encoding_limits(estimator))
+        result = go_on(scaled, before.placed(engine.place), method, limits, estimator.tol, engine, watch)
+    result = result._replace(comparison=getattr(estimator, "comparison_", None))
+    result = result._replace(history=[iteration.in_units_of(unit) for iteration in result.history])
+    importance = None if scaled.M is None else engine.map(_row_totals, scaled.M)
+    components, basis = _basis(estimator, result, importance, known, noise, parts, engine)
+    basis = replace(basis, units=before.units)
+    about = (estimator._samples, given.shape[0], result, estimator._with_uncertainties)
+    fitted = Fitted(parts, components, basis, unit, noise, *about)
+    return _described(fitted, scaled, encoding_limits(estimator), engine, may_overwrite=False)
 
 
 def _sample_scaling(estimator: Any, given: Data, rank: int, engine: Engine) -> SampleScaling | None:

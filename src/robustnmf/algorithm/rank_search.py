@@ -5,7 +5,7 @@ components predict them badly, and too many as well, because those follow noise.
 says what a prediction costs.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import signature
@@ -104,6 +104,7 @@ def find_rank(
     random_state: Any = None,
     n_jobs: int | None = None,
     learner: Any = None,
+    callback: Callable[[RankSelection], Any] | None = None,
 ) -> RankSelection:
     """Cross-validate some ranks, or `search` all up to `max_rank`.
 
@@ -134,7 +135,7 @@ def find_rank(
     limit = highest if max_rank is None else check_rank(max_rank, X, "auto_rank (max_rank)")
     named = None if search else _check_ranks(ranks, X)
     with search_progress(None if named is None else len(named), of_splits, shown=shown) as shows:
-        trial = _CrossValidation(*found, estimator, rule, scoring, n_jobs, shows)
+        trial = _CrossValidation(*found, estimator, rule, scoring, n_jobs, shows, callback)
         selection = _search(trial, limit) if named is None else trial.add(named)
     tell(f"Rank {selection.chosen} is chosen, and {selection.best} predicts best, of {selection.ranks.tolist()}.")
     return selection
@@ -207,6 +208,8 @@ class _CrossValidation:
     scoring: str
     n_jobs: int | None
     shows: SearchProgress
+    callback: Callable[[RankSelection], Any] | None = None
+    """Is told what is found so far."""
     predicted: dict[int, Predicted] = field(default_factory=dict)
     """What each rank predicts."""
 
@@ -223,6 +226,8 @@ class _CrossValidation:
             self.predicted[rank] = Predicted(np.concatenate(values), models)
         selection = self.selection()
         self.shows.found(selection.ranks.tolist(), selection.chosen)
+        if self.callback is not None:
+            self.callback(selection)
         return selection
 
     def selection(self) -> RankSelection:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from robustnmf.plots.base import (
     axes_of,
@@ -15,6 +16,11 @@ from robustnmf.plots.base import (
     place_of,
     positions_of,
 )
+
+Matrix = NDArray[Any]
+
+LONG_GAP = 20
+"""Typical steps of time without a sample from which on nothing is drawn."""
 
 
 def codes(model: Any, X: Any = None, *, ax: Any = None) -> Any:
@@ -83,14 +89,14 @@ def contributions(
     sizes = model.components_.sum(axis=1) if place is None else model.components_[:, place]
     x, is_time = positions_of(index_of(X, index), len(H))
     order = np.argsort(x, kind="stable")
-    given, ax = (H * sizes)[order], axes_of(ax)
+    (x, given), ax = _with_gaps(x[order], (H * sizes)[order], is_time), axes_of(ax)
     labels = [f"component {k + 1}" for k in range(given.shape[1])]
     colours = [colour_of(k) for k in range(given.shape[1])]
     if kind == "stacked":
-        ax.stackplot(x[order], given.T, labels=labels, colors=colours, linewidth=0)
+        ax.stackplot(x, given.T, labels=labels, colors=colours, linewidth=0)
     else:
         for values, words, colour in zip(given.T, labels, colours, strict=True):
-            ax.plot(x[order], values, label=words, color=colour, linewidth=1)
+            ax.plot(x, values, label=words, color=colour, linewidth=1)
     unit = f" ({units})" if units else ""
     what = "all features" if place is None else names[place]
     ax.set(xlabel="" if is_time else "sample", ylim=(0, None))
@@ -98,3 +104,14 @@ def contributions(
     ax.margins(x=0)
     ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize="small")
     return ax
+
+
+def _with_gaps(times: Matrix, given: Matrix, is_time: bool) -> tuple[Matrix, Matrix]:
+    """Return times and what is drawn over them, with nothing where the data has a long gap: no line leads across it."""
+    if not is_time or len(times) < 3:
+        return times, given
+    steps = np.diff(times)
+    seconds = steps.astype(np.int64)
+    (before,) = np.nonzero(seconds > LONG_GAP * max(np.median(seconds), 1))
+    given = np.insert(given.astype(np.float64), before + 1, np.nan, axis=0)
+    return np.insert(times, before + 1, times[before] + steps[before] // 2), given

@@ -36,7 +36,7 @@ MOST_NAMES = 1000  # that the map knows, along each side
 LONGEST_NAME = 60
 LONGEST_TITLE = 200
 WORST = 10  # samples and features by each measure
-PICTURED = 6  # samples that are shown as images
+PICTURED = 10  # samples that are shown as images
 
 # Mark, and words for one and for several, of each verdict.
 VERDICTS: Mapping[Verdict, tuple[str, str, str]] = {

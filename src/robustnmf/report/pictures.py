@@ -1,6 +1,7 @@
 """What each field draws first: contributions, profiles, shares of features, residuals, measured entries."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from robustnmf import plots
 from robustnmf.data.sparse import as_rows
+from robustnmf.plots.base import OUTLIER_COLOUR, positions_of
 from robustnmf.report.card import Card
 from robustnmf.report.drawing import draw
 from robustnmf.report.facts import Facts
@@ -57,9 +59,12 @@ def explaining_cards(
 
     def contributions(figure: Any) -> None:
         ax = framed(figure, right=1.35)
-        plots.contributions(model, codes=codes[::every], index=shown, units=units, **names, ax=ax)
+        how: dict[str, Any] = {"kind": "lines" if images else "stacked", "index": shown, "units": units}
+        plots.contributions(model, codes=codes[::every], **how, **names, ax=ax)
 
     yield _card("What components give to each sample", contributions, "contributions", (9.0, 2.9))
+    if images:
+        yield _card("Pixels rejected in each sample", partial(_rejected, facts, index), "rejected", (9.0, 2.0))
     if not images and facts.shape[1] <= MOST_FEATURES:
         yield from _table_cards(facts, X, weights, uncertainties, names, units)
     step = ceil(facts.shape[0] * facts.shape[1] / ENOUGH_ENTRIES)
@@ -76,6 +81,16 @@ def explaining_cards(
         plots.observed_vs_explained(model, some[0], **options, **about, ax=framed(figure))
 
     yield _card("Measured over explained entries", points, "explained", (4.6, 3.0))
+
+
+def _rejected(facts: Facts, index: Any, figure: Any) -> None:
+    """Draw the share of outliers of each sample; of many, the largest of each few."""
+    (x, is_time), ax = positions_of(index, facts.shape[0]), framed(figure, right=1.35)
+    every = ceil(facts.shape[0] / MOST_SAMPLES)
+    shares = np.maximum.reduceat(facts.samples.cut, np.arange(0, facts.shape[0], every))
+    ax.fill_between(x[::every], 100 * shares, color=OUTLIER_COLOUR, linewidth=0, step="mid")
+    ax.set(xlabel="" if is_time else "sample", ylabel="%", ylim=(0, None))
+    ax.margins(x=0)
 
 
 def framed(figure: Any, left: float = 0.75, right: float = 0.12, bottom: float = 0.45, top: float = 0.1) -> Any:

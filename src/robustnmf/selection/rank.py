@@ -1,6 +1,6 @@
 """The number of components, chosen by how well entries that were held out are predicted."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -100,6 +100,7 @@ def auto_rank(
     scoring: str = "robust",
     random_state: Any = None,
     n_jobs: int | None = None,
+    callback: Callable[[RankSelection], Any] | None = None,
 ) -> RankSelection:
     """Search the number of components: `select_rank` over ranks that need not be named.
 
@@ -112,6 +113,8 @@ def auto_rank(
         Highest rank to try. By default the highest at which a fit sees as many positive entries as unknowns.
     X, weights, uncertainties, n_splits, estimator, rule, scoring, random_state, n_jobs
         See `select_rank`.
+    callback : function of a RankSelection, or None
+        Is called after each rank with what is found so far. An exception that it raises ends the search.
 
     Examples
     --------
@@ -134,6 +137,7 @@ def auto_rank(
         scoring=scoring,
         random_state=random_state,
         n_jobs=n_jobs,
+        callback=callback,
     )
 
 

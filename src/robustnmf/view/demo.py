@@ -46,16 +46,19 @@ def _harmless(text: str) -> str:
 
 
 def stored_answers(study: Study) -> dict[str, Any]:
-    """Return the answers to all that the page asks for, by what it asks."""
+    """Return the answers to all that the page asks for, by what it asks.
+
+    Lines of samples and features are made by the page from all entries, so that each entry is stored once.
+    """
     n_samples, n_features = study.shape
     cells = views.MOST_CELLS
-    answers: dict[str, Any] = {
+    return {
         "": views.overview(study),
         "components": views.components(study),
         "contributions": views.contributions(study),
         "outliers": views.outlier_list(study),
         "histogram": views.residual_histogram(study),
         "map": views.outlier_map(study, (0, n_samples), (0, n_features), (cells, cells)),
+        "entries": views.all_entries(study),
+        "pictures": [views.sample(study, i).get("pictures") for i in range(n_samples)],
     }
-    answers |= {f"sample/{i}": views.sample(study, i) for i in range(n_samples)}
-    return answers | {f"feature/{j}": views.feature(study, j) for j in range(n_features)}

@@ -170,10 +170,10 @@ def script(study: Study) -> str:
     source = study.matrix.source
     options = {} if source is None else _given(source.options)
     arguments = "".join(f", {name}={value!r}" for name, value in options.items())
-    rejected = sorted(place for place, verdict in study.verdicts.items() if verdict == "reject")
     accepted = sorted(place for place, verdict in study.verdicts.items() if verdict == "accept")
     parameters = ", ".join(f"{name}={value!r}" for name, value in ({"random_state": 0} | fit.options).items())
     path = study.name if study.path is None else str(study.path)
+    again = "".join(f"model.refit(matrix.values, weights=weights_without({list(step)}))\n" for step in fit.steps[1:])
     return f"""# What was explored with 'robustnmf view', as a program.
 import numpy as np
 
@@ -181,14 +181,20 @@ from robustnmf import RobustNMF
 from robustnmf.formats import read_table
 
 matrix = read_table({path!r}{arguments})
-rejected = {rejected!r}  # (sample, feature): left out by hand
+rejected = {list(study.rejected)!r}  # (sample, feature): left out by hand
 accepted = {accepted!r}  # (sample, feature): outliers that are right
 
-weights = np.ones(matrix.shape)
-for place in rejected:
-    weights[place] = 0
+
+def weights_without(places):
+    weights = np.ones(matrix.shape)
+    for place in places:
+        weights[place] = 0
+    return weights
+
+
 model = RobustNMF({parameters})
-codes = model.fit_transform(matrix.values, weights=weights)
+model.fit(matrix.values, weights=weights_without({list(fit.steps[0])}))
+{again}codes = model.transform(matrix.values, weights=weights_without({list(fit.steps[-1])}))
 outliers = np.array(model.outliers_)
 for place in rejected:
     outliers[place] = True

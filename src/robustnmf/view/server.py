@@ -287,6 +287,8 @@ class _Api:
         elif action == "fit":
             rank = given.get("rank", "auto")
             study.start_fit("auto" if rank == "auto" else _whole(given, "rank"))
+        elif action == "refit":
+            study.start_refit()
         elif action == "rank":
             study.start_rank()
         elif action == "cancel":

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from robustnmf.algorithm.feature_scaling import WIDELY_DIFFERENT, size_ratio
+from robustnmf.errors import IncompatibleError
 from robustnmf.estimators import RobustNMF
 from robustnmf.formats import LabelledMatrix, read_like, read_table
 from robustnmf.persistence import load
@@ -51,6 +53,13 @@ class Job:
         if self.cancel.is_set():
             raise CancelledError
 
+    def watch(self, iteration: Any) -> bool:
+        """Show an iteration of a fit, which goes on unless the user has ended the job."""
+        self.check()
+        self.progress = max(self.progress, min(0.95, iteration.n_iter / TYPICAL_ITERATIONS))
+        self.message = f"iteration {iteration.n_iter}"
+        return False
+
 
 @dataclass(frozen=True, eq=False)
 class Fit:
@@ -61,6 +70,8 @@ class Fit:
     outliers: Any
     warnings: tuple[str, ...]
     options: dict[str, Any]
+    steps: tuple[tuple[tuple[int, int], ...], ...] = ((),)
+    """The entries that the user had rejected at the fit, and at each time that it was gone on with."""
 
     @property
     def components(self) -> Matrix:
@@ -122,10 +133,6 @@ class Study:
         """Return some samples, dense."""
         return dense(self.matrix.values[places])
 
-    def column(self, place: int) -> Matrix:
-        """Return a feature of all samples, (n,)."""
-        return dense(self.matrix.values[:, [place]])[:, 0]
-
     def need_fit(self) -> Fit:
         """Return the fit, or say that there is none yet."""
         if self.fitted is None:
@@ -160,6 +167,11 @@ class Study:
             raise StudyError(f"The number of components must be from 1 to {limit}; got {n_components}.")
         return self._start(Job("fit"), lambda job: self._fit(job, n_components, options))
 
+    def start_refit(self) -> Job:
+        """Go on from the present components in the background, without the entries that the user has rejected."""
+        self.need_fit()
+        return self._start(Job("fit"), self._refit)
+
     def start_rank(self, **options: Any) -> Job:
         """Search the number of components in the background."""
         return self._start(Job("rank"), lambda job: self._rank(job, options))
@@ -182,26 +194,37 @@ class Study:
             work(job)
             job.progress, job.state = 1.0, "done"
         except CancelledError:
-            job.state, job.message = "cancelled", "Cancelled. The model is as it was before."
+            kept = "The model is as it was before." if job.kind == "fit" else "The curve shows what was tried."
+            job.state, job.message = "cancelled", f"Cancelled. {kept}"
         except Exception as error:  # whatever a fit raises is for the user to read
             job.state, job.message = "failed", str(error) or type(error).__name__
 
     def _fit(self, job: Job, n_components: int | str, options: dict[str, Any]) -> None:
-        def watch(iteration: Any) -> bool:
-            job.check()
-            job.progress = max(job.progress, min(0.95, iteration.n_iter / TYPICAL_ITERATIONS))
-            job.message = f"iteration {iteration.n_iter}"
-            return False
-
-        options = self._scaling() | options
-        model = RobustNMF(n_components, callback=watch, **({"random_state": 0} | options))
+        options, rejected = self._scaling() | options, self.rejected
+        model = RobustNMF(n_components, callback=job.watch, **({"random_state": 0} | options))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            codes = np.asarray(model.fit_transform(self.matrix.values, **self._about()))
-        model.callback = None
+            codes = np.asarray(model.fit_transform(self.matrix.values, **self._about(rejected)))
         told = tuple(dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, UserWarning)))
+        options = {"n_components": model.n_components_} | options
+        self._take(Fit(model, codes, model.outliers_, told, options, (rejected,)))
+
+    def _refit(self, job: Job) -> None:
+        before, rejected = self.need_fit(), self.rejected
+        model, values, about = copy(before.model), self.matrix.values, self._about(rejected)
+        model.callback = job.watch
+        try:
+            codes = np.asarray(model._refit(values, **about))  # as `refit`, but it returns the codes
+        except IncompatibleError:  # by another method, or stopped early: it cannot be gone on with
+            self._fit(job, before.components.shape[0], {k: v for k, v in before.options.items() if k != "n_components"})
+            return
+        steps = (*before.steps, rejected)
+        self._take(replace(before, model=model, codes=codes, outliers=model.outliers_, steps=steps))
+
+    def _take(self, fit: Fit) -> None:
+        fit.model.callback = None
         with self._lock:
-            self.fitted = Fit(model, codes, model.outliers_, told, {"n_components": model.n_components_} | options)
+            self.fitted = fit
             self.revision += 1
 
     def _rank(self, job: Job, options: dict[str, Any]) -> None:
@@ -215,13 +238,15 @@ class Study:
                 job.message, job.progress = f"fit {fits}", min(0.95, fits / 60)
             return False
 
-        estimator = RobustNMF(callback=watch, **(self._scaling() | options))
+        def show(found: Any) -> None:
+            with self._lock:
+                self.ranks = found
+                self.revision += 1
+
+        options = {"estimator": RobustNMF(callback=watch, **(self._scaling() | options)), "n_splits": 3}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # each of many fits would warn of the same
-            found = auto_rank(self.matrix.values, estimator=estimator, n_splits=3, random_state=0, **self._about())
-        with self._lock:
-            self.ranks = found
-            self.revision += 1
+            auto_rank(self.matrix.values, **options, random_state=0, callback=show, **self._about(self.rejected))
 
     def _scaling(self) -> dict[str, Any]:
         """Return how features are scaled, as the command line does it: by size if sizes differ widely."""
@@ -231,9 +256,13 @@ class Study:
             return {}
         return {"feature_scaling": "robust"}
 
-    def _about(self) -> dict[str, Any]:
+    @property
+    def rejected(self) -> tuple[tuple[int, int], ...]:
+        """Entries that the user has rejected, sorted."""
+        return tuple(sorted(place for place, verdict in self.verdicts.items() if verdict == "reject"))
+
+    def _about(self, rejected: tuple[tuple[int, int], ...]) -> dict[str, Any]:
         """Return weights, zero where the user has rejected an entry, and uncertainties."""
-        rejected = [place for place, verdict in self.verdicts.items() if verdict == "reject"]
         weights = self.weights
         if rejected:
             weights = np.ones(self.shape) if weights is None else np.array(weights, dtype=float)
@@ -245,8 +274,8 @@ class Study:
         """Take a model that was fitted before; the data is encoded in it."""
         if model.components_.shape[1] != self.shape[1]:
             raise StudyError(f"The model has {model.components_.shape[1]} features, the data {self.shape[1]}.")
-        codes = np.asarray(model.transform(self.matrix.values, **self._about()))
-        mask = model.outlier_mask(self.matrix.values, **self._about())
+        codes = np.asarray(model.transform(self.matrix.values, **self._about(self.rejected)))
+        mask = model.outlier_mask(self.matrix.values, **self._about(self.rejected))
         self.fitted = Fit(model, codes, mask, (), {"n_components": int(model.n_components_)})
         self.revision += 1
 
@@ -271,6 +300,12 @@ class Study:
         study = cls(matrix, path.name, source, uncertainties=given and read_like(given, matrix))
         study.take_model(fitted)
         return study
+
+
+def dense_column(values: Any, place: int) -> Matrix:
+    """Return a column, sparse or not, as an array, (n,)."""
+    column = values[:, [place]] if hasattr(values, "toarray") else values[:, place]
+    return np.array(dense(column)).reshape(-1)
 
 
 def dense(values: Any) -> Matrix:

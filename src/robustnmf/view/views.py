@@ -5,18 +5,18 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import replace
-from math import ceil
+from math import ceil, isfinite
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.plots.base import positions_of
-from robustnmf.view.study import Study, dense
+from robustnmf.view.study import Study, dense_column
 
 Matrix = NDArray[Any]
 
-MOST_POINTS = 2000
+MOST_POINTS = 1200
 """Points of a line, at most."""
 MOST_NAMES = 5000
 """Names that are sent with the overview, at most, of samples and of features."""
@@ -31,6 +31,8 @@ MOST_PROFILE = 300
 LISTED = 200
 """Outliers that are listed."""
 LONGEST_NAME = 80
+SHOWN_DIGITS = 4
+"""Digits of a number on the page."""
 
 
 def overview(study: Study) -> dict[str, Any]:
@@ -67,6 +69,7 @@ def job(study: Study) -> dict[str, Any] | None:
         "progress": round(found.progress, 3),
         "message": found.message,
         "revision": study.revision,
+        "ranks": _ranks(study) if found.kind == "rank" else None,
     }
 
 
@@ -129,60 +132,77 @@ def contributions(study: Study) -> dict[str, Any]:
 
 def sample(study: Study, place: int, start: int = 0, stop: int | None = None) -> dict[str, Any]:
     """Return the entries of a sample; where samples are images, also its pictures: data, cleaned and outliers."""
-    fit = study.need_fit()
+    fit, part = study.need_fit(), slice(max(start, 0), stop)
     measured, explained = study.rows([place])[0], fit.codes[place] @ fit.components
-    wrong = study.is_outlier([place])[0]
-    found = _entries(study, measured, explained, wrong, np.arange(study.shape[1]), start, stop)
-    found["parts"] = _numbers(fit.codes[place] * fit.components.sum(axis=1))
+    wrong, features = study.is_outlier([place])[0], np.arange(study.shape[1])
+    found = _entries(study, measured[part], explained[part], wrong[part], features[part], part.start)
     grid = study.matrix.features.grid
     if grid is not None and len(grid) in (2, 3):
-        cleaned = np.where(wrong | np.isnan(measured), explained, measured)
-        top = float(np.nanmax(np.where(wrong, np.nan, measured), initial=0.0)) or 1.0
-        found["pictures"] = {
-            "data": _grey(_picture_of(measured, grid), top),
-            "clean": _grey(_picture_of(cleaned, grid), top),
-            "outliers": _grey(_picture_of(wrong.astype(float), grid), 1.0),
-        }
+        found["pictures"] = _pictures(measured, explained, wrong, grid)
     return found
+
+
+def _pictures(measured: Matrix, explained: Matrix, wrong: Matrix, grid: tuple[int, ...]) -> dict[str, Any]:
+    """Return a sample as images: data, cleaned and outliers."""
+    cleaned = np.where(wrong | np.isnan(measured), explained, measured)
+    top = float(np.nanmax(np.where(wrong, np.nan, measured), initial=0.0)) or 1.0
+    return {
+        "data": _grey(_picture_of(measured, grid), top),
+        "clean": _grey(_picture_of(cleaned, grid), top),
+        "outliers": _grey(_picture_of(wrong.astype(float), grid), 1.0),
+    }
 
 
 def feature(study: Study, place: int, start: int = 0, stop: int | None = None) -> dict[str, Any]:
     """Return the entries of a feature over all samples."""
-    fit = study.need_fit()
-    measured, explained = study.column(place), fit.codes @ fit.components[:, place]
-    wrong = _column_outliers(study, place)
-    return _entries(study, measured, explained, wrong, np.full(study.shape[0], place), start, stop)
-
-
-def _column_outliers(study: Study, place: int) -> Matrix:
-    mask = dense(study.need_fit().outliers[:, [place]]).astype(bool)[:, 0]
+    fit, part = study.need_fit(), slice(max(start, 0), stop)
+    measured, explained = dense_column(study.matrix.values[part], place), fit.codes[part] @ fit.components[:, place]
+    wrong = dense_column(fit.outliers[part], place).astype(bool)
     for (i, j), verdict in study.verdicts.items():
-        if j == place:
-            mask[i] = verdict == "reject"
-    return mask
+        if j == place and 0 <= i - part.start < len(wrong):
+            wrong[i - part.start] = verdict == "reject"
+    return _entries(study, measured, explained, wrong, np.full(len(measured), place), part.start)
 
 
 def _entries(
-    study: Study, measured: Matrix, explained: Matrix, wrong: Matrix, features: Matrix, start: int, stop: int | None
+    study: Study, measured: Matrix, explained: Matrix, wrong: Matrix, features: Matrix, start: int
 ) -> dict[str, Any]:
-    """Return entries along a line, (k,) each; of many, of each few the one that fits worst."""
-    part = slice(max(start, 0), stop)
-    ratios = _ratios(study, measured[part], explained[part], features[part])
+    """Return entries along a line from a place on, (k,) each; of many, of each few the one that fits worst."""
+    ratios = _ratios(study, measured, explained, features)
     count = len(ratios)
     step = max(1, ceil(count / MOST_POINTS))
     places = np.arange(count)
     if step > 1:
-        strength = np.nan_to_num(np.abs(ratios)) + 1e6 * wrong[part]
+        strength = np.nan_to_num(np.abs(ratios)) + 1e6 * wrong
         padded = np.append(strength, np.full(-count % step, -1.0)).reshape(-1, step)
         places = np.arange(0, count, step) + padded.argmax(axis=1)
     return {
-        "start": part.start,
-        "places": (places + part.start).tolist(),
-        "measured": _numbers(measured[part][places]),
-        "explained": _numbers(explained[part][places]),
+        "start": start,
+        "places": (places + start).tolist(),
+        "measured": _numbers(measured[places]),
+        "explained": _numbers(explained[places]),
         "ratio": _numbers(ratios[places]),
-        "outlier": wrong[part][places].astype(int).tolist(),
+        "outlier": wrong[places].astype(int).tolist(),
     }
+
+
+def all_entries(study: Study) -> dict[str, Any]:
+    """Return every entry, as rows of samples, with the digits that are shown."""
+    measured, explained, ratios = _with_ratios(study, slice(None))
+    rows = {"measured": measured, "explained": explained, "ratio": ratios}
+    outliers = study.is_outlier(slice(None)).astype(int).tolist()
+    return {name: [_numbers(row, SHOWN_DIGITS) for row in values] for name, values in rows.items()} | {
+        "outlier": outliers
+    }
+
+
+def _with_ratios(study: Study, rows: slice) -> tuple[Matrix, Matrix, Matrix]:
+    """Return what was measured and explained in some samples, and residuals in units of the noise, (k, m) each."""
+    fit = study.need_fit()
+    measured, explained = study.rows(rows), fit.codes[rows] @ fit.components
+    features = np.broadcast_to(np.arange(study.shape[1]), measured.shape)
+    ratios = _ratios(study, measured.ravel(), explained.ravel(), features.ravel())
+    return measured, explained, ratios.reshape(measured.shape)
 
 
 def _ratios(study: Study, measured: Matrix, explained: Matrix, features: Matrix) -> Matrix:
@@ -272,10 +292,7 @@ def residual_histogram(study: Study, bins: int = 61) -> dict[str, Any]:
     fit = study.need_fit()
     step = max(1, study.shape[0] * study.shape[1] // DENSE_ENTRIES)
     rows = slice(None, None, step)
-    measured, explained = study.rows(rows), fit.codes[rows] @ fit.components
-    features = np.broadcast_to(np.arange(study.shape[1]), measured.shape)
-    ratios = _ratios(study, measured.ravel(), explained.ravel(), features.ravel())
-    wrong = study.is_outlier(rows).ravel()
+    ratios, wrong = _with_ratios(study, rows)[2], study.is_outlier(rows)
     end = 3 * (_typical_threshold(fit.model) or 5.0)
     edges = np.linspace(-end, end, bins + 1)
     seen = np.isfinite(ratios)
@@ -347,13 +364,13 @@ def _pooled_line(values: Matrix) -> dict[str, Any]:
     return {"step": step, "values": _numbers(values)}
 
 
-def _numbers(values: Any) -> list[float | None]:
-    """Return numbers with six digits; None for what is none."""
-    return [_number(value) for value in np.asarray(values, dtype=np.float64).ravel().tolist()]
+def _numbers(values: Any, digits: int = 6) -> list[float | None]:
+    """Return numbers with so many digits; None for what is none."""
+    return [_number(value, digits) for value in np.asarray(values, dtype=np.float64).ravel().tolist()]
 
 
-def _number(value: Any) -> float | None:
-    return float(f"{float(value):.6g}") if np.isfinite(value) else None
+def _number(value: Any, digits: int = 6) -> float | None:
+    return float(f"{value:.{digits}g}") if isfinite(value) else None
 
 
 def _names(names: Sequence[str] | None, count: int) -> list[str] | None:

@@ -9,7 +9,7 @@ const EXPORTS = {
   Program: ["script.py"],
 };
 
-const state = { about: null, sample: 0, feature: 0, component: null, lines: {}, worst: [], view: null, drawn: 0, playing: null };
+const state = { about: null, sample: 0, feature: 0, component: null, lines: {}, worst: [], view: null, drawn: 0, map: null, playing: null };
 
 function tell(message) {
   $("message").textContent = message || "";
@@ -84,9 +84,15 @@ function showModel() {
   };
   $("facts").replaceChildren(...Object.entries(facts || {}).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, String(value))]));
   $("warnings").replaceChildren(...[...notes, ...(fit ? fit.warnings : [])].map((text) => el("li", {}, text)));
-  $("ranks").replaceChildren(...(ranks ? [rankChart(ranks, widthOf("ranks"), (rank) => { $("rank").value = rank; })] : []));
+  showRanks(ranks);
   $("again").disabled = !fit;
+  $("run").textContent = fit ? "Fit anew" : "Fit";
   if (fit && $("rank").value === "auto") $("rank").value = fit.rank;
+}
+
+// While a search runs, the curve has the numbers that were tried so far.
+function showRanks(ranks) {
+  $("ranks").replaceChildren(...(ranks ? [rankChart(ranks, widthOf("ranks"), (rank) => { $("rank").value = rank; })] : []));
 }
 
 // --- Work in the background -------------------------------------------------------------------------------------------
@@ -108,6 +114,7 @@ async function watch() {
   await new Promise((done) => setTimeout(done, 250));
   await attempt(async () => {
     state.about.job = await source.get("job");
+    if (state.about.job.ranks) showRanks(state.about.job.ranks);
     if (state.about.job.state === "failed") tell(state.about.job.message);
     if (state.about.job.state === "done") {
       if (state.about.job.kind === "fit") state.view = null;
@@ -119,23 +126,30 @@ async function watch() {
 
 // --- The map ----------------------------------------------------------------------------------------------------------
 
+function mapCells(found) {
+  const cells = el("canvas", { width: found.width, height: found.height }), context = cells.getContext("2d");
+  const image = context.createImageData(found.width, found.height), colours = new Uint32Array(image.data.buffer);
+  // A single outlier among many entries must be seen. Bytes are red, green, blue, opacity, the first in the lowest place.
+  bytesOf(found.cells).forEach((value, i) => { if (value) colours[i] = ((Math.max(90, value) << 24) | 0x2827d6) >>> 0; });
+  context.putImageData(image, 0, 0);
+  return cells;
+}
+
 async function showMap() {
   const canvas = $("map"), box = canvas.getBoundingClientRect(), ticket = ++state.drawn;
   const height = Math.max(40, Math.floor(box.height)), width = Math.max(40, Math.floor(box.width));
-  const found = await source.get("map", { ...state.view, height, width });
+  // A click moves the selection and nothing else: what lies below it is not asked for again.
+  const key = JSON.stringify([state.view, height, width, source.study, state.about.revision]);
+  const found = state.map && state.map.key === key ? state.map.found : await source.get("map", { ...state.view, height, width });
   if (ticket !== state.drawn) return; // a later view is on its way
+  if (!state.map || state.map.key !== key) state.map = { key, found, cells: mapCells(found) };
   if (!source.canChange) state.view = { top: found.rows[0], bottom: found.rows[1], left: found.columns[0], right: found.columns[1] };
   $("map-note").hidden = found.sampled === 1;
   $("map-note").textContent = `The map shows every ${found.sampled}th sample. Zoom in to see all.`;
-  const cells = bytesOf(found.cells), small = el("canvas", { width: found.width, height: found.height });
-  const image = small.getContext("2d").createImageData(found.width, found.height);
-  // A single outlier among many entries must be seen.
-  cells.forEach((value, i) => image.data.set([214, 39, 40, value ? Math.max(90, value) : 0], 4 * i));
-  small.getContext("2d").putImageData(image, 0, 0);
   canvas.width = width; canvas.height = height;
   const context = canvas.getContext("2d");
   context.imageSmoothingEnabled = false;
-  context.drawImage(small, 0, 0, width, height);
+  context.drawImage(state.map.cells, 0, 0, width, height);
   const { top, bottom, left, right } = state.view, cell = [width / (right - left), height / (bottom - top)];
   context.strokeStyle = style("--accent");
   context.lineWidth = 2;
@@ -196,12 +210,13 @@ function pressed(event) {
 // --- One entry, its sample and its feature ----------------------------------------------------------------------------
 
 const NEAR = 3;
+const MOST_POINTS = 1200; // of a line that the server sends whole, see views.py
 
 async function lineAround(kind, place, at, count) {
   // Of a long line only every few entries are sent: here all near the selected one are needed too.
-  const whole = await source.get(`${kind}/${place}`);
-  if (count <= whole.places.length || !source.canChange) return [whole, whole];
-  return [whole, await source.get(`${kind}/${place}`, { start: Math.max(0, at - 50), stop: Math.min(count, at + 51) })];
+  const whole = source.get(`${kind}/${place}`);
+  if (count <= MOST_POINTS || !source.canChange) return [await whole, await whole];
+  return Promise.all([whole, source.get(`${kind}/${place}`, { start: Math.max(0, at - 50), stop: Math.min(count, at + 51) })]);
 }
 
 async function showEntry() {
@@ -360,7 +375,7 @@ function listen() {
     if (text !== "auto" && !/^[0-9]{1,5}$/.test(text)) tell("The number of components must be a whole number, or auto.");
     else attempt(() => run("fit", { rank: text === "auto" ? text : Number(text) }));
   });
-  $("again").addEventListener("click", () => attempt(() => run("fit", { rank: state.about.fit.rank })));
+  $("again").addEventListener("click", () => attempt(() => run("refit", {})));
   $("search").addEventListener("click", () => attempt(() => run("rank", {})));
   $("cancel").addEventListener("click", () => attempt(() => source.post("cancel")));
   $("map").addEventListener("click", (event) => select(...placeOnMap(event)));

@@ -70,12 +70,12 @@ function entryChart(line, { width, positions, selected, times, label, click }) {
   const y = limits(inside, line.explained, [0]);
   y[1] *= 1.25;
   const { node, px, py } = frame(limits(xs), y, { width, times, label });
-  const top = (value) => py(Math.min(value, y[1]));
+  const top = (value) => py(Math.min(value, y[1])), red = style("--outlier");
   node.append(svg("path", { d: pathOf(xs, line.measured.map((v) => (v === null ? null : Math.min(v, y[1]))), px, py), fill: "none", stroke: style("--kept"), "stroke-width": 1.2 }));
   node.append(svg("path", { d: pathOf(xs, line.explained, px, py), fill: "none", stroke: style("--explained"), "stroke-width": 1, "stroke-dasharray": "4 3" }));
   line.places.forEach((place, i) => {
     if (line.outlier[i] && line.measured[i] !== null) {
-      const mark = svg("circle", { cx: px(xs[i]), cy: top(line.measured[i]), r: 3.5, fill: style("--outlier") });
+      const mark = svg("circle", { cx: px(xs[i]), cy: top(line.measured[i]), r: 3.5, fill: red });
       mark.append(svg("title", {}, `${short(line.measured[i])} measured, ${short(line.explained[i])} explained`));
       node.append(mark);
     }

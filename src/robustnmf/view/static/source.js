@@ -48,8 +48,17 @@ class StoredSource {
   constructor(answers) { this.answers = answers; this.canChange = false; this.study = 1; }
   async studies() { return [{ id: 1, name: this.answers[""].name }]; }
   async get(what) {
+    const [kind, place] = what.split("/");
+    if (place !== undefined) return this.line(kind, Number(place));
     if (!(what in this.answers)) throw new AnswerError("This page has no answer to that: it was made without a server.", 404);
     return this.answers[what];
+  }
+  // A sample is a row of the entries, a feature a column.
+  line(kind, place) {
+    const { entries, pictures } = this.answers, ofSample = kind === "sample";
+    const values = (name) => (ofSample ? entries[name][place] : entries[name].map((row) => row[place]));
+    const line = Object.fromEntries(Object.keys(entries).map((name) => [name, values(name)]));
+    return { ...line, start: 0, places: line.measured.map((_, i) => i), pictures: ofSample ? pictures[place] : null };
   }
 }
 
