@@ -380,7 +380,8 @@ def _propose_on_cpu(G: Array, descent: Array, curvature: Array, X0: Array, max_i
     """
     from robustnmf.kernels.numba.sweep import propose  # imported late: Numba costs a third of a second
 
-    return torch.from_numpy(propose(*map(to_host, (G, descent, curvature, X0)), max_iter))
+    move = propose(to_host(G), to_host(descent), to_host(curvature), to_host(X0), max_iter)
+    return torch.from_numpy(move)
 
 
 def floating_type(X: Any) -> torch.dtype:

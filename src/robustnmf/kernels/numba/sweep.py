@@ -1,6 +1,7 @@
-"""One pass over the data in Numba: half-steps by one Gram matrix, the kernels of `robustnmf.solvers.SharedGram`.
+"""One pass over the data: half-steps by one Gram matrix, the kernels of `robustnmf.solvers.SharedGram`.
 
-All that a pass calls is in this file, because Numba compiles a cached function again only if its own file has changed.
+Rows are worked on by tiles that stay in the cache. Matrix products are those of NumPy; between them are a few short
+loops in Numba. One compiled function for the whole would take four times as long to compile, and is no faster.
 """
 
 from math import inf
@@ -12,7 +13,7 @@ from numba import njit
 
 from robustnmf.kernels.interface import CAUCHY, CORRENTROPY, HUBER, ROUNDED, Rule, form_of
 from robustnmf.kernels.line_search import checked_features
-from robustnmf.kernels.numba.options import FAST, contiguous, inputs
+from robustnmf.kernels.numba.options import FAST, inputs
 
 # Rows are worked on by tiles whose residuals and weights stay in the cache.
 TILE_ENTRIES = 2**15
@@ -63,32 +64,9 @@ def _propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int) -> Any
     return move
 
 
-propose = contiguous(_propose)
-
-
-class Shared(NamedTuple):
-    """What all rows of Y ~ X A' have in common."""
-
-    A: Any
-    """(p, r)."""
-    At: Any
-    """A', (r, p)."""
-    squares: Any
-    """A * A, (p, r)."""
-    G: Any
-    """A' A, (r, r)."""
-    total: Any
-    """Its trace, or 1 if that is zero."""
-    linear: Any
-    """Penalty, (r,)."""
-    ridge: Any
-    """The same, its curvature."""
-    run: int
-    """A step is checked on so many consecutive columns"""
-    skip: int
-    """of every so many,"""
-    n_checks: int
-    """and so many in all."""
+def propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int) -> Any:
+    """Return the moves (B, r) of coordinate descent with one Gram matrix; the kernel of ``shared_gram.propose``."""
+    return _propose(*inputs(G, descent, curvature, X), max_iter)
 
 
 def rule_of(weighting: Any, Y: Any, rank: int) -> Rule | None:
@@ -103,27 +81,28 @@ def rule_of(weighting: Any, Y: Any, rank: int) -> Rule | None:
 
 
 @njit(**FAST)
-def _reweight(R: Any, M: Any, rule: Any, hidden: Any, offset: int, Q: Any, S: Any) -> None:
-    """Write the weights of residuals R to Q and their products to S, all (B, p); hidden entries have none."""
+def _reweight(
+    R: Any, M: Any, form: int, constant: Any, support: Any, scale: Any, threshold: Any, Q: Any, S: Any
+) -> None:
+    """Write the weights of residuals R to Q and their products to S, all (B, p); M may have no rows."""
     n_rows, p = R.shape
     number = R.dtype.type
-    zero, half, one, c = number(0), number(0.5), number(1), number(rule.constant)
-    support = number(rule.support)
+    zero, half, one, weighted = number(0), number(0.5), number(1), len(M) > 0
     for b in range(n_rows):
-        inverse = one / rule.scale[offset + b]
+        inverse = one / scale[b]
         r, q, s = R[b], Q[b], S[b]
-        if rule.form == CAUCHY:
+        if form == CAUCHY:
             for i in range(p):
                 ratio = r[i] * inverse
                 q[i] = one / (one + ratio * ratio)
-        elif rule.form == HUBER:
+        elif form == HUBER:
             for i in range(p):
                 q[i] = one / max(abs(r[i] * inverse), one)
-        elif rule.form == ROUNDED:
+        elif form == ROUNDED:
             for i in range(p):
                 ratio = r[i] * inverse
-                q[i] = half / np.sqrt(ratio * ratio + c)
-        elif rule.form == CORRENTROPY:
+                q[i] = half / np.sqrt(ratio * ratio + constant)
+        elif form == CORRENTROPY:
             for i in range(p):
                 ratio = r[i] * inverse
                 q[i] = half * np.exp(-half * ratio * ratio)
@@ -131,68 +110,47 @@ def _reweight(R: Any, M: Any, rule: Any, hidden: Any, offset: int, Q: Any, S: An
             for i in range(p):
                 q[i] = one
         for i in range(p):
-            weight = q[i] if abs(r[i]) <= rule.threshold[i] and abs(r[i] * inverse) <= support else zero
-            if M is not None:
+            weight = q[i] if abs(r[i]) <= threshold[i] and abs(r[i] * inverse) <= support else zero
+            if weighted:
                 weight *= M[b, i]
             q[i] = weight
             s[i] = weight * r[i]
-    for h in range(hidden.shape[0]):
-        Q[hidden[h, 0] - offset, hidden[h, 1]] = zero
-        S[hidden[h, 0] - offset, hidden[h, 1]] = zero
 
 
 @njit(**FAST)
-def _step(
-    Y: Any,
-    M: Any,
-    X: Any,
-    shared: Any,
-    rule: Any,
-    hidden: Any,
-    offset: int,
-    sweeps: int,
-    R: Any,
-    Q: Any,
-    S: Any,
-    new: Any,
-    trust: Any,
-) -> None:
-    """Write X improved in Y ~ X A' to `new`, and the residuals it leaves to R; Q and S are work space.
+def _advance(
+    X: Any, move: Any, descent: Any, curvature: Any, ridge: Any, squares: Any, checked: Any, Q: Any, S: Any, R: Any
+) -> Any:
+    """Return X after its move, which is shortened where it would raise the objective, and take its part S from R.
 
-    The rows are a tile of the problem: `offset` is the number of the first. How far each is trusted goes to `trust`.
+    Parameters
+    ----------
+    X, move, descent, curvature : (B, r); Q, S, R : (B, p), weights, what the move changes, and residuals.
+    squares : (p,), the sums of squares of the rows of A.
+    checked : (run, skip, count), the entries on which a move is checked, `checked_features`.
     """
-    n_rows, p = Y.shape
-    r = X.shape[1]
-    number = Y.dtype.type
-    np.dot(X, shared.At, R)
+    (n_rows, p), r = R.shape, X.shape[1]
+    number = R.dtype.type
+    run, skip, n_checks = checked
+    new = np.empty((n_rows, r), dtype=R.dtype)
     for b in range(n_rows):
-        for i in range(p):
-            R[b, i] = Y[b, i] - R[b, i]
-    _reweight(R, M, rule, hidden, offset, Q, S)
-    descent = np.dot(S, shared.A)
-    for b in range(n_rows):
-        for k in range(r):
-            descent[b, k] -= shared.linear[k] + shared.ridge * X[b, k]
-    curvature = np.dot(Q, shared.squares)
-    for b in range(n_rows):
-        trust[b] = number(0)
-        for k in range(r):
-            trust[b] += curvature[b, k] / shared.total
-            curvature[b, k] += shared.ridge
-    move = _propose(shared.G, descent, curvature, X, sweeps)
-    np.dot(move, shared.At, S)
-    for b in range(n_rows):
-        slope = number(0)
+        slope, along, total = number(0), number(0), number(0)
         for k in range(r):
             slope += descent[b, k] * move[b, k]
+            along += move[b, k] * move[b, k]
+            total += curvature[b, k] - ridge
         bend = number(0)
-        for k in range(r):
-            bend += shared.ridge * move[b, k] * move[b, k]
-        if shared.n_checks == p or M is not None:  # of what is missing some entries might tell nothing
+        if n_checks == p:
             for i in range(p):
                 bend += Q[b, i] * S[b, i] * S[b, i]
-        else:
-            bend += _checked_bend(Q[b], S[b], shared, curvature[b])
+        else:  # some entries stand for all
+            seen = number(0)
+            for check in range(n_checks):
+                i = check // run * skip + check % run
+                bend += Q[b, i] * S[b, i] * S[b, i]
+                seen += Q[b, i] * squares[i]
+            bend = bend * total / seen if seen > 0 else number(0)
+        bend += ridge * along
         length = number(1)
         if not (np.isfinite(slope) and np.isfinite(bend)):  # a move out of the range of numbers is not made
             length = number(0)
@@ -204,54 +162,80 @@ def _step(
         for k in range(r):
             there = X[b, k] + length * move[b, k]
             new[b, k] = max(there, number(0)) if np.isfinite(there) else X[b, k]
+    return new
 
 
-@njit(**FAST)
-def _checked_bend(q: Any, along: Any, shared: Any, curvature: Any) -> Any:
-    """Return the curvature along a move, by some entries that stand for all; q, along : (p,), curvature : (r,)."""
-    bend, seen, total = q.dtype.type(0), q.dtype.type(0), q.dtype.type(0)
-    for check in range(shared.n_checks):
-        i = check // shared.run * shared.skip + check % shared.run
-        bend += q[i] * along[i] * along[i]
-        for k in range(len(curvature)):
-            seen += q[i] * shared.squares[i, k]
-    for k in range(len(curvature)):
-        total += curvature[k] - shared.ridge
-    return bend * total / seen if seen > 0 else q.dtype.type(0)
+class Panel(NamedTuple):
+    """Space to work in."""
 
+    R: Any
+    """Residuals of a tile, (rows of a tile, p)."""
+    Q: Any
+    """Weights of a few tiles, (rows of a panel, p)."""
+    S: Any
+    """Their products with residuals."""
 
-@njit(**FAST)
-def _square(A: Any, squares: Any) -> None:
-    """Write A * A. As in `_add`, a loop takes a fraction of the time to compile that an expression of arrays does."""
-    for i in range(A.shape[0]):
-        for k in range(A.shape[1]):
-            squares[i, k] = A[i, k] * A[i, k]
+    @classmethod
+    def of(cls, Y: Any) -> "Panel":
+        """Return that for a block of rows.
 
-
-@njit(**FAST)
-def _add(part: Any, total: Any) -> None:
-    for i in range(part.shape[0]):
-        for k in range(part.shape[1]):
-            total[i, k] += part[i, k]
-
-
-def _work_space(Y: Any) -> tuple[Any, Any, Any]:
-    """Return arrays for the residuals of a tile, and for weights and their products in a panel of tiles.
-
-    Every thread keeps its own from one call to the next: fresh memory of this size costs more than the work.
-    """
-    n_rows, p = Y.shape
-    tile = min(n_rows, max(TILE_ENTRIES // p, min(SMALLEST_TILE, LARGEST_TILE_ENTRIES // p), 1))
-    panel = min(n_rows, tile * max(1, PANEL_ENTRIES // (tile * p)))
-    needed = (tile + 2 * panel) * p
-    memory = getattr(_THREAD, "memory", None)
-    if memory is None or memory.dtype != Y.dtype or memory.size < needed:
-        memory = _THREAD.memory = np.empty(needed, dtype=Y.dtype)
-    R, Q, S = np.split(memory[:needed], [tile * p, (tile + panel) * p])
-    return R.reshape(tile, p), Q.reshape(panel, p), S.reshape(panel, p)
+        Every thread keeps its own from one call to the next: fresh memory of this size costs more than the work.
+        """
+        n_rows, p = Y.shape
+        tile = min(n_rows, max(TILE_ENTRIES // p, min(SMALLEST_TILE, LARGEST_TILE_ENTRIES // p), 1))
+        panel = min(n_rows, tile * max(1, PANEL_ENTRIES // (tile * p)))
+        needed = (tile + 2 * panel) * p
+        memory = getattr(_THREAD, "memory", None)
+        if memory is None or memory.dtype != Y.dtype or memory.size < needed:
+            memory = _THREAD.memory = np.empty(needed, dtype=Y.dtype)
+        R, Q, S = np.split(memory[:needed], [tile * p, (tile + panel) * p])
+        return cls(R.reshape(tile, p), Q.reshape(panel, p), S.reshape(panel, p))
 
 
 _THREAD = local()
+
+
+class Pass:
+    """What all rows of Y ~ X A' have in common in a pass over them."""
+
+    def __init__(self, Y: Any, M: Any, hidden: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int) -> None:
+        number = Y.dtype.type
+        self.Y, self.A, self.linear = inputs(Y, A, linear)
+        (self.M,), self.hidden = inputs(np.empty((0, 0), dtype=Y.dtype) if M is None else M), hidden
+        self.ridge, self.sweeps = number(ridge), sweeps
+        self.form = (rule.form, number(rule.constant), number(rule.support))
+        self.scale, self.threshold = inputs(rule.scale, rule.threshold)
+        self.At, self.squares = np.ascontiguousarray(self.A.T), self.A * self.A
+        self.of_features = self.squares.sum(axis=1)
+        self.G = self.At @ self.A
+        self.total = np.trace(self.G) or number(1)
+        # Of what is missing some entries might tell nothing.
+        p = Y.shape[1]
+        self.checked = checked_features(p) if M is None else (p, p, p)
+
+    def reweight(self, rows: slice, R: Any, Q: Any, S: Any) -> None:
+        """Write weights of residuals of some rows and their products; hidden entries have none."""
+        _reweight(R, self.M[rows], *self.form, self.scale[rows], self.threshold, Q, S)
+        if self.hidden is not None:
+            first, last = np.searchsorted(self.hidden[:, 0], [rows.start, rows.stop])
+            places = self.hidden[first:last]
+            Q[places[:, 0] - rows.start, places[:, 1]] = 0
+            S[places[:, 0] - rows.start, places[:, 1]] = 0
+
+    def step(self, rows: slice, X: Any, R: Any, Q: Any, S: Any) -> tuple[Any, Any]:
+        """Return improved codes of some rows, and how far each row is trusted; write the residuals that they leave."""
+        np.matmul(X, self.At, out=R)
+        np.subtract(self.Y[rows], R, out=R)
+        self.reweight(rows, R, Q, S)
+        descent = S @ self.A
+        descent -= self.linear + self.ridge * X
+        curvature = Q @ self.squares
+        trust = curvature.sum(axis=1) / self.total
+        curvature += self.ridge
+        move = propose(self.G, descent, curvature, X, self.sweeps)
+        np.matmul(move, self.At, out=S)
+        how = (self.ridge, self.of_features, self.checked)
+        return _advance(X, *inputs(move, descent, curvature), *how, Q, S, R), trust
 
 
 def half_step(Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int) -> Any:
@@ -261,12 +245,13 @@ def half_step(Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: R
     ----------
     Y, M : (B, p), M may be None; X : (B, r); A : (p, r); linear : (r,) and ridge, the penalty.
     """
-    Y, M, X, A, linear = inputs(Y, M, X, A, linear)
-    ridge, work, how = Y.dtype.type(ridge), _work_space(Y), checked_features(Y.shape[1])
-    nothing = np.empty((0, Y.shape[1]), dtype=Y.dtype)  # not a part of Y, which is read-only
-    return _sweep_rows(
-        Y, M, _NOTHING_HIDDEN, X, A, linear, ridge, rule, sweeps, how, _NO_CHECKS, nothing, False, *work
-    )[0]
+    (X,), over, panel = inputs(X), Pass(Y, M, None, A, linear, ridge, rule, sweeps), Panel.of(Y)
+    new = np.empty_like(X)
+    for start in range(0, len(Y), len(panel.R)):
+        rows = slice(start, min(start + len(panel.R), len(Y)))
+        n = rows.stop - rows.start
+        new[rows], _ = over.step(rows, X[rows], panel.R[:n], panel.Q[:n], panel.S[:n])
+    return new
 
 
 def sweep_block(
@@ -284,68 +269,21 @@ def sweep_block(
     Codes (B, r); how far each row is trusted, (B,); weights of the checked rows; descent and curvature of the
     basis, (p, r).
     """
-    Y, M, hidden, X, checks, A, linear = inputs(Y, M, hidden, X, checks, A, linear)
-    hidden = _NOTHING_HIDDEN if hidden is None else hidden
+    (X,), over, panel = inputs(X), Pass(Y, M, hidden, A, linear, ridge, rule, sweeps), Panel.of(Y)
+    new, trust = np.empty_like(X), np.empty_like(X[:, 0])
     kept = np.empty((checks.size, Y.shape[1]), dtype=Y.dtype)
-    ridge, work, how = Y.dtype.type(ridge), _work_space(Y), checked_features(Y.shape[1])
-    new, trust, *sums = _sweep_rows(Y, M, hidden, X, A, linear, ridge, rule, sweeps, how, checks, kept, True, *work)
-    return new, trust, kept, *sums
-
-
-_NOTHING_HIDDEN, _NO_CHECKS = inputs(np.empty((0, 2), dtype=np.int64), np.empty(0, dtype=np.int64))
-
-
-@njit(**FAST)
-def _sweep_rows(
-    Y: Any,
-    M: Any,
-    hidden: Any,
-    X: Any,
-    A: Any,
-    linear: Any,
-    ridge: Any,
-    rule: Any,
-    sweeps: int,
-    checked: Any,
-    checks: Any,
-    kept: Any,
-    with_basis: bool,
-    R: Any,
-    Q: Any,
-    S: Any,
-) -> Any:
-    """Improve X; if wanted, sum up what it says of the basis and keep the weights of some rows.
-
-    Rows are worked on by tiles, as many as R has; a panel of tiles, as Q and S, is summed up at a time.
-    """
-    G = np.dot(A.T, A)
-    total = np.trace(G)
-    total = total if total > 0 else A.dtype.type(1)
-    shared = Shared(A, np.ascontiguousarray(A.T), np.empty_like(A), G, total, linear, ridge, *checked)
-    _square(A, shared.squares)
-    new, squares, trust = np.empty_like(X), np.empty_like(X), np.empty_like(X[:, 0])
-    descent, curvature, part = np.zeros_like(A), np.zeros_like(A), np.empty_like(A)
-    n_kept = first = last = 0
-    for start in range(0, len(Y), len(Q)):
-        end = min(start + len(Q), len(Y))
-        for a in range(start, end, len(R)):
-            b = min(a + len(R), end)
-            while last < len(hidden) and hidden[last, 0] < b:
-                last += 1
-            m = None if M is None else M[a:b]
-            r, q, s = R[: b - a], Q[a - start : b - start], S[a - start : b - start]
-            _step(Y[a:b], m, X[a:b], shared, rule, hidden[first:last], a, sweeps, r, q, s, new[a:b], trust[a:b])
-            if with_basis:
-                _reweight(r, m, rule, hidden[first:last], a, q, s)
-            first = last
-        if with_basis:
-            _square(new[start:end], squares[start:end])
-            np.dot(S[: end - start].T, new[start:end], part)
-            _add(part, descent)
-            np.dot(Q[: end - start].T, squares[start:end], part)
-            _add(part, curvature)
-        while n_kept < len(checks) and checks[n_kept] < end:
-            for i in range(Q.shape[1]):
-                kept[n_kept, i] = Q[checks[n_kept] - start, i]
-            n_kept += 1
-    return new, trust, descent, curvature
+    descent, curvature = np.zeros_like(over.A), np.zeros_like(over.A)
+    for start in range(0, len(Y), len(panel.Q)):
+        end = min(start + len(panel.Q), len(Y))
+        for a in range(start, end, len(panel.R)):
+            rows = slice(a, min(a + len(panel.R), end))
+            part = slice(a - start, rows.stop - start)
+            tile = panel.R[: rows.stop - a], panel.Q[part], panel.S[part]
+            new[rows], trust[rows] = over.step(rows, X[rows], *tile)
+            over.reweight(rows, *tile)
+        codes, Q, S = new[start:end], panel.Q[: end - start], panel.S[: end - start]
+        descent += S.T @ codes
+        curvature += Q.T @ (codes * codes)
+        first, last = np.searchsorted(checks, [start, end])
+        kept[first:last] = Q[checks[first:last] - start]
+    return new, trust, kept, descent, curvature
