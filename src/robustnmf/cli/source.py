@@ -121,7 +121,10 @@ class Source:
         like = {name: getattr(options, name) for name in names}
         given = {"weights": self.weights, "uncertainties": self.uncertainties}
         files = {name: file for name, file in given.items() if file is not None}
-        return table, {name: formats.read_like(file, table, **like) for name, file in files.items()}
+        return table, {
+            name: formats.read_like(file, table, has_units=name == "uncertainties", **like)
+            for name, file in files.items()
+        }
 
     def _streamed(self, options: ReadOptions) -> LabelledMatrix | None:
         """Return data whose values are read block by block; None if they are taken into memory."""

@@ -25,7 +25,7 @@ from robustnmf.data.validation import (
 )
 from robustnmf.engines import Engine, NumPyEngine
 from robustnmf.engines.protocol import block_function, traits_of
-from robustnmf.formats.alignment import aligned_input
+from robustnmf.formats.alignment import aligned_input, features_of
 from robustnmf.formats.rows import Rows
 from robustnmf.utils.arrays import Array, Blocks, Namespace, dtype_of
 
@@ -130,8 +130,8 @@ def data_in_memory(
     reset : bool
         Whether the data is to be learnt from.
     """
-    names = None if reset else getattr(estimator, "feature_names_in_", None)
-    known: dict[str, Any] = {"names": names, "model": type(estimator).__name__}
+    features = None if reset else features_of(estimator)
+    known: dict[str, Any] = {"features": features, "model": type(estimator).__name__}
     X, weights, uncertainties = aligned_input(X, weights, uncertainties, **known)
     labelled = X
     if getattr(estimator, "zeros", "data") == "missing":

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from robustnmf.errors import LARGEST_CODE
-from robustnmf.formats.alignment import aligned_values
+from robustnmf.formats.alignment import UnalignedError, aligned_values
 from robustnmf.formats.errors import DataFileError, broken_is_data_file_error, times
 from robustnmf.formats.labelled_matrix import LabelledMatrix, Source
 from robustnmf.formats.options import ReadOptions
@@ -138,7 +138,7 @@ def _mark_missing(values: Any, code: float) -> None:
     stored[stored == stored.dtype.type(code)] = np.nan
 
 
-def read_like(path: str | os.PathLike[str], table: LabelledMatrix, **options: Any) -> Any:
+def read_like(path: str | os.PathLike[str], table: LabelledMatrix, *, has_units: bool = True, **options: Any) -> Any:
     """Return values that belong to those of a table, entry by entry, such as weights or uncertainties.
 
     Parameters
@@ -148,6 +148,8 @@ def read_like(path: str | os.PathLike[str], table: LabelledMatrix, **options: An
         order. Names of features may end in what all of them end in, such as "_error".
     table : LabelledMatrix
         The data.
+    has_units : bool
+        Whether units in the file must be those of the data; those of weights need not.
     **options
         Fields of `ReadOptions`. Negative values are not judged.
 
@@ -163,10 +165,10 @@ def read_like(path: str | os.PathLike[str], table: LabelledMatrix, **options: An
     """
     other = read_table(path, **{**options, "negative": None})
     try:
-        values = aligned_values(other, "it", table)
-    except ValueError as error:
-        expected = "a table with the samples and features of the data"
-        raise DataFileError(path, expected, str(error), "Leave names out of the file if it is in order.") from error
+        values = aligned_values(other, "it", table, has_units=has_units)
+    except UnalignedError as error:
+        expected = "a table with the samples, features and units of the data"
+        raise DataFileError(path, expected, error.problem, error.advice) from error
     if values.shape != table.values.shape:
         expected = f"of the same shape as the data, {times(table.values.shape)} (samples x features)"
         advice = "Check that it belongs to the data, and whether one of the two is transposed."
