@@ -152,6 +152,18 @@ def test_transform_clean_and_outliers_of_new_data(fitted, table, values):
     assert "--force" in said
 
 
+def test_samples_and_columns_without_any_measurement_stay_empty(tmp_path):
+    rows = [f"day {i},{i + 1},{2 * i + 2},,{3 * i + 3}" for i in range(12)]
+    for name, extra in (("a.csv", []), ("b.csv", ["day 12,,,,"])):
+        (tmp_path / name).write_text("\n".join(["day,Al,Fe,S,Pb", *rows, *extra]) + "\n")
+    run_here("fit", "a.csv", "-k", 1, "-o", "m", "--no-report", "--max-iter", 5, folder=tmp_path)
+    said = run_here("clean", "m", "b.csv", "-o", "c.csv", folder=tmp_path).stderr
+    assert "have no observed entry (sample 'day 12')" in said and "0.00% of the entries were replaced" in said
+    for path in (tmp_path / "c.csv", tmp_path / "m" / "cleaned.csv"):
+        missing = np.isnan(robustnmf.formats.read_table(path).values)
+        assert missing[:, 2].all() and missing[12:].all() and not missing[:12, [0, 1, 3]].any()
+
+
 def test_report_of_a_model(fitted, table):
     run_here("report", fitted, table, "-o", "again.html", "--missing-value", -999, folder=table.parent)
     assert "species 7" in (table.parent / "again.html").read_text()

@@ -418,6 +418,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self._basis, self._unit, self._noise = fitted.basis, fitted.unit, fitted.noise
         self._samples = fitted.samples
         self._with_uncertainties = fitted.with_uncertainties
+        self._unseen = fitted.unseen
         self.scale_ = fitted.scale
         self.thresholds_ = thresholds(fitted.basis, fitted.unit, fitted.noise)
         self.noise_ = fitted.noise_model
@@ -509,6 +510,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """Improve the components by a batch, and return which samples were left out, (n_samples,)."""
         with NumPyEngine().running() as engine:
             codes, about = self._encode_and_describe(data, engine)
+        if self._unseen is not None:
+            still = self._unseen & (np.asarray(data.seen) == 0)
+            self._unseen = still if still.any() else None
         clean = clean_samples(about.outliers, None if data.whole.M is None else data.whole.M > 0)
         first = self._stream is None
         if clean.any():
@@ -540,14 +544,15 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
         Robust: a corrupted sample gets the code of its clean part. Each sample is encoded by itself. Without
         `uncertainties`, those of a model that was fitted with them are the typical ones of its features. The features
-        of a `LabelledMatrix` are found by name, in any order.
+        of a `LabelledMatrix` are found by name, in any order. A sample without observed entries has the code zero, and
+        is warned of.
         """
         X, weights, uncertainties = self._aligned(X, weights, uncertainties)
         X = in_memory(X, self.engine)
         if is_out_of_core(X, self.engine):
             return self._lazily("codes", X, weights, uncertainties)
         with self._engine_for(X) as engine:
-            data = self._check_new(X, weights, uncertainties, engine)
+            data = self._check_new(X, weights, uncertainties, engine, tells_empty=True)
             basis = self._basis.placed(engine.place)
             scaled = self._in_unit(data, engine)
             Ht = basis.encode(scaled.X, scaled.M, engine, **encoding_limits(self))
@@ -564,7 +569,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def clean(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return X with outliers and missing entries replaced by the reconstruction, all others untouched.
 
-        A data frame comes back as a data frame, and a `LabelledMatrix` as such, in its order of features.
+        A data frame comes back as a data frame, and a `LabelledMatrix` as such, in its order of features. Where nothing
+        is known there is no reconstruction: a sample without observed entries becomes NaN, with a warning, and so do
+        missing entries of a feature that had none in the fit.
         """
         given = X
         X, weights, uncertainties = self._aligned(X, weights, uncertainties)
@@ -572,9 +579,10 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if is_out_of_core(X, self.engine):
             return like_lazy(X, self._lazily("clean", X, weights, uncertainties), given)
         with self._engine_for(X) as engine:
-            data = self._check_new(X, weights, uncertainties, engine)
+            data = self._check_new(X, weights, uncertainties, engine, tells_empty=True)
             codes, about = self._encode_and_describe(data, engine)
-            shared = {"components": engine.place(self.components_, codes.dtype)}
+            unseen = None if self._unseen is None else engine.place(self._unseen)
+            shared = {"components": engine.place(self.components_, codes.dtype), "unseen": unseen}
             arguments = (engine.split(codes, like=data.X), data.X, data.M)
             if data.arrays is None:
                 outliers = engine.split(SparseRows(about.outliers), like=data.X)
@@ -716,10 +724,13 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         needs_rows = getattr(weighted, "weights_entries", False) or self.sample_scaling is not None
         return "data" if needs_rows else self.zeros
 
-    def _check_new(self, X: Any, weights: Any, uncertainties: Any, engine: Engine) -> Data:
+    def _check_new(
+        self, X: Any, weights: Any, uncertainties: Any, engine: Engine, *, tells_empty: bool = False
+    ) -> Data:
         check_is_fitted(self)
         self._check_has_noise(uncertainties)
-        return data_in_memory(self, X, weights, uncertainties, engine=engine, noise=self._noise, reset=False)
+        known: dict[str, Any] = {"noise": self._noise, "tells_empty": tells_empty}
+        return data_in_memory(self, X, weights, uncertainties, engine=engine, reset=False, **known)
 
     def _check_has_noise(self, uncertainties: Any) -> None:
         if uncertainties is not None and not self._with_uncertainties:
@@ -840,19 +851,35 @@ def _check_number(name: str, value: Any, most: float, or_else: str = "") -> None
 
 
 def _cleaned(
-    outliers: Array, codes: Array, X: Array, M: Array | None, *, components: Array, xp: Namespace
+    outliers: Array,
+    codes: Array,
+    X: Array,
+    M: Array | None,
+    *,
+    components: Array,
+    unseen: Array | None,
+    xp: Namespace,
 ) -> tuple[Array]:
-    """Return a block of data with outliers and missing entries replaced by their reconstruction."""
-    replaced = outliers if M is None else outliers | (M == 0)
-    return (xp.where(replaced, _product(codes, components, xp, X), X),)
+    """Return a block of data with outliers and missing entries replaced by their reconstruction.
+
+    What is missing is NaN in samples without observed entries, and in features that are `unseen` in the fit, (m,).
+    """
+    product = _product(codes, components, xp, X)
+    if M is None:
+        return (xp.where(outliers, product, X),)
+    missing = M == 0
+    unknown = xp.all(missing, axis=1, keepdims=True)
+    unknown = unknown if unseen is None else unknown | unseen[None, :]
+    filled = xp.where(outliers | missing, product, X)
+    return (xp.where(missing & unknown, xp.nan, filled),)
 
 
 def _cleaned_sparsely(
-    outliers: Array, codes: Array, X: Array, M: Array | None, *, keeps_zeros: bool, components: Array, xp: Namespace
+    outliers: Array, codes: Array, X: Array, M: Array | None, *, keeps_zeros: bool, **shared: Any
 ) -> Any:
     """Return a block of sparse data with outliers replaced, as a sparse matrix; missing entries may stay zero."""
     M = None if keeps_zeros else M
-    return as_sparse(_cleaned(outliers, codes, X, M, components=components, xp=xp)[0])
+    return as_sparse(_cleaned(outliers, codes, X, M, **shared)[0])
 
 
 def _product(codes: Array, components: Array, xp: Namespace, like: Array = None) -> Array:
