@@ -164,6 +164,17 @@ def test_samples_and_columns_without_any_measurement_stay_empty(tmp_path):
         assert missing[:, 2].all() and missing[12:].all() and not missing[:12, [0, 1, 3]].any()
 
 
+def test_doubts_about_a_table_name_the_options_before_the_fit(tmp_path):
+    rows = [f"2004-07-{i + 1:02d},{i + 1},{i + 1.5},{2 * i + 3}" for i in range(12)]
+    (tmp_path / "a.csv").write_text("\n".join(["date,nr,Al,Fe", *rows, "Mean,6.5,7,14"]) + "\n")
+    arguments = ("fit", "a.csv", "-k", 1, "--max-iter", 2, "--no-report", "--force")
+    said = run_here(*arguments, folder=tmp_path).stderr.splitlines()
+    assert said[0].startswith("Warning: Rows at the end") and "--skip-footer 1 does so" in said[0]
+    said = run_here(*arguments, "--skip-footer", 1, folder=tmp_path).stderr.splitlines()
+    assert "'nr'" in said[0] and "with --drop-columns, or take one for the names with --index-column." in said[0]
+    assert said[1] == "Note: 1 rows below the table were left out: 'Mean'."
+
+
 def test_report_of_a_model(fitted, table):
     run_here("report", fitted, table, "-o", "again.html", "--missing-value", -999, folder=table.parent)
     assert "species 7" in (table.parent / "again.html").read_text()

@@ -273,7 +273,7 @@ _PROBLEMS = {
 _ADVICE = {
     "Infinite values": "Replace infinity by NaN if it means missing.",
     "Negative values": "Shift or clip the data, or set them to NaN if they are missing; for files, "
-    "read_table(path, negative='clip') or 'missing' does it.",
+    "set negative to 'clip' or 'missing' when they are read.",
 }
 
 

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from robustnmf.formats.cells import Numbers, Row
+from robustnmf.formats.cells import Footer, Numbers, Row
 from robustnmf.formats.checks import check_size, refuse_key
 from robustnmf.formats.compound_files import MAGIC, check_compound
 from robustnmf.formats.errors import DataFileError, shortened
@@ -43,8 +43,12 @@ def read_workbook(path: Path, options: ReadOptions) -> LabelledMatrix:
     with calamine.CalamineWorkbook.from_path(path) as book:
         name, rows = _sheet(path, book, options)
     check_size(path, (len(rows), len(rows[0])), 8, options.max_bytes)
-    kept = [Row(line, [_text(cell) for cell in cells]) for line, cells in rows]
-    return _matrix(path, kept, options).with_about(sheet=name)
+    # Truth values beside numbers are flags; alone they are a mask.
+    has_numbers = any(type(cell) in (int, float) for _, cells in rows for cell in cells)
+    kept = [Row(line, [_text(cell, has_numbers) for cell in cells]) for line, cells in rows]
+    footer = Footer(options.skip_footer)
+    matrix = _matrix(path, list(footer.above(kept)), options).with_about(sheet=name)
+    return replace(matrix, notes=matrix.notes + footer.notes)
 
 
 def _check(path: Path, max_bytes: int) -> None:
@@ -99,12 +103,12 @@ def _rows(path: Path, sheet: Any, options: ReadOptions) -> list[tuple[int, list[
     return [(line, cells) for line, cells in rows if line > skipped and any(cell != "" for cell in cells)]
 
 
-def _text(cell: Any) -> str:
+def _text(cell: Any, has_numbers: bool = True) -> str:
     """Return a cell as text: dates as ISO 8601 writes them, whole numbers without a point."""
     if isinstance(cell, str):
         return cell
     if isinstance(cell, bool):
-        return str(int(cell))
+        return str(cell) if has_numbers else str(int(cell))
     if isinstance(cell, float):
         return str(int(cell)) if cell.is_integer() and abs(cell) < 2**53 else repr(cell)
     if isinstance(cell, datetime.datetime):
@@ -113,6 +117,9 @@ def _text(cell: Any) -> str:
 
 
 def _matrix(path: Path, rows: list[Row], options: ReadOptions) -> LabelledMatrix:
+    if not rows:
+        found = f"all its rows are left out, as skip_footer={options.skip_footer} says"
+        raise DataFileError(path, "a table of numbers", found, "Give a smaller number.")
     opening = list(islice(rows, max(2, min(_OPENING, _OPENING_CELLS // len(rows[0].cells)))))
     numbers = Numbers(options.missing_values, commas=False)
     layout = find_layout(path, (), opening, numbers, options)
@@ -165,6 +172,7 @@ FORMATS = (
         (MAGIC,),
         members=("xl/workbook.xml",),
         has_words=True,
+        is_table=True,
         write=write_xlsx,
         suffix_written=".xlsx",
     ),

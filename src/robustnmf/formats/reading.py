@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from robustnmf.errors import LARGEST_CODE
+from robustnmf.errors import LARGEST_CODE, DataQualityWarning
 from robustnmf.formats.alignment import UnalignedError, aligned_values
 from robustnmf.formats.errors import DataFileError, broken_is_data_file_error, times
 from robustnmf.formats.labelled_matrix import LabelledMatrix, Source
 from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.registry import format_of
+from robustnmf.formats.table_doubts import doubts
 from robustnmf.utils.process_state import ignored_warnings
+from robustnmf.utils.user_warnings import warn_user
 
 
 def read_table(path: str | os.PathLike[str], options: ReadOptions | None = None, **changes: Any) -> LabelledMatrix:
@@ -56,7 +58,13 @@ def read_table(path: str | os.PathLike[str], options: ReadOptions | None = None,
     Returns
     -------
     LabelledMatrix
-        The values and what is known of samples and features. Integers and booleans become float64.
+        The values and what is known of samples and features. Integers become float64; truth values beside numbers are
+        texts, and alone numbers.
+
+    Warns
+    -----
+    DataQualityWarning
+        If columns of numbers look like dates or numbers of samples, or the last rows like sums or notes.
 
     Raises
     ------
@@ -92,6 +100,8 @@ def read_table(path: str | os.PathLike[str], options: ReadOptions | None = None,
         _mark_missing(matrix.values, code)
     matrix = _without_negative(path, matrix, options)
     matrix = replace(matrix, source=replace(matrix.source or Source(), format=kind.name, options=options))
+    for doubt in doubts(matrix) if kind.is_table and not options.transpose else ():
+        warn_user(doubt, DataQualityWarning)
     return matrix.transposed if options.transpose else matrix
 
 

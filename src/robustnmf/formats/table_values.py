@@ -50,7 +50,9 @@ def filled(path: Path, rows: Iterable[Row], layout: Layout, numbers: Numbers, op
     for row in rows:
         if len(row.cells) != layout.width:
             found = f"line {row.line} has {len(row.cells)}"
-            advice = "Correct the line, or leave it out with skip_rows if it is above the table."
+            advice = (
+                "Correct the line, or leave it out: if it is above the table with skip_rows, below it with skip_footer."
+            )
             raise DataFileError(path, f"a table with {layout.width} cells in each line", found, advice)
         for column, text in zip(layout.labels, texts, strict=True):
             text.append(row.cells[column].strip())
