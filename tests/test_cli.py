@@ -175,6 +175,21 @@ def test_doubts_about_a_table_name_the_options_before_the_fit(tmp_path):
     assert said[1] == "Note: 1 rows below the table were left out: 'Mean'."
 
 
+def test_a_result_that_cannot_be_written_is_refused_before_the_data_is_read(tmp_path):
+    (tmp_path / "a.csv").write_text("no table")
+    for out in ("/proc/x", "a.csv/out", "a.csv/more/out"):
+        said = run_here("fit", "a.csv", "-k", 1, "-o", out, folder=tmp_path, code=2).stderr
+        assert said.startswith(f"Error: {out} cannot be written (") and said.endswith("with --out.\n")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.csv"]
+
+
+def test_a_report_of_a_table_with_names_does_not_warn_of_them(tmp_path):
+    rows = [f"day {i},{i + 1.5},{2 * i + 3},{3 * i + 4.5}" for i in range(12)]
+    (tmp_path / "a.csv").write_text("\n".join(["day,Al,Fe,S", *rows]) + "\n")
+    said = run_here("fit", "a.csv", "-k", 1, "--max-iter", 5, folder=tmp_path).stderr
+    assert (tmp_path / "a-robustnmf" / "report.html").exists() and "valid feature names" not in said
+
+
 def test_report_of_a_model(fitted, table):
     run_here("report", fitted, table, "-o", "again.html", "--missing-value", -999, folder=table.parent)
     assert "species 7" in (table.parent / "again.html").read_text()

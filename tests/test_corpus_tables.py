@@ -201,3 +201,26 @@ def test_samples_without_name_and_entries_are_written_so_that_they_are_read(tmp_
     assert table.shape == (3, 2)
     write_table(tmp_path / "b.csv", table)
     np.testing.assert_array_equal(read_table(tmp_path / "b.csv").values, table.values)
+
+
+# --- Decimal commas and times -----------------------------------------------------------------------------------------
+
+
+def test_decimal_commas_are_read_between_tabs(tmp_path):
+    frame(days=DAYS).to_csv(tmp_path / "a.txt", sep="\t", decimal=",")
+    table = read_table(tmp_path / "a.txt")
+    np.testing.assert_array_equal(table.values, AIR)
+    write_table(tmp_path / "b.txt", table)
+    np.testing.assert_array_equal(read_table(tmp_path / "b.txt").values, AIR)
+
+
+def test_commas_between_thousands_are_refused_between_tabs(tmp_path):
+    (tmp_path / "a.txt").write_text("Al\tFe\n1,234\t2\n3,456\t12,345\n")
+    with pytest.raises(DataFileError, match="'1,234'"):
+        read_table(tmp_path / "a.txt")
+
+
+def test_midnight_keeps_its_time_among_other_hours_of_a_workbook(tmp_path):
+    hours = pd.date_range("2004-07-01 22:00", periods=10, freq="h")
+    frame(days=hours).to_excel(tmp_path / "a.xlsx")
+    assert read_table(tmp_path / "a.xlsx").sample_names == [str(hour) for hour in hours]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
-from math import inf, log
+from math import inf, log, prod
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -31,6 +31,7 @@ from robustnmf.algorithm.fit import (
     thresholds,
 )
 from robustnmf.algorithm.halfquadratic import Callback, Result, take_start
+from robustnmf.algorithm.least_squares import Comparison
 from robustnmf.algorithm.streaming import Stream, clean_samples
 from robustnmf.data import quality
 from robustnmf.data.blocks import Data, Observations, data_elsewhere, data_in_memory
@@ -51,6 +52,7 @@ from robustnmf.persistence.contents import storable
 from robustnmf.solvers import SharedGram
 from robustnmf.solvers.sparse_error import sparse_error
 from robustnmf.utils.arrays import Array, Namespace, dtype_of, is_on_host, same_kind, to_host
+from robustnmf.utils.process_state import ignored_warnings
 
 Matrix = NDArray[Any]
 
@@ -369,7 +371,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             if parts.method.solver.models_sparse_errors:
                 self.sparse_errors_ = self._sparse_errors(data.whole, to_host(codes))
             findings = self._findings(X, data, fitted, engine, codes)
-        return codes, fitted.result, findings
+        return codes, fitted.result._replace(warning=_warning_of(fitted)), findings
 
     def _fit_elsewhere(self, X: Any, weights: Any, uncertainties: Any, parts: Parts) -> tuple[Result, list[str]]:
         """Learn the components of data that is not in memory; return what the run came to, and warnings."""
@@ -406,6 +408,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if fitted.about is not None and reads(fitted.parts.outliers) == "mixture":
             factors = (codes, fitted.components)
             how: dict[str, Any] = {"factors": factors, "fit_warns": fitted.result.warning is not None}
+            how["sizes_count_alike"] = self.feature_scaling == "robust"
             found += quality.rejected(sample, data, fitted.about.outliers, engine, found=found, **how)
         return [finding.message for finding in found]
 
@@ -643,7 +646,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
                 X, options.get("weights"), options.get("uncertainties")
             )
             options = {"sample_names": X.sample_names} | options
-            X = X.values
+            with ignored_warnings((UserWarning, "X does not have valid feature names")):  # they are those of the model
+                return write(self._on_host(), X.values, path, **options)
         return write(self._on_host(), X if is_on_host(X) else to_host(X), path, **options)
 
     def _html_repr(self) -> str:
@@ -828,6 +832,18 @@ def _unchanged_on_failure(estimator: Any) -> Iterator[None]:
         vars(estimator).clear()
         vars(estimator).update(before)
         raise
+
+
+def _warning_of(fitted: Fitted) -> str | None:
+    """Return what a fit warns of, with the share of the entries that are outliers in the end."""
+    warning, compared, about = fitted.result.warning, fitted.result.comparison, fitted.about
+    if warning is None or compared is None or about is None:
+        return warning
+    if warning not in (compared.doubt, compared.much_is_wrong):
+        return warning
+    share = float(about.outliers.sum()) / prod(about.outliers.shape)
+    final: Comparison = compared._replace(rejected=share)
+    return final.doubt or final.much_is_wrong
 
 
 def _check_can_be_sparse(estimator: Any, data: Data, parts: Parts) -> None:

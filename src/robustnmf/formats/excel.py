@@ -45,7 +45,8 @@ def read_workbook(path: Path, options: ReadOptions) -> LabelledMatrix:
     check_size(path, (len(rows), len(rows[0])), 8, options.max_bytes)
     # Truth values beside numbers are flags; alone they are a mask.
     has_numbers = any(type(cell) in (int, float) for _, cells in rows for cell in cells)
-    kept = [Row(line, [_text(cell, has_numbers) for cell in cells]) for line, cells in rows]
+    timed = {j for _, cells in rows for j, cell in enumerate(cells) if _has_time(cell)}
+    kept = [Row(line, [_text(cell, j in timed, has_numbers) for j, cell in enumerate(cells)]) for line, cells in rows]
     footer = Footer(options.skip_footer)
     matrix = _matrix(path, list(footer.above(kept)), options).with_about(sheet=name)
     return replace(matrix, notes=matrix.notes + footer.notes)
@@ -103,8 +104,13 @@ def _rows(path: Path, sheet: Any, options: ReadOptions) -> list[tuple[int, list[
     return [(line, cells) for line, cells in rows if line > skipped and any(cell != "" for cell in cells)]
 
 
-def _text(cell: Any, has_numbers: bool = True) -> str:
-    """Return a cell as text: dates as ISO 8601 writes them, whole numbers without a point."""
+def _has_time(cell: Any) -> bool:
+    """Return whether a cell is a time that is not the beginning of a day."""
+    return isinstance(cell, datetime.datetime) and cell.time() != datetime.time()
+
+
+def _text(cell: Any, is_timed: bool, has_numbers: bool) -> str:
+    """Return a cell as text: dates as ISO 8601 writes them, with the time where a column has some, whole numbers."""
     if isinstance(cell, str):
         return cell
     if isinstance(cell, bool):
@@ -112,7 +118,9 @@ def _text(cell: Any, has_numbers: bool = True) -> str:
     if isinstance(cell, float):
         return str(int(cell)) if cell.is_integer() and abs(cell) < 2**53 else repr(cell)
     if isinstance(cell, datetime.datetime):
-        return str(cell.date()) if cell.time() == datetime.time() else cell.isoformat(" ")
+        return cell.isoformat(" ") if is_timed else str(cell.date())
+    if isinstance(cell, datetime.date) and is_timed:  # so midnight is read
+        return f"{cell} {datetime.time()}"
     return str(cell)
 
 

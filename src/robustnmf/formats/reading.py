@@ -31,7 +31,7 @@ def read_table(path: str | os.PathLike[str], options: ReadOptions | None = None,
         What to read; ``~`` stands for the home folder.
 
         - ``.csv``, ``.tsv``, ``.txt``, also with ``.gz``: text, cells parted by comma, semicolon, tab or, in ``.txt``,
-          spaces. Empty cells, NA, NaN and null are missing. Where semicolons part the cells, numbers may have decimal
+          spaces. Empty cells, NA, NaN and null are missing. Where no commas part the cells, numbers may have decimal
           commas. A first column that is not numeric, or has no heading, holds the names of the samples. Lines above the
           table, a row of units and other encodings are found out.
         - ``.xlsx``, ``.xls``, ``.ods``: a sheet of a workbook, which is read like text.

@@ -27,6 +27,9 @@ _OPENING = 200
 _OPENING_CELLS = 2**17
 _OPENING_CHARACTERS = 2**20
 
+_WITH_COMMA = re.compile(r"[-+<]?\s*[0-9]+,[0-9]+([eE][-+]?[0-9]+)?")
+_THOUSANDS = re.compile(r"[-+<]?\s*[1-9][0-9]{0,2}(,[0-9]{3})+")
+
 _SUFFIXES = (".csv", ".tsv", ".txt")
 
 
@@ -62,7 +65,7 @@ def _read(path: Path, file: IO[str], encoding: str, notes: tuple[str, ...], opti
     rows = footer.above(rows)
     comments, first = _after_comments(path, rows)
     body = _opening_rows(first, rows)
-    commas = delimiter == ";"
+    commas = delimiter == ";" or (delimiter != "," and _has_decimal_commas(body))
     layout = find_layout(path, comments, body, Numbers(options.missing_values, commas), options)
     numbers = Numbers(options.missing_values, commas)
     layout = replace(layout, notes=notes + layout.notes)
@@ -140,6 +143,12 @@ def _rows(
     except csv.Error as error:
         found = f"line {skipped + reader.line_num} cannot be parted into cells ({error})"
         raise DataFileError(path, "a table of text", found, "Check the quotation marks in that line.") from error
+
+
+def _has_decimal_commas(rows: Iterable[Row]) -> bool:
+    """Return whether commas are decimal marks where nothing else says so: not all of them part thousands."""
+    cells = {cell.strip() for row in rows for cell in row.cells if "," in cell}
+    return any(_WITH_COMMA.fullmatch(cell) and not _THOUSANDS.fullmatch(cell) for cell in cells)
 
 
 def _between_spaces(text: str) -> list[str]:
