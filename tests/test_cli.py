@@ -153,7 +153,7 @@ def test_transform_clean_and_outliers_of_new_data(fitted, table, values):
 
 
 def test_samples_and_columns_without_any_measurement_stay_empty(tmp_path):
-    rows = [f"day {i},{i + 1},{2 * i + 2},,{3 * i + 3}" for i in range(12)]
+    rows = [f"day {i},{1.5 * i + 1.5},{2 * i + 2},,{3 * i + 3}" for i in range(12)]
     for name, extra in (("a.csv", []), ("b.csv", ["day 12,,,,"])):
         (tmp_path / name).write_text("\n".join(["day,Al,Fe,S,Pb", *rows, *extra]) + "\n")
     run_here("fit", "a.csv", "-k", 1, "-o", "m", "--no-report", "--max-iter", 5, folder=tmp_path)

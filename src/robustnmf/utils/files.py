@@ -398,7 +398,7 @@ def write_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
 
 def check_writable(path: Path) -> None:
     """Raise OSError if nothing can be written at a path: its folder, or the nearest one that exists, takes nothing."""
-    place = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
+    place = next((parent for parent in path.absolute().parents if os.path.lexists(parent)), path)
     probe = place / f".robustnmf.{os.urandom(6).hex()}"
     probe.mkdir()
     probe.rmdir()
