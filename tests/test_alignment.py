@@ -3,6 +3,7 @@
 import hashlib
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,8 +14,8 @@ from scipy import sparse
 import robustnmf
 from robustnmf import RobustNMF
 from robustnmf.detectors import RobustNMFOutlierDetector
-from robustnmf.formats import Axis, LabelledMatrix, ReadOptions, Source, read_table
-from robustnmf.formats.alignment import aligned_values, uncertainties_of
+from robustnmf.formats import Axis, LabelledMatrix, ReadOptions, Source, read_like, read_table
+from robustnmf.formats.alignment import aligned_values, check_units, uncertainties_of
 from robustnmf.persistence.contents import ModelFileError
 from robustnmf.selection import RobustNMFCV, select_rank
 
@@ -93,7 +94,7 @@ def test_additional_features_are_left_out_with_a_warning_that_names_them(model, 
 def test_missing_and_renamed_features_are_refused_by_name(model, method):
     few = AIR.some_features([0, 1, 2])
     renamed = AIR.with_names(features=["Al", "Fe", "S", "lead", "Zn"])
-    for data, words in ((few, "2 are missing .'Pb', 'Zn'"), (renamed, "1 are missing .'Pb'")):
+    for data, words in ((few, "2 are missing .'Pb', 'Zn'"), (renamed, r"'Pb'\), and X has others \('lead'\)")):
         with pytest.raises(ValueError, match=words):
             getattr(model, method)(data)
 
@@ -165,6 +166,101 @@ def test_numbers_that_pandas_gives_are_names_only_if_they_fit():
     np.testing.assert_array_equal(aligned_values(plain_weights, "weights", FRAME), WEIGHTS)
     shuffled = pd.DataFrame(X, columns=NAMES).sample(frac=1, random_state=0)
     np.testing.assert_array_equal(aligned_values(plain_weights, "weights", shuffled), WEIGHTS[shuffled.index])
+
+
+def test_numbers_of_pandas_that_agree_in_part_are_refused():
+    frame, weights = pd.DataFrame(X, columns=NAMES), pd.DataFrame(WEIGHTS, columns=NAMES)
+    for data, others in ((frame.drop(index=19), weights.drop(index=0)), (frame[5:], weights[:15])):
+        with pytest.raises(ValueError, match=r"weights must have the samples of X.*are missing .*are others"):
+            aligned_values(others, "weights", data)
+    later = frame.set_index(frame.index + 100)
+    np.testing.assert_array_equal(aligned_values(weights, "weights", later), WEIGHTS)
+
+
+# --- Names that repeat ------------------------------------------------------------------------------------------------
+
+STATIONS = ["A"] * 10 + ["B"] * 10
+TWO = Axis(STATIONS, "station", columns={"date": DAYS[:10] * 2, "remark": [""] * 20})
+
+
+def at_two_stations(order, **columns):
+    dates = {"date": [TWO.columns["date"][i] for i in order]}
+    return LabelledMatrix(WEIGHTS[order], Axis([STATIONS[i] for i in order], "station", columns={**dates, **columns}))
+
+
+@pytest.mark.parametrize("order", [[*range(9, -1, -1), *range(19, 9, -1)], list(range(19, -1, -1))])
+def test_samples_whose_names_repeat_are_found_by_the_other_columns(order):
+    found = aligned_values(at_two_stations(order), "weights", LabelledMatrix(X, TWO))
+    np.testing.assert_array_equal(found, WEIGHTS)
+
+
+def test_samples_whose_names_repeat_are_refused_if_other_columns_differ():
+    data, in_order = LabelledMatrix(X, TWO), list(range(20))
+    with pytest.raises(ValueError, match=r"20 are missing .'A / 2004-07-01'.*are others .'A / 2005-07-01'"):
+        dates = [day.replace("2004", "2005") for day in TWO.columns["date"]]
+        aligned_values(at_two_stations(in_order, date=dates), "weights", data)
+    twice = LabelledMatrix(X, Axis(STATIONS, columns={"date": DAYS[:5] * 4}))
+    shuffled = LabelledMatrix(WEIGHTS, Axis(STATIONS, columns={"date": DAYS[4::-1] * 4}))
+    with pytest.raises(ValueError, match=r"'A / 2004-07-05'.* repeat"):
+        aligned_values(shuffled, "weights", twice)
+    plain_names = LabelledMatrix(WEIGHTS, Axis(STATIONS))
+    np.testing.assert_array_equal(aligned_values(plain_names, "weights", data), WEIGHTS)
+
+
+# --- Units ------------------------------------------------------------------------------------------------------------
+
+
+def in_units(*units, matrix=AIR):
+    return replace(matrix, features=replace(matrix.features, units=units))
+
+
+@pytest.mark.parametrize("method", [*METHODS, "partial_fit"])
+def test_new_data_in_other_units_is_refused(model, method):
+    words = r"units of the data that RobustNMF.*; 2 of 5 .*'Fe' is in 'µg', not in 'ng'; 'Zn' is in 'mg'.*Convert"
+    for order in (list(range(5)), ORDER):
+        with pytest.raises(ValueError, match=words):
+            getattr(model, method)(reordered(in_units("ng", "µg", "", "ng", "mg"), order))
+
+
+def test_units_of_detectors_and_loaded_models_are_compared(tmp_path, model):
+    model.save(tmp_path / "a.robustnmf")
+    detector = RobustNMFOutlierDetector(2, estimator=RobustNMF(**QUICK)).fit(AIR)
+    for ask in (robustnmf.load(tmp_path / "a.robustnmf").clean, detector.predict):
+        with pytest.raises(ValueError, match="5 of 5 features have others"):
+            ask(in_units(*["µg"] * 5))
+
+
+def test_uncertainties_in_other_units_are_refused_and_weights_are_not():
+    data, others = in_units(*["µg/m³"] * 5), in_units(*["ng/m³"] * 5)
+    with pytest.raises(ValueError, match="uncertainties must have the units of X; 5 of 5"):
+        RobustNMF(2, **QUICK).fit(data, uncertainties=reordered(others))
+    assert aligned_values(others, "weights", data) is others.values
+    suffixed = in_units("ug m-3", "", "", "", "", matrix=AIR.with_names(features=[f"{name}_unc" for name in NAMES]))
+    np.testing.assert_array_equal(uncertainties_of(data, suffixed), X)
+
+
+def test_uncertainties_of_a_file_in_other_units_are_refused(tmp_path):
+    for name, unit in (("a.csv", "ng/m3"), ("b.csv", "ng m-3"), ("c.csv", "µg/m3")):
+        (tmp_path / name).write_text(f"date,Al,Fe\n,{unit},{unit}\nMon,1,2\nTue,3,4\n")
+    table = read_table(tmp_path / "a.csv")
+    np.testing.assert_array_equal(read_like(tmp_path / "b.csv", table), table.values)
+    with pytest.raises(ValueError, match=r"units of the data; .* 2 of 2 .*\. Convert the values[^.]*\.$"):
+        read_like(tmp_path / "c.csv", table)
+    np.testing.assert_array_equal(read_like(tmp_path / "c.csv", table, has_units=False), table.values)
+
+
+SAME_UNITS = [("µg/m³", "μg/m3"), ("ug m-3", "[µg / m^3]"), ("ng·m⁻³", "ng m**-3"), ("ug/mL", "ug mL-1"), ("%", "(%)")]
+
+
+@pytest.mark.parametrize("pair", SAME_UNITS)
+def test_spellings_of_one_unit_are_the_same(pair):
+    check_units(*(Axis(units=[unit]) for unit in pair), "X must have the units of Y")
+
+
+@pytest.mark.parametrize("pair", [("mW", "MW"), ("ng/m3", "ug/m3"), ("m s", "ms"), ("ug/m2", "ug/m3"), ("%", "ppm")])
+def test_units_that_differ_are_told_apart(pair):
+    with pytest.raises(ValueError, match="feature 0"):
+        check_units(*(Axis(units=[unit]) for unit in pair), "X must have the units of Y")
 
 
 def test_names_that_repeat_are_refused_in_another_order():

@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from robustnmf import RobustNMF
+from robustnmf import RobustNMF, load
 from robustnmf.errors import DataQualityWarning
 
 # Any warning from inside NumPy is a failure. Where a UserWarning is documented, the test expects it. Such unusual data
@@ -87,8 +87,13 @@ def outcome(model, X, **weights):
     }
 
 
-def assert_finite(results):
+def assert_finite(results, empty=((), ())):
+    """All results are numbers; of samples and features that are empty, those of `clean` are missing."""
+    samples, features = map(list, empty)
     for name, values in results.items():
+        if name == "clean":
+            assert np.isnan(values[samples]).all() and np.isnan(values[:, features]).all()
+            values = np.delete(np.delete(values, samples, axis=0), features, axis=1)
         usable = ~np.isnan(values) if name == "thresholds_" else np.isfinite(values)  # infinite: nothing is cut
         assert np.all(usable), name
 
@@ -260,7 +265,7 @@ def test_samples_and_features_of_weight_zero_give_zeros_and_a_warning(axis, sett
     model = make(**setting)
     with pytest.warns(UserWarning, match=r"2 (sample|feature)\(s\) have no observed entry \(\w+ 2, 5\); their"):
         results = outcome(model, X, weights=weights)
-    assert_finite(results)
+    assert_finite(results, ([2, 5], []) if axis == 0 else ([], [2, 5]))
     assert not (results["codes"][[2, 5]] if axis == 0 else results["components_"][:, [2, 5]]).any()
 
 
@@ -285,7 +290,7 @@ def test_empty_sample_gets_the_code_zero_and_a_warning(setting, X):
     model = make(**setting)
     with pytest.warns(UserWarning, match=r"1 sample\(s\) have no observed entry \(sample 3\); their codes are set to"):
         results = outcome(model, changed(X, 3, np.nan))
-    assert_finite(results)
+    assert_finite(results, ([3], []))
     assert not results["codes"][3].any()
 
 
@@ -294,7 +299,7 @@ def test_empty_feature_gets_components_zero_and_a_warning(setting, X):
     model = make(**setting)
     with pytest.warns(UserWarning, match=r"1 feature\(s\) have no observed entry \(feature 4\); their components are"):
         results = outcome(model, changed(X, (slice(None), 4), np.nan))
-    assert_finite(results)
+    assert_finite(results, ([], [4]))
     assert not results["components_"][:, 4].any()
 
 
@@ -303,7 +308,7 @@ def test_single_observed_entry_is_enough(setting):
     X = changed(np.full((N_SAMPLES, N_FEATURES), np.nan), (3, 4), 2.0)
     with pytest.warns(UserWarning, match=r"(29 sample|19 feature)\(s\) have no observed entry"):
         results = outcome(make(**setting), X)
-    assert_finite(results)
+    assert_finite(results, (np.delete(np.arange(N_SAMPLES), 3), np.delete(np.arange(N_FEATURES), 4)))
 
 
 @pytest.fixture(scope="module")
@@ -610,18 +615,35 @@ def test_transform_of_incomplete_samples_ignores_the_gaps(X, fitted):
 
 
 @pytest.mark.parametrize("n_others", [0, 5])
-def test_new_sample_without_observed_entries_gets_the_code_zero(n_others, X, fitted):
+def test_new_sample_without_observed_entries_gets_the_code_zero_and_stays_missing(n_others, X, fitted):
     X = changed(X[: 1 + n_others], 0, np.nan)
-    assert not fitted.transform(X)[0].any()
-    assert not fitted.clean(X)[0].any()
+    with pytest.warns(
+        UserWarning, match=r"1 sample\(s\) have no observed entry \(sample 0\).*`clean` leaves them missing"
+    ):
+        assert not fitted.transform(X)[0].any()
+    with pytest.warns(UserWarning, match=r"no observed entry \(sample 0\)"):
+        np.testing.assert_array_equal(np.isnan(fitted.clean(X)).all(axis=1), [True] + [False] * n_others)
     assert not fitted.outlier_mask(X)[0].any()
     assert fitted.score_samples(X)[0] == 0
+
+
+def test_features_that_a_fit_never_saw_stay_missing(tmp_path, X):
+    """Also by a model from a file, until a batch has them; a feature of which only new data has nothing is filled."""
+    with pytest.warns(UserWarning, match="1 feature.s. have no observed entry"):
+        model = make().fit(changed(X, (slice(None), 4), np.nan))
+    new = changed(changed(X[:6], (slice(None), 2), np.nan), (0, 4), np.nan)
+    model.save(tmp_path / "a.robustnmf")
+    for known in (model, load(tmp_path / "a.robustnmf")):
+        np.testing.assert_array_equal(np.argwhere(np.isnan(known.clean(new))), [[0, 4]])
+    model.partial_fit(X)
+    assert np.isfinite(model.clean(new)).all()
 
 
 @pytest.mark.parametrize("n_others", [0, 5])
 def test_new_sample_of_weight_zero_gets_the_code_zero(n_others, X, fitted):
     weights = changed(np.ones((1 + n_others, N_FEATURES)), 0, 0.0)
-    assert not fitted.transform(X[: 1 + n_others], weights=weights)[0].any()
+    with pytest.warns(UserWarning, match=r"no observed entry \(sample 0\)"):
+        assert not fitted.transform(X[: 1 + n_others], weights=weights)[0].any()
 
 
 @pytest.mark.parametrize(("of_fit", "of_new"), [(np.float64, np.float32), (np.float32, np.float64)])

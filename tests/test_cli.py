@@ -152,6 +152,44 @@ def test_transform_clean_and_outliers_of_new_data(fitted, table, values):
     assert "--force" in said
 
 
+def test_samples_and_columns_without_any_measurement_stay_empty(tmp_path):
+    rows = [f"day {i},{1.5 * i + 1.5},{2 * i + 2},,{3 * i + 3}" for i in range(12)]
+    for name, extra in (("a.csv", []), ("b.csv", ["day 12,,,,"])):
+        (tmp_path / name).write_text("\n".join(["day,Al,Fe,S,Pb", *rows, *extra]) + "\n")
+    run_here("fit", "a.csv", "-k", 1, "-o", "m", "--no-report", "--max-iter", 5, folder=tmp_path)
+    said = run_here("clean", "m", "b.csv", "-o", "c.csv", folder=tmp_path).stderr
+    assert "have no observed entry (sample 'day 12')" in said and "0.00% of the entries were replaced" in said
+    for path in (tmp_path / "c.csv", tmp_path / "m" / "cleaned.csv"):
+        missing = np.isnan(robustnmf.formats.read_table(path).values)
+        assert missing[:, 2].all() and missing[12:].all() and not missing[:12, [0, 1, 3]].any()
+
+
+def test_doubts_about_a_table_name_the_options_before_the_fit(tmp_path):
+    rows = [f"2004-07-{i + 1:02d},{i + 1},{i + 1.5},{2 * i + 3}" for i in range(12)]
+    (tmp_path / "a.csv").write_text("\n".join(["date,nr,Al,Fe", *rows, "Mean,6.5,7,14"]) + "\n")
+    arguments = ("fit", "a.csv", "-k", 1, "--max-iter", 2, "--no-report", "--force")
+    said = run_here(*arguments, folder=tmp_path).stderr.splitlines()
+    assert said[0].startswith("Warning: Rows at the end") and "--skip-footer 1 does so" in said[0]
+    said = run_here(*arguments, "--skip-footer", 1, folder=tmp_path).stderr.splitlines()
+    assert "'nr'" in said[0] and "with --drop-columns, or take one for the names with --index-column." in said[0]
+    assert said[1] == "Note: 1 rows below the table were left out: 'Mean'."
+
+
+def test_a_result_that_cannot_be_written_is_refused_before_the_data_is_read(tmp_path):
+    (tmp_path / "a.csv").write_text("no table")
+    for out in ("/proc/x", "a.csv/out", "a.csv/more/out"):
+        said = run_here("fit", "a.csv", "-k", 1, "-o", out, folder=tmp_path, code=2).stderr
+        assert said.startswith(f"Error: {out} cannot be written (") and said.endswith("with --out.\n")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.csv"]
+
+
+def test_a_report_of_a_table_with_names_does_not_warn_of_them(tmp_path):
+    rows = [f"day {i},{i + 1.5},{2 * i + 3},{3 * i + 4.5}" for i in range(12)]
+    (tmp_path / "a.csv").write_text("\n".join(["day,Al,Fe,S", *rows]) + "\n")
+    said = run_here("fit", "a.csv", "-k", 1, "--max-iter", 5, folder=tmp_path).stderr
+    assert (tmp_path / "a-robustnmf" / "report.html").exists() and "valid feature names" not in said
+
+
 def test_report_of_a_model(fitted, table):
     run_here("report", fitted, table, "-o", "again.html", "--missing-value", -999, folder=table.parent)
     assert "species 7" in (table.parent / "again.html").read_text()

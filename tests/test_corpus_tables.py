@@ -3,11 +3,13 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from corpus_tables import CORPUS
+from corpus_tables import AIR, CORPUS, DAYS, SPECIES, frame
 from robustnmf import RobustNMF
-from robustnmf.formats import read_table, write_table
+from robustnmf.errors import DataQualityWarning
+from robustnmf.formats import DataFileError, read_table, write_table
 from robustnmf.formats.registry import FORMATS
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -89,3 +91,136 @@ def test_table_is_fitted_and_cleaned_with_its_labels(tmp_path, file):
     kept = ~np.isnan(file.values) & ~mask.values
     np.testing.assert_array_equal(cleaned.values[kept], matrix.values[kept])
     assert np.isfinite(cleaned.values).all()
+
+
+# --- What may be no measurement ---------------------------------------------------------------------------------------
+
+NO_MEASUREMENTS = {
+    "yyyymmdd": ("Date", [20040701 + i for i in range(10)]),
+    "days over the end of a month": ("when", [20040727, 20040728, 20040731, *range(20040801, 20040808)]),
+    "years": ("Year", [2004] * 5 + [2005] * 5),
+    "months": ("month", [1, 2, 3, 4, 5, 6, 7, 8, 9, 12]),
+    "days": ("Day", [1, 4, 7, 10, 13, 16, 19, 22, 25, 28]),
+    "numbers from 1 on": ("run", list(range(1, 11))),
+    "numbers from 1000 on": ("SampleID", list(range(1000, 1010))),
+    "numbers with gaps": ("sample id", [3, 4, 7, 8, 12, 13, 15, 20, 21, 22]),
+}
+MEASUREMENTS = {
+    "nitrogen monoxide": ("NO", [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]),
+    "how often a word occurs": ("day", [0, 2, 1, 0, 0, 3, 1, 0, 0, 1]),
+    "fractions of a year": ("year", [0.5 * i for i in range(10)]),
+    "counts": ("counts", [14, 3, 8, 7, 1, 0, 2, 9, 30, 4]),
+    "temperatures": ("T", [2004, 2003, 2010, 2004, 2002, 2001, 2004, 2008, 2003, 2002]),
+}
+
+
+@pytest.mark.parametrize("suffix", ["csv", "xlsx", "parquet"])
+@pytest.mark.parametrize("name", NO_MEASUREMENTS)
+def test_columns_of_dates_and_numbers_of_samples_are_warned_of(tmp_path, name, suffix):
+    title, column = NO_MEASUREMENTS[name]
+    path = tmp_path / f"a.{suffix}"
+    data = pd.DataFrame({title: column} | dict(zip(SPECIES, AIR.T, strict=True)))
+    data.to_parquet(path) if suffix == "parquet" else getattr(data, f"to_{suffix.replace('xlsx', 'excel')}")(
+        path, index=False
+    )
+    with pytest.warns(DataQualityWarning, match=f"features, 1 in all: '{title}'.*drop_columns.*index_column") as caught:
+        read_table(path)
+    assert caught[0].filename == __file__
+    assert read_table(path, drop_columns=[title]).feature_names == SPECIES
+    assert read_table(path, index_column=title).sample_names == list(map(str, column))
+
+
+@pytest.mark.parametrize("name", MEASUREMENTS)
+def test_columns_of_whole_numbers_that_are_measured_are_not_warned_of(tmp_path, name):
+    title, column = MEASUREMENTS[name]
+    pd.DataFrame({title: column} | dict(zip(SPECIES, AIR.T, strict=True))).to_csv(tmp_path / "a.csv", index=False)
+    assert read_table(tmp_path / "a.csv").feature_names == [title, *SPECIES]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "xlsx", "parquet", "feather"])
+def test_truth_values_are_flags_beside_numbers_and_a_mask_alone(tmp_path, suffix):
+    def write(data):
+        path = tmp_path / f"a.{suffix}"
+        getattr(data, f"to_{suffix.replace('xlsx', 'excel')}")(path, **{} if "a" in suffix else {"index": False})
+        return path
+
+    flags = [True, False] * 5
+    table = read_table(write(pd.DataFrame({"valid": flags, "date": DAYS} | dict(zip(SPECIES, AIR.T, strict=True)))))
+    assert (table.sample_names, table.feature_names) == (DAYS, SPECIES)
+    assert table.samples.columns == {"valid": list(map(str, flags))}
+    if suffix != "csv":
+        mask = read_table(write(pd.DataFrame(AIR > 1, columns=SPECIES)))
+        np.testing.assert_array_equal(mask.values, AIR > 1)
+
+
+def with_rows_below(path, *names):
+    below = frame(days=names, values=np.tile(AIR.mean(axis=0), (len(names), 1)))
+    both = pd.concat([frame(days=DAYS), below])
+    both.to_csv(path) if path.suffix == ".csv" else both.to_excel(path)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "xlsx"])
+@pytest.mark.parametrize("names", [("Mean",), ("Mean", "Max", "Count"), ("Note: values below MDL/2",)])
+def test_rows_below_dated_samples_are_warned_of_and_can_be_left_out(tmp_path, suffix, names):
+    path = tmp_path / f"a.{suffix}"
+    with_rows_below(path, *names)
+    with pytest.warns(DataQualityWarning, match=rf"{len(names)} in all: '{names[0]}.*skip_footer={len(names)} does so"):
+        assert read_table(path).shape == (10 + len(names), 4)
+    table = read_table(path, skip_footer=len(names))
+    np.testing.assert_array_equal(table.values, AIR)
+    assert len(table.notes) == 1 and f"{len(names)} rows below the table were left out: '{names[0]}" in table.notes[0]
+    with warnings.catch_warnings(action="ignore"):
+        assert RobustNMF(1, max_iter=2, schedule="plain").fit(table).input_.options.skip_footer == 0
+
+
+def test_samples_of_many_names_are_not_warned_of(tmp_path):
+    for days in ([f"site {i}" for i in range(10)], ["Mean", *DAYS[1:]], [*DAYS[:5], *"abcde"], ["total"] * 10):
+        frame(days=days).to_csv(tmp_path / "a.csv")
+        assert read_table(tmp_path / "a.csv").sample_names == days
+
+
+def test_all_rows_cannot_be_left_out(tmp_path):
+    for suffix in ("csv", "xlsx"):
+        with_rows_below(tmp_path / f"a.{suffix}", "Mean")
+        with pytest.raises(DataFileError, match="rows"):
+            read_table(tmp_path / f"a.{suffix}", skip_footer=100)
+
+
+def test_rows_of_delimiters_are_no_samples(tmp_path):
+    text = frame().to_csv()
+    lines = text.splitlines(keepends=True)
+    (tmp_path / "a.csv").write_text("".join([*lines[:5], ",,,,\n", *lines[5:], ",,,,\n", " , ,,,\n"]))
+    table = read_table(tmp_path / "a.csv")
+    np.testing.assert_array_equal(table.values, AIR)
+    assert (table.sample_names, table.notes) == (DAYS, ("3 empty rows within the table were left out.",))
+
+
+def test_samples_without_name_and_entries_are_written_so_that_they_are_read(tmp_path):
+    (tmp_path / "a.csv").write_text("Al,Fe\n1,2\nNA,\n3,4\n")
+    table = read_table(tmp_path / "a.csv")
+    assert table.shape == (3, 2)
+    write_table(tmp_path / "b.csv", table)
+    np.testing.assert_array_equal(read_table(tmp_path / "b.csv").values, table.values)
+
+
+# --- Decimal commas and times -----------------------------------------------------------------------------------------
+
+
+def test_decimal_commas_are_read_between_tabs(tmp_path):
+    frame(days=DAYS).to_csv(tmp_path / "a.txt", sep="\t", decimal=",")
+    table = read_table(tmp_path / "a.txt")
+    np.testing.assert_array_equal(table.values, AIR)
+    write_table(tmp_path / "b.txt", table)
+    np.testing.assert_array_equal(read_table(tmp_path / "b.txt").values, AIR)
+
+
+def test_commas_between_thousands_are_refused_between_tabs(tmp_path):
+    (tmp_path / "a.txt").write_text("Al\tFe\n1,234\t2\n3,456\t12,345\n")
+    with pytest.raises(DataFileError, match="'1,234'"):
+        read_table(tmp_path / "a.txt")
+
+
+def test_midnight_keeps_its_time_among_other_hours_of_a_workbook(tmp_path):
+    hours = pd.date_range("2004-07-01 22:00", periods=10, freq="h")
+    frame(days=hours).to_excel(tmp_path / "a.xlsx")
+    assert read_table(tmp_path / "a.xlsx").sample_names == [str(hour) for hour in hours]

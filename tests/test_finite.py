@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from cleaned_data import assert_cleaned
 from robustnmf import RobustNMF, load
 from robustnmf.engines import NumPyEngine
 from robustnmf.errors import OutOfRangeError
@@ -46,7 +47,7 @@ def check_fit(X, uncertainties=None, **options):
         assert np.min(result) >= 0
     assert np.isfinite(model.objective_)
     assert not np.isnan(model.thresholds_).any()
-    assert np.isfinite(model.clean(X, uncertainties=uncertainties)).all()
+    assert_cleaned(model.clean(X, uncertainties=uncertainties), codes, model.components_)
     return model
 
 

@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from cleaned_data import assert_cleaned
 from hostile_corpus import CORPUS, FITS, MISSING, PARAMETERS, SHAPES, VALUES, M, N, X
 from robustnmf import METHODS, RobustNMF, RobustNMFCV, RobustNMFOutlierDetector, select_rank
 from robustnmf.errors import IncompatibleError
@@ -49,7 +50,8 @@ def check(case, **options):
     codes = numbers(model.fit_transform(case.X, **case.fit))
     finite = {name: getattr(model, name) for name in ("components_", "weights_", "scale_", "objective_")}
     finite |= {"codes": codes, "reconstruction_err_": model.reconstruction_err_}
-    finite |= {"clean": model.clean(case.X, **case.fit), "scores": model.score_samples(case.X, **case.fit)}
+    finite |= {"scores": model.score_samples(case.X, **case.fit)}
+    assert_cleaned(model.clean(case.X, **case.fit), codes, model.components_)
     for name, values in finite.items():
         assert np.isfinite(numbers(values)).all(), name
     assert (codes >= 0).all() and (model.components_ >= 0).all()
@@ -99,7 +101,7 @@ def test_new_samples_get_finite_codes_or_a_clear_error(case, fitted):
         assert str(error)
     else:
         assert np.isfinite(numbers(codes)).all()
-        assert np.isfinite(numbers(fitted.clean(case.X, **case.fit))).all()
+        assert_cleaned(fitted.clean(case.X, **case.fit), codes, fitted.components_)
         assert np.isfinite(fitted.score_samples(case.X, **case.fit)).all()
     np.testing.assert_array_equal(fitted.components_, before)
 

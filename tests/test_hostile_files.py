@@ -995,7 +995,7 @@ def test_opening_of_wide_text_is_cut_short_and_read_all_the_same(tmp_path, monke
     """Long lines: fewer are looked at to find delimiter, headings and names."""
     monkeypatch.setattr(text, "_OPENING_CELLS", 8)
     monkeypatch.setattr(text, "_OPENING_CHARACTERS", 20)
-    (tmp_path / "a.csv").write_text("id,a,b\n" + "".join(f"s{i},{i},{2 * i}\n" for i in range(60)))
+    (tmp_path / "a.csv").write_text("id,a,b\n" + "".join(f"s{i},{3 * i},{2 * i}\n" for i in range(60)))
     table = read_table(tmp_path / "a.csv")
     np.testing.assert_array_equal(table.values[:, 1], 2 * np.arange(60))
     assert table.feature_names == ["a", "b"] and table.sample_names[59] == "s59"

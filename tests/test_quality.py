@@ -329,3 +329,30 @@ def test_missing_entries_are_not_counted():
     data = data_in_memory(TruncatedCauchyNMF(), X[:, 30:], None, engine=ENGINE, reset=True)
     (found,) = rejected(Sample.of(data, ENGINE), data, outliers[:, 30:], ENGINE, found=[])
     assert "1 sample (7)" in found.message
+
+
+def mostly_wrong():
+    """Return data of which so much is wrong that the fit warns."""
+    rng = np.random.default_rng(0)
+    X = rng.random((80, 3)) @ rng.random((3, 20))
+    wrong = rng.random(X.shape) < 0.42
+    X[wrong] = 5 * rng.random(wrong.sum())
+    return X
+
+
+def test_advice_that_is_followed_already_is_not_given():
+    (message,) = told_of_rejected(*upper_half(), sizes_count_alike=True)
+    assert "Use more components, or" in message and "feature_scaling" not in message
+    for scaling, is_advised in ((None, True), ("robust", False)):
+        messages = told(RobustNMF(3, random_state=0, feature_scaling=scaling), mostly_wrong())
+        assert any("feature" in message and "If they are right, use" in message for message in messages)
+        assert any("feature_scaling='robust'" in message for message in messages) == is_advised
+
+
+def test_one_share_of_outliers_is_told():
+    """What a warning says of the share of wrong entries is what the mask has."""
+    model = RobustNMF(3, random_state=0)
+    (message,) = (message for message in told(model, mostly_wrong()) if "taken for wrong" in message)
+    share = model.outliers_.mean()
+    assert f"{share:.0%} of" in message or f"{share:.1%} of" in message
+    assert f"{share:.0%}" != f"{model.comparison_.rejected:.0%}"  # or nothing was tested

@@ -884,8 +884,9 @@ def test_parquet_columns_of_all_numeric_types(tmp_path):
     pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=2)
     table = read_table(tmp_path / "a.parquet")
     nan = np.nan
-    np.testing.assert_array_equal(table.values, [[1, 1, 0.5, 1, nan], [nan, 0, nan, 2, nan], [3, nan, 2.5, 3, nan]])
-    assert (table.sample_names, table.feature_names) == (["x", "", "z"], list(columns)[1:])
+    np.testing.assert_array_equal(table.values, [[1, 0.5, 1, nan], [nan, nan, 2, nan], [3, 2.5, 3, nan]])
+    assert (table.sample_names, table.feature_names) == (["x", "", "z"], ["int", "float", "decimal", "null"])
+    assert table.samples.columns == {"bool": ["True", "False", ""]}
 
 
 def test_parquet_keeps_single_precision(tmp_path):

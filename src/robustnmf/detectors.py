@@ -16,7 +16,7 @@ from robustnmf.data.validation import weights_of_stored
 from robustnmf.engines import NumPyEngine
 from robustnmf.errors import DataQualityWarning
 from robustnmf.estimators import NonNegativeInput, RobustNMF
-from robustnmf.formats.alignment import aligned_input, values_of
+from robustnmf.formats.alignment import aligned_input, features_of, values_of
 from robustnmf.utils.arrays import to_host
 from robustnmf.utils.process_state import ignored_warnings
 
@@ -157,9 +157,9 @@ class RobustNMFOutlierDetector(NonNegativeInput, OutlierMixin, BaseEstimator):
 
     def _aligned(self, X: Any, weights: Any, uncertainties: Any, *, training: bool = False) -> tuple[Any, Any, Any]:
         """Return data with the features of this detector, in its order, and what is known of its entries."""
-        names = None if training else getattr(self, "feature_names_in_", None)
+        features = None if training else features_of(self.model_)
         may_use_file = training or self.model_._with_uncertainties
-        known: dict[str, Any] = {"names": names, "model": type(self).__name__, "may_use_file": may_use_file}
+        known: dict[str, Any] = {"features": features, "model": type(self).__name__, "may_use_file": may_use_file}
         return aligned_input(X, weights, uncertainties, **known)
 
     def _looked_at(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
-from math import inf, log
+from math import inf, log, prod
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -32,6 +32,7 @@ from robustnmf.algorithm.fit import (
     thresholds,
 )
 from robustnmf.algorithm.halfquadratic import Callback, Result, take_start
+from robustnmf.algorithm.least_squares import Comparison
 from robustnmf.algorithm.streaming import Stream, clean_samples
 from robustnmf.data import quality
 from robustnmf.data.blocks import Data, Observations, data_elsewhere, data_in_memory
@@ -40,7 +41,7 @@ from robustnmf.data.out_of_core import as_data, engine_of, in_memory, is_out_of_
 from robustnmf.data.sparse import as_sparse, sparse_of
 from robustnmf.engines import Engine, NumPyEngine, StreamingEngine, engine_for
 from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeError
-from robustnmf.formats.alignment import aligned_input, axes_of, known_names, put_back, values_of
+from robustnmf.formats.alignment import aligned_input, axes_of, features_of, known_names, put_back, values_of
 from robustnmf.formats.labelled_matrix import Input, LabelledMatrix
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.kernels.predictions import predictions
@@ -52,6 +53,7 @@ from robustnmf.persistence.contents import storable
 from robustnmf.solvers import SharedGram
 from robustnmf.solvers.sparse_error import sparse_error
 from robustnmf.utils.arrays import Array, Namespace, dtype_of, is_on_host, same_kind, to_host
+from robustnmf.utils.process_state import ignored_warnings
 
 Matrix = NDArray[Any]
 
@@ -365,7 +367,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             if parts.method.solver.models_sparse_errors:
                 self.sparse_errors_ = self._sparse_errors(data.whole, to_host(codes))
             findings = self._findings(X, data, fitted, engine, codes)
-        return codes, fitted.result, findings
+        return codes, fitted.result._replace(warning=_warning_of(fitted)), findings
 
     def _take_in_memory(
         self, fitted: Fitted, data: Data, X: Any, weights: Any, uncertainties: Any, engine: Engine
@@ -413,6 +415,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if fitted.about is not None and reads(fitted.parts.outliers) == "mixture":
             factors = (codes, fitted.components)
             how: dict[str, Any] = {"factors": factors, "fit_warns": fitted.result.warning is not None}
+            how["sizes_count_alike"] = self.feature_scaling == "robust"
             found += quality.rejected(sample, data, fitted.about.outliers, engine, found=found, **how)
         return [finding.message for finding in found]
 
@@ -425,6 +428,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self._basis, self._unit, self._noise = fitted.basis, fitted.unit, fitted.noise
         self._samples = fitted.samples
         self._with_uncertainties = fitted.with_uncertainties
+        self._unseen = fitted.unseen
         self.scale_ = fitted.scale
         self.thresholds_ = thresholds(fitted.basis, fitted.unit, fitted.noise)
         self.noise_ = fitted.noise_model
@@ -459,9 +463,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _aligned(self, X: Any, weights: Any, uncertainties: Any, *, training: bool = False) -> tuple[Any, Any, Any]:
         """Return data with the features of this model, in its order, and weights and uncertainties in that of X."""
-        names = None if training else getattr(self, "feature_names_in_", None)
+        features = None if training else features_of(self)
         may_use_file = training or getattr(self, "_with_uncertainties", False)
-        known: dict[str, Any] = {"names": names, "model": type(self).__name__, "may_use_file": may_use_file}
+        known: dict[str, Any] = {"features": features, "model": type(self).__name__, "may_use_file": may_use_file}
         return aligned_input(X, weights, uncertainties, **known)
 
     def _describe_entries(self, X: Any, weights: Any = None, uncertainties: Any = None) -> Description:
@@ -548,6 +552,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """Improve the components by a batch, and return which samples were left out, (n_samples,)."""
         with NumPyEngine().running() as engine:
             codes, about = self._encode_and_describe(data, engine)
+        if self._unseen is not None:
+            still = self._unseen & (np.asarray(data.seen) == 0)
+            self._unseen = still if still.any() else None
         clean = clean_samples(about.outliers, None if data.whole.M is None else data.whole.M > 0)
         first = self._stream is None
         if clean.any():
@@ -579,14 +586,15 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
         Robust: a corrupted sample gets the code of its clean part. Each sample is encoded by itself. Without
         `uncertainties`, those of a model that was fitted with them are the typical ones of its features. The features
-        of a `LabelledMatrix` are found by name, in any order.
+        of a `LabelledMatrix` are found by name, in any order. A sample without observed entries has the code zero, and
+        is warned of.
         """
         X, weights, uncertainties = self._aligned(X, weights, uncertainties)
         X = in_memory(X, self.engine)
         if is_out_of_core(X, self.engine):
             return self._lazily("codes", X, weights, uncertainties)
         with self._engine_for(X) as engine:
-            data = self._check_new(X, weights, uncertainties, engine)
+            data = self._check_new(X, weights, uncertainties, engine, tells_empty=True)
             basis = self._basis.placed(engine.place)
             scaled = self._in_unit(data, engine)
             Ht = basis.encode(scaled.X, scaled.M, engine, **encoding_limits(self))
@@ -603,7 +611,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def clean(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return X with outliers and missing entries replaced by the reconstruction, all others untouched.
 
-        A data frame comes back as a data frame, and a `LabelledMatrix` as such, in its order of features.
+        A data frame comes back as a data frame, and a `LabelledMatrix` as such, in its order of features. Where nothing
+        is known there is no reconstruction: a sample without observed entries becomes NaN, with a warning, and so do
+        missing entries of a feature that had none in the fit.
         """
         given = X
         X, weights, uncertainties = self._aligned(X, weights, uncertainties)
@@ -611,9 +621,10 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if is_out_of_core(X, self.engine):
             return like_lazy(X, self._lazily("clean", X, weights, uncertainties), given)
         with self._engine_for(X) as engine:
-            data = self._check_new(X, weights, uncertainties, engine)
+            data = self._check_new(X, weights, uncertainties, engine, tells_empty=True)
             codes, about = self._encode_and_describe(data, engine)
-            shared = {"components": engine.place(self.components_, codes.dtype)}
+            unseen = None if self._unseen is None else engine.place(self._unseen)
+            shared = {"components": engine.place(self.components_, codes.dtype), "unseen": unseen}
             arguments = (engine.split(codes, like=data.X), data.X, data.M)
             if data.arrays is None:
                 outliers = engine.split(SparseRows(about.outliers), like=data.X)
@@ -674,7 +685,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
                 X, options.get("weights"), options.get("uncertainties")
             )
             options = {"sample_names": X.sample_names} | options
-            X = X.values
+            with ignored_warnings((UserWarning, "X does not have valid feature names")):  # they are those of the model
+                return write(self._on_host(), X.values, path, **options)
         return write(self._on_host(), X if is_on_host(X) else to_host(X), path, **options)
 
     def _html_repr(self) -> str:
@@ -755,10 +767,13 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         needs_rows = getattr(weighted, "weights_entries", False) or self.sample_scaling is not None
         return "data" if needs_rows else self.zeros
 
-    def _check_new(self, X: Any, weights: Any, uncertainties: Any, engine: Engine) -> Data:
+    def _check_new(
+        self, X: Any, weights: Any, uncertainties: Any, engine: Engine, *, tells_empty: bool = False
+    ) -> Data:
         check_is_fitted(self)
         self._check_has_noise(uncertainties)
-        return data_in_memory(self, X, weights, uncertainties, engine=engine, noise=self._noise, reset=False)
+        known: dict[str, Any] = {"noise": self._noise, "tells_empty": tells_empty}
+        return data_in_memory(self, X, weights, uncertainties, engine=engine, reset=False, **known)
 
     def _check_has_noise(self, uncertainties: Any) -> None:
         if uncertainties is not None and not self._with_uncertainties:
@@ -858,6 +873,18 @@ def _unchanged_on_failure(estimator: Any) -> Iterator[None]:
         raise
 
 
+def _warning_of(fitted: Fitted) -> str | None:
+    """Return what a fit warns of, with the share of the entries that are outliers in the end."""
+    warning, compared, about = fitted.result.warning, fitted.result.comparison, fitted.about
+    if warning is None or compared is None or about is None:
+        return warning
+    if warning not in (compared.doubt, compared.much_is_wrong):
+        return warning
+    share = float(about.outliers.sum()) / prod(about.outliers.shape)
+    final: Comparison = compared._replace(rejected=share)
+    return final.doubt or final.much_is_wrong
+
+
 def _check_can_be_sparse(estimator: Any, data: Data, parts: Parts) -> None:
     """Refuse what needs dense data, if this is sparse."""
     if data.arrays is not None:
@@ -879,19 +906,35 @@ def _check_number(name: str, value: Any, most: float, or_else: str = "") -> None
 
 
 def _cleaned(
-    outliers: Array, codes: Array, X: Array, M: Array | None, *, components: Array, xp: Namespace
+    outliers: Array,
+    codes: Array,
+    X: Array,
+    M: Array | None,
+    *,
+    components: Array,
+    unseen: Array | None,
+    xp: Namespace,
 ) -> tuple[Array]:
-    """Return a block of data with outliers and missing entries replaced by their reconstruction."""
-    replaced = outliers if M is None else outliers | (M == 0)
-    return (xp.where(replaced, _product(codes, components, xp, X), X),)
+    """Return a block of data with outliers and missing entries replaced by their reconstruction.
+
+    What is missing is NaN in samples without observed entries, and in features that are `unseen` in the fit, (m,).
+    """
+    product = _product(codes, components, xp, X)
+    if M is None:
+        return (xp.where(outliers, product, X),)
+    missing = M == 0
+    unknown = xp.all(missing, axis=1, keepdims=True)
+    unknown = unknown if unseen is None else unknown | unseen[None, :]
+    filled = xp.where(outliers | missing, product, X)
+    return (xp.where(missing & unknown, xp.nan, filled),)
 
 
 def _cleaned_sparsely(
-    outliers: Array, codes: Array, X: Array, M: Array | None, *, keeps_zeros: bool, components: Array, xp: Namespace
+    outliers: Array, codes: Array, X: Array, M: Array | None, *, keeps_zeros: bool, **shared: Any
 ) -> Any:
     """Return a block of sparse data with outliers replaced, as a sparse matrix; missing entries may stay zero."""
     M = None if keeps_zeros else M
-    return as_sparse(_cleaned(outliers, codes, X, M, components=components, xp=xp)[0])
+    return as_sparse(_cleaned(outliers, codes, X, M, **shared)[0])
 
 
 def _product(codes: Array, components: Array, xp: Namespace, like: Array = None) -> Array:

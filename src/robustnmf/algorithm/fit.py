@@ -71,6 +71,8 @@ class Fitted(NamedTuple):
     n_samples: int
     result: Result
     with_uncertainties: bool = False
+    unseen: Matrix | None = None
+    """Features of which no entry was observed, (n_features,); None if there are none."""
     objective: float = inf
     n_entries: float = 0.0
     """Sum of the weights of all entries."""
@@ -185,9 +187,10 @@ def _fit_from(
         )
     result = result._replace(history=[iteration.in_units_of(unit) for iteration in result.history])
     totals_of_samples = None if data.M is None else engine.map(_row_totals, data.M)
-    components, basis = _basis(estimator, result, totals_of_samples, known, noise, parts, engine)
-    basis = replace(basis, units=units)
-    fitted = Fitted(parts, components, basis, unit, noise, samples, given.shape[0], result, given.noise is not None)
+    unseen = _unseen(original, known)
+    components, basis = _basis(estimator, result, totals_of_samples, known, noise, unseen, parts, engine)
+    basis, by_uncertainties = replace(basis, units=units), given.noise is not None
+    fitted = Fitted(parts, components, basis, unit, noise, samples, given.shape[0], result, by_uncertainties, unseen)
     if data.arrays is None and not engine.keeps_sparse:
         return _evaluated(fitted, data, encoding_limits(estimator), engine)
     return _described(fitted, data, encoding_limits(estimator), engine, may_overwrite=data is not original)
@@ -408,23 +411,35 @@ def _penalties(estimator: Any, parts: Parts, shape: tuple[int, ...], unit: float
     return replace(parts.penalties, codes=codes, basis=components)
 
 
+def _unseen(given: Data, known: Matrix) -> Matrix | None:
+    """Return the features of which no entry is observed, (n_features,); None if there are none, or components tell."""
+    if given.seen is None or len(known) or np.all(given.seen):
+        return None
+    unseen: Matrix = np.asarray(given.seen) == 0
+    return unseen
+
+
 def _basis(
     estimator: Any,
     result: Result,
     importance: Blocks | None,
     known: Matrix,
     noise: Matrix | None,
+    unseen: Matrix | None,
     parts: Parts,
     engine: Engine,
 ) -> tuple[Matrix, Basis]:
     """Return the components, and all that is needed to encode a sample, on the host.
 
     Components are W' in units of X, with maximum 1 in each row but those that are known or penalised. `noise` is what
-    the features were divided by, (n_features,). A sample counts by its `importance`, (n,) in all.
+    the features were divided by, (n_features,). A sample counts by its `importance`, (n,) in all. Nothing is known of
+    features that are `unseen`: what they had at the start is no result.
     """
     state = result.state
     W = to_host(state.W)
     in_units = W if noise is None else W * noise[:, None].astype(W.dtype)
+    if unseen is not None:
+        in_units = np.where(unseen[:, None], W.dtype.type(0), in_units)
     largest = in_units.max(axis=0)
     largest[largest == 0] = 1
     largest[: W.shape[1] if is_penalised(estimator) else len(known)] = 1

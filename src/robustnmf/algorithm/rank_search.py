@@ -113,7 +113,7 @@ def find_rank(
     """
     estimator = where_data_is(estimator, X)
     model = type(estimator).__name__
-    X, weights, uncertainties = aligned_input(X, weights, uncertainties, names=None, model=model, may_use_file=True)
+    X, weights, uncertainties = aligned_input(X, weights, uncertainties, features=None, model=model, may_use_file=True)
     shown, estimator = bool(getattr(estimator, "verbose", 0)), _silent(estimator)
     for name, value, known in (("rule", rule, RULES), ("scoring", scoring, SCORINGS)):
         if value not in known:

@@ -52,11 +52,11 @@ def clean(
 ) -> None:
     """Write new samples with outliers and missing entries replaced, all others untouched.
 
-    An entry of weight zero is a missing one.
+    An entry of weight zero is a missing one. A sample without other entries stays empty.
     """
     work = prepare(model, source, out, force)
     cleaned = cleaned_data(work.model, work.table, work.ask("clean", quiet))
-    changed = float((cleaned.values != put_back(work.table, cleaned).values).sum() / prod(cleaned.shape))
+    changed = _replaced_share(put_back(work.table, cleaned).values, cleaned.values)
     written = folder.write_matrix(out, cleaned, replace=force)
     if as_json:
         show({"samples": cleaned.shape[0], "replaced_share": changed, "cleaned": str(written)}, True)
@@ -183,7 +183,23 @@ def cleaned_data(model: Any, table: LabelledMatrix, cleaned: LabelledMatrix) -> 
     values = cleaned.values
     if sparse.issparse(table.values) and not sparse.issparse(values) and model.zeros == "missing":
         values = np.where(weights_of_stored(put_back(table, cleaned).values, None).toarray() > 0, values, 0)
+    if table.source is not None and table.source.dtype is not None and table.source.dtype.kind in "biu":
+        values = _known(put_back(table, cleaned).values, values)
     return folder.entries_of(cleaned, values, like=table)
+
+
+def _known(measured: Any, cleaned: Any) -> Any:
+    """Return cleaned whole numbers: these have no NaN, so what has weight zero in all of a sample stays as it is."""
+    if sparse.issparse(cleaned) or not np.isnan(cleaned).any():
+        return cleaned
+    return np.where(np.isnan(cleaned), folder.dense(measured), cleaned)
+
+
+def _replaced_share(measured: Any, cleaned: Any) -> float:
+    """Return the share of entries that were replaced; what is still missing was not."""
+    n_missing = np.isnan(folder.dense(cleaned)).sum()
+    n_replaced = (cleaned != measured).sum() - n_missing
+    return float(n_replaced / prod(cleaned.shape))
 
 
 def _listed(work: Work, mask: LabelledMatrix, shares: Any, order: Any, n_features: int) -> list[dict[str, Any]]:

@@ -50,7 +50,7 @@ _NAMES = r"\b(?P<name>" + "|".join(OPTIONS) + r")"
 PARAMETER = re.compile(
     r"(?P<set>\b[Ss]et )?" + _NAMES + r"(?(set)(=| to )|=)(?P<quote>'?)(?P<value>[\w.+-]*\w)(?P=quote)"
 )
-NAMED = re.compile(rf"\bwith {_NAMES}(?=[.,;])")
+NAMED = re.compile(rf"\b(?P<before>with|(?:as|set)(?= \w+_\w)) {_NAMES}(?=[.,; ])")
 # Entries of data that is not worked on at once.
 LARGE = 2**22
 # Letters of Persian and of Indian languages, and many emoji, are joined or parted by these.
@@ -117,16 +117,18 @@ def with_options(text: str) -> str:
     'Use --negative clip, or --missing-value -999, or name it with --key.'
     >>> with_options("units_row=False reads it as data.")
     '--no-units-row reads it as data.'
+    >>> with_options("Give it as missing_value if it is missing. If it holds units, set units_row to true.")
+    'Give it as --missing-value if it is missing. If it holds units, use --units-row.'
     """
     text = PARAMETER.sub(_as_option, text)
-    return NAMED.sub(lambda found: f"with {OPTIONS[found['name']]}", text)
+    return NAMED.sub(lambda found: f"{found['before']} {OPTIONS[found['name']]}", text)
 
 
 def _as_option(found: re.Match[str]) -> str:
     verb = {"Set ": "Use ", "set ": "use "}.get(found["set"] or "", "")
     option, value = OPTIONS[found["name"]], found["value"]
-    if value in ("True", "False"):
-        return verb + (option if value == "True" else option.replace("--", "--no-", 1))
+    if value in ("True", "False", "true", "false"):
+        return verb + (option if value.title() == "True" else option.replace("--", "--no-", 1))
     return f"{verb}{option} {value}"
 
 

@@ -11,7 +11,7 @@ from scipy import sparse
 from robustnmf.cli.console import encodable, json_text
 from robustnmf.formats import LabelledMatrix, Source, write_table
 from robustnmf.formats.registry import FORMATS, format_by_suffix
-from robustnmf.utils.files import check_owned, check_owned_folder, is_sealed, write_owned
+from robustnmf.utils.files import check_owned, check_owned_folder, check_writable, is_sealed, write_owned
 
 # Suffixes that stand behind that of the format.
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
@@ -41,6 +41,11 @@ def default_folder(data: Path) -> Path:
 
 def check_free(path: Path, force: bool, inputs: Iterable[Path | None] = ()) -> None:
     """Refuse to replace what exists unless told to, what this package did not write, and what is read."""
+    try:
+        check_writable(path)
+    except OSError as error:
+        problem = error.strerror or type(error).__name__
+        raise type(error)(f"{path} cannot be written ({problem}). Choose another place with --out.") from error
     if not os.path.lexists(path):
         return
     for source in inputs:

@@ -12,7 +12,7 @@ import typer
 from scipy import sparse
 
 from robustnmf import formats
-from robustnmf.cli.console import say, with_options
+from robustnmf.cli.console import say, warnings_in_one_line, with_options
 from robustnmf.cli.options import path
 from robustnmf.formats import LabelledMatrix, ReadOptions
 
@@ -48,6 +48,7 @@ READING: Mapping[str, Any] = {
     "colour": _option(str, "What becomes of colour in images: 'keep', 'grey' or 'error'."),
     "encoding": _option(str, "Encoding of a text table, such as latin-1."),
     "skip_rows": _option(int, "Rows above a table that are left out."),
+    "skip_footer": _option(int, "Rows below a table that are left out."),
     "units_row": _option(bool, "Whether the row below the headings holds units.", "--units-row/--no-units-row"),
     "index_column": _option(str, "Column with the names of the samples: heading, or number from 1 on."),
     "drop_columns": _option(list[str], "Column to leave out: heading, or number from 1 on; may be repeated."),
@@ -114,14 +115,18 @@ class Source:
         streamed = self._streamed(options) if streams else None
         if streamed is not None:
             return streamed, {}
-        table = formats.read_table(self.data, options)
+        with warnings_in_one_line():  # before the work begins
+            table = formats.read_table(self.data, options)
         for note in table.notes:
             say(f"Note: {with_options(note)}")
         names = [name for name in READING if name not in OF_DATA_ONLY]
         like = {name: getattr(options, name) for name in names}
         given = {"weights": self.weights, "uncertainties": self.uncertainties}
         files = {name: file for name, file in given.items() if file is not None}
-        return table, {name: formats.read_like(file, table, **like) for name, file in files.items()}
+        return table, {
+            name: formats.read_like(file, table, has_units=name == "uncertainties", **like)
+            for name, file in files.items()
+        }
 
     def _streamed(self, options: ReadOptions) -> LabelledMatrix | None:
         """Return data whose values are read block by block; None if they are taken into memory."""

@@ -25,7 +25,7 @@ from robustnmf.data.validation import (
 )
 from robustnmf.engines import Engine, NumPyEngine
 from robustnmf.engines.protocol import block_function, traits_of
-from robustnmf.formats.alignment import aligned_input
+from robustnmf.formats.alignment import aligned_input, features_of
 from robustnmf.formats.rows import Rows
 from robustnmf.utils.arrays import Array, Blocks, Namespace, dtype_of
 
@@ -118,6 +118,7 @@ def data_in_memory(
     engine: Engine,
     noise: Matrix | None = None,
     reset: bool,
+    tells_empty: bool = False,
 ) -> Data:
     """Return the data of an estimator's method, checked.
 
@@ -129,9 +130,11 @@ def data_in_memory(
         The typical uncertainties of a fitted model; None finds those of this data.
     reset : bool
         Whether the data is to be learnt from.
+    tells_empty : bool
+        Whether new data is warned of if it has samples without observed entries.
     """
-    names = None if reset else getattr(estimator, "feature_names_in_", None)
-    known: dict[str, Any] = {"names": names, "model": type(estimator).__name__}
+    features = None if reset else features_of(estimator)
+    known: dict[str, Any] = {"features": features, "model": type(estimator).__name__}
     X, weights, uncertainties = aligned_input(X, weights, uncertainties, **known)
     labelled = X
     if getattr(estimator, "zeros", "data") == "missing":
@@ -141,7 +144,8 @@ def data_in_memory(
     blocks = engine.split(X)
     given = _Given(blocks, *(None if values is None else engine.split(values, like=blocks) for values in like_X))
     whole = None if isinstance(X, Rows) else X
-    return _observed(given, whole, noise, engine, type(estimator).__name__, labelled, training=reset)
+    name = type(estimator).__name__
+    return _observed(given, whole, noise, engine, name, labelled, training=reset, tells_empty=tells_empty)
 
 
 def data_elsewhere(X: Any, weights: Any, uncertainties: Any, engine: Engine, name: str, labelled: Any = None) -> Data:
@@ -186,6 +190,7 @@ def _observed(
     labelled: Any = None,
     *,
     training: bool,
+    tells_empty: bool = False,
 ) -> Data:
     """Look at the entries of X, their weights and uncertainties, and return them as `Data`.
 
@@ -194,8 +199,8 @@ def _observed(
     """
     X, weights, uncertainties = given
     found = survey(X, weights, uncertainties, engine, name, labelled=labelled, training=training)
-    if training:
-        warn_of_empty(found, name, labelled)
+    if training or tells_empty:
+        warn_of_empty(found, name, labelled, training=training)
     if weights is None and uncertainties is None and not found.n_missing:
         return Data(X, None, None if whole is None else Observations(whole, None), seen=found.seen)
     shared: dict[str, Any] = {"noise": None, "largest": found.largest_weight}

@@ -21,6 +21,7 @@ from robustnmf.data.validation import weights_of_stored
 from robustnmf.engines import Engine, StreamingEngine
 from robustnmf.formats.rows import is_dask
 from robustnmf.utils.extras import optional
+from robustnmf.utils.process_state import ignored_warnings
 
 Matrix = NDArray[Any]
 
@@ -122,11 +123,14 @@ def _of_chunk(
     """
     kind = RESULTS[what]
     shape = (X.shape[0], *kind.row_shape(model, X))
-    found = (
-        kind.compute(model, X, **dict(zip(names, of_entries, strict=True)))
-        if X.shape[0]
-        else np.empty(shape, dtype=kind.dtype_for(X))
-    )
+    with ignored_warnings(
+        (UserWarning, ".*have no observed entry")
+    ):  # a chunk does not know the numbers of its samples
+        found = (
+            kind.compute(model, X, **dict(zip(names, of_entries, strict=True)))
+            if X.shape[0]
+            else np.empty(shape, dtype=kind.dtype_for(X))
+        )
     if not (kind.stays_sparse and is_sparse(X)):
         return np.asarray(found)
     found = sparse.csr_array(found, dtype=kind.dtype_for(X))

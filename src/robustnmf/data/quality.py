@@ -486,6 +486,7 @@ def rejected(
     found: list[Finding],
     factors: tuple[Array, Matrix] | None = None,
     fit_warns: bool = False,
+    sizes_count_alike: bool = False,
 ) -> list[Finding]:
     """Return what a user should know if most of a feature, of a sample or of the signal is rejected.
 
@@ -501,6 +502,8 @@ def rejected(
         residuals are outliers too.
     fit_warns : bool
         Whether the fit itself warns that it should not be trusted; then nothing is said of the signal either.
+    sizes_count_alike : bool
+        Whether the fit divides features by their sizes already, so that it is no advice to do so.
     """
     some = outliers[:: sample.every]
     if is_sparse(outliers):  # what is far from its prediction is not looked up in sparse data
@@ -509,17 +512,18 @@ def rejected(
     features = np.setdiff1d(features, sample.without(found).known)
     share = 0.0 if fit_warns or found else _rejected_signal(sample, to_host(some))
     signal = f"{share:.0%} of the signal (sum of squares, gross errors aside)" if share > MOST else ""
+    advice = "more components" if sizes_count_alike else "feature_scaling='robust' or more components"
     told = []
     if features.size:
         also = f", and with them {signal}" if signal else ""
         told.append(
             f"over half of the entries of {sample.named(features)} are rejected as outliers{also}. Check their units "
-            "and values. If they are right, use feature_scaling='robust' or more components; if not, drop them."
+            f"and values. If they are right, use {advice}; if not, drop them."
         )
     elif signal:
         told.append(
             f"{signal} is rejected as outliers: the components do not describe the strongest part of the data. Use "
-            "feature_scaling='robust' or more components, or compare with method='l2'."
+            f"{advice}, or compare with method='l2'."
         )
     if samples.size and not any(finding.samples.size for finding in found):
         told.append(

@@ -241,8 +241,8 @@ def survey(
     return Survey(seen, int(n_missing.sum()), largest_weight or 1.0, samples)
 
 
-def warn_of_empty(found: Survey, name: str, labelled: Any = None) -> None:
-    """Warn of samples and features that hold nothing: their codes and components will be zero.
+def warn_of_empty(found: Survey, name: str, labelled: Any = None, *, training: bool = True) -> None:
+    """Warn of samples and, in training, features that hold nothing: their codes and components will be zero.
 
     Parameters
     ----------
@@ -252,13 +252,13 @@ def warn_of_empty(found: Survey, name: str, labelled: Any = None) -> None:
     features = np.flatnonzero(found.seen == 0)
     empty = (found.empty_samples, "sample", "codes"), (features, "feature", "components")
     for (places, what, result), axis in zip(empty, axes_of(labelled), strict=True):
-        if places.size:
+        if places.size and (training or what == "sample"):
             names = known_names(axis)
             called = [str(place) if names is None else repr(names[place]) for place in places[:5]]
             more = ", ..." if places.size > 5 else ""
             warn_user(
                 f"{name}: {places.size} {what}(s) have no observed entry ({what} {', '.join(called)}{more}); their "
-                f"{result} are set to zero. Drop them to silence this warning."
+                f"{result} are set to zero, and `clean` leaves them missing. Drop them to silence this warning."
             )
 
 
@@ -273,7 +273,7 @@ _PROBLEMS = {
 _ADVICE = {
     "Infinite values": "Replace infinity by NaN if it means missing.",
     "Negative values": "Shift or clip the data, or set them to NaN if they are missing; for files, "
-    "read_table(path, negative='clip') or 'missing' does it.",
+    "set negative to 'clip' or 'missing' when they are read.",
 }
 
 

@@ -6,6 +6,8 @@ they are. In another order they are put in order. Other names are refused, by na
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +21,15 @@ from robustnmf.formats.errors import shortened
 from robustnmf.formats.labelled_matrix import Axis, LabelledMatrix
 from robustnmf.formats.rows import package_of
 from robustnmf.utils.user_warnings import warn_user
+
+
+class UnalignedError(ValueError):
+    """Samples, features or units that do not belong together: what is wrong, and what to do."""
+
+    def __init__(self, problem: str, advice: str) -> None:
+        super().__init__(f"{problem}. {advice}")
+        self.problem, self.advice = problem, advice
+
 
 Places = list[int] | None
 """Where each of the wanted is among those that are given; None if they are in order."""
@@ -76,7 +87,7 @@ def known_names(axis: Axis) -> Sequence[str] | None:
 # --- Weights and uncertainties ----------------------------------------------------------------------------------------
 
 
-def aligned_values(values: Any, name: str, X: Any) -> Any:
+def aligned_values(values: Any, name: str, X: Any, *, has_units: bool = False) -> Any:
     """Return weights or uncertainties in the order of the data.
 
     Parameters
@@ -87,6 +98,8 @@ def aligned_values(values: Any, name: str, X: Any) -> Any:
         What they are, for errors.
     X : LabelledMatrix, data frame or array-like of shape (n_samples, n_features)
         The data.
+    has_units : bool
+        Whether the units must be those of the data, where both have some: uncertainties have them, weights do not.
 
     Returns
     -------
@@ -95,9 +108,12 @@ def aligned_values(values: Any, name: str, X: Any) -> Any:
     """
     given, wanted = axes_of(values), axes_of(X)
     places = [
-        _matched(f"{name} must have the {what} of X", what, axis.names, known.names)
+        _matched(f"{name} must have the {what} of X", what, axis, known)
         for what, axis, known in zip(("samples", "features"), given, wanted, strict=True)
     ]
+    if has_units:
+        ordered = given[1] if places[1] is None else given[1].some(places[1])
+        check_units(replace(ordered, names=wanted[1].names), wanted[1], f"{name} must have the units of X")
     return taken(taken(values_of(values), places[0], axis=0), places[1], axis=1)
 
 
@@ -109,20 +125,31 @@ def taken(values: Any, places: Places, axis: int) -> Any:
     return plain[places] if axis == 0 else plain[:, places]
 
 
-def _matched(expected: str, what: str, given: Sequence[str] | None, wanted: Sequence[str] | None) -> Places:
-    if given is None or wanted is None:
+def _matched(expected: str, what: str, given: Axis, wanted: Axis) -> Places:
+    if given.names is None or wanted.names is None:
         return None
-    names = _without_suffix(given, wanted)
-    if names == list(wanted):
+    names, known = _without_suffix(given.names, wanted.names), list(wanted.names)
+    if len(set(known)) < len(known):
+        names, known = _with_columns(names, known, given, wanted)
+    if names == known:
         return None
-    # What has the numbers of pandas has no names, unless they are the names of the other.
-    if (_is_numbered(names) or _is_numbered(wanted)) and set(names) != set(wanted):
+    # What has the numbers of pandas has no names, unless some of them are names of the other.
+    if (_is_numbered(names) or _is_numbered(known)) and not set(names) & set(known):
         return None
-    return places_of(names, wanted, expected, what)
+    return places_of(names, known, expected, what)
+
+
+def _with_columns(names: list[str], known: list[str], given: Axis, wanted: Axis) -> tuple[list[str], list[str]]:
+    """Return names that repeat together with the other texts that both have, such as the date beside a station."""
+    titles = [title for title in wanted.columns if title in given.columns]
+    beside = ([axis.columns[title] for title in titles] for axis in (given, wanted))
+    both = (zip(first, *columns, strict=True) for first, columns in zip((names, known), beside, strict=True))
+    longer, known_longer = ([" / ".join(texts) for texts in each] for each in both)
+    return longer, known_longer
 
 
 def places_of(given: Sequence[str], wanted: Sequence[str], expected: str, what: str) -> list[int]:
-    """Return where each of the wanted names is among those that are given; raise ValueError if some are others.
+    """Return where each of the wanted names is among those that are given; raise UnalignedError if some are others.
 
     Parameters
     ----------
@@ -140,14 +167,13 @@ def places_of(given: Sequence[str], wanted: Sequence[str], expected: str, what: 
             for names, problem in ((missing, "are missing"), (additional, "are others"))
             if names
         ]
-        advice = f"Rename or choose the {what}, or pass arrays without names if they are in order."
-        raise ValueError(f"{expected}; of {len(wanted)}, {' and '.join(problems)}. {advice}")
+        advice = f"Rename or choose the {what}, or leave names out if all are in order."
+        raise UnalignedError(f"{expected}; of {len(wanted)}, {' and '.join(problems)}", advice)
     if len(set(given)) < len(given):
         repeated = [name for name, count in Counter(given).items() if count > 1]
-        raise ValueError(
-            f"{expected}, in the same order where names repeat; they are in another order, and {shown(repeated)} "
-            f"repeat. Give each of the {what} a name of its own."
-        )
+        problem = f"they are in another order, and {shown(repeated)} repeat"
+        advice = f"Give each of the {what} a name of its own."
+        raise UnalignedError(f"{expected}, in the same order where names repeat; {problem}", advice)
     order = {name: place for place, name in enumerate(given)}
     return [order[name] for name in wanted]
 
@@ -203,7 +229,7 @@ def uncertainties_of(X: Any, given: Any, *, may_use_file: bool = True) -> Any:
     array-like of shape (n_samples, n_features) or None
         Uncertainties in the order of X.
     """
-    given = aligned_values(given, "uncertainties", X)
+    given = aligned_values(given, "uncertainties", X, has_units=True)
     known = X.uncertainties if isinstance(X, LabelledMatrix) else None
     if known is None:
         return given
@@ -215,6 +241,56 @@ def uncertainties_of(X: Any, given: Any, *, may_use_file: bool = True) -> Any:
     return np.where(np.isnan(plain), known, plain) if plain.shape == known.shape else given
 
 
+# --- Units ------------------------------------------------------------------------------------------------------------
+
+
+def check_units(given: Axis, wanted: Axis, expected: str) -> None:
+    """Raise UnalignedError if features have other units than they must have; what has no unit fits any.
+
+    Parameters
+    ----------
+    given, wanted : Axis
+        The same features, in the same order.
+    expected : str
+        What is required, for the error.
+
+    Examples
+    --------
+    >>> check_units(Axis(["Fe"], units=["ug / m^3"]), Axis(["Fe"], units=["µg/m³"]), "X must have the units of Y")
+    >>> check_units(Axis(["Fe"], units=["ng"]), Axis(["Fe"], units=["µg"]), "It must have these")
+    Traceback (most recent call last):
+    robustnmf...UnalignedError: It must have these; 1 of 1 features have others ('Fe' is in 'ng', not in 'µg'). ...
+    """
+    if given.units is None or wanted.units is None or len(given.units) != len(wanted.units):
+        return
+    pairs = list(enumerate(zip(given.units, wanted.units, strict=True)))
+    others = [(place, *pair) for place, pair in pairs if all(pair) and len(set(map(_spelt, pair))) > 1]
+    if not others:
+        return
+    names = wanted.names or [f"feature {place}" for place, _ in pairs]
+    some = [
+        f"{shortened(names[place])!r} is in {shortened(has)!r}, not in {shortened(needs)!r}"
+        for place, has, needs in others[:3]
+    ]
+    more = " ..." if len(others) > len(some) else ""
+    problem = f"{len(others)} of {len(pairs)} features have others ({'; '.join(some)}{more})"
+    raise UnalignedError(f"{expected}; {problem}", "Convert the values, and write the units alike.")
+
+
+def _spelt(unit: str) -> str:
+    """Return a unit in one spelling; upper case is kept, as mW is not MW.
+
+    Examples
+    --------
+    >>> [_spelt(unit) for unit in ("µg/m³", "[ug m-3]", "μg · m⁻³", "UG/m**3")]
+    ['ug.m-3', 'ug.m-3', 'ug.m-3', 'UG.m-3']
+    """
+    plain = unicodedata.normalize("NFKC", unit).replace("\u2212", "-").replace("\u03bc", "u").strip(" []()")
+    plain = re.sub(r"\^|\*\*", "", plain)
+    plain = re.sub(r"\s*/\s*([^\W\d_]+)(\d*)", lambda found: f" {found[1]}-{found[2] or 1}", plain)
+    return re.sub(r"[\s\u00b7\u22c5*.]+", ".", plain).strip(".")
+
+
 # --- New data of a model ----------------------------------------------------------------------------------------------
 
 
@@ -223,7 +299,7 @@ def aligned_input(
     weights: Any,
     uncertainties: Any,
     *,
-    names: Sequence[str] | None,
+    features: Axis | None,
     model: str,
     may_use_file: bool = False,
 ) -> tuple[Any, Any, Any]:
@@ -235,8 +311,8 @@ def aligned_input(
         The data. Only a `LabelledMatrix` is put in order: scikit-learn refuses data frames in another one.
     weights, uncertainties : LabelledMatrix, data frame, array-like of shape (n_samples, n_features) or None
         Aligned with X by name; without names, in its order.
-    names : sequence of str or None
-        Names of the features that the model was fitted to; None if it has none, or learns from X.
+    features : Axis or None
+        Features that the model was fitted to, see `features_of`; None if it learns from X.
     model : str
         Name of its class.
     may_use_file : bool
@@ -249,12 +325,23 @@ def aligned_input(
     """
     weights = aligned_values(weights, "weights", X)
     uncertainties = uncertainties_of(X, uncertainties, may_use_file=may_use_file)
-    if names is None or not isinstance(X, LabelledMatrix) or X.feature_names is None:
+    if features is None or not isinstance(X, LabelledMatrix):
         return X, weights, uncertainties
-    if list(X.feature_names) == list(names):
-        return X, weights, uncertainties
-    places = model_places(X.feature_names, list(names), model)
-    return X.some_features(places), *(taken(values, places, axis=1) for values in (weights, uncertainties))
+    names = features.names
+    if names is not None and X.feature_names is not None and list(X.feature_names) != list(names):
+        places = model_places(X.feature_names, list(names), model)
+        X, weights, uncertainties = (
+            X.some_features(places),
+            *(taken(values, places, axis=1) for values in (weights, uncertainties)),
+        )
+    check_units(X.features, features, f"X must have the units of the data that {model} was fitted to")
+    return X, weights, uncertainties
+
+
+def features_of(estimator: Any) -> Axis:
+    """Return names and units of the features that an estimator was fitted to, as far as it knows them."""
+    names, known = getattr(estimator, "feature_names_in_", None), getattr(estimator, "input_", None)
+    return Axis(None if names is None else list(names), units=None if known is None else known.features.units)
 
 
 def model_places(given: Sequence[str], names: Sequence[str], model: str) -> list[int]:
@@ -267,9 +354,10 @@ def model_places(given: Sequence[str], names: Sequence[str], model: str) -> list
     """
     missing, additional = differences(given, names)
     if missing:
+        others = f"X has others ({shown(additional)})" if additional else "X has no others"
         raise ValueError(
             f"X must have all {len(names)} features that {model} was fitted to; {len(missing)} are missing "
-            f"({shown(missing)}), and X has {shown(given)}. Add them (NaN means missing), or rename those of X."
+            f"({shown(missing)}), and {others}. Add them (NaN means missing), or rename those of X."
         )
     if additional:
         warn_user(

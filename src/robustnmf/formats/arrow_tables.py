@@ -68,11 +68,14 @@ def columns_of(
     dropped = {column_place(Path(path), titles, column, "drop_columns") for column in drop_columns}
     kept = [i for i in range(len(titles)) if i not in dropped]
     is_numeric = {i for i in kept if _is_numeric(schema.types[i])}
+    is_flag = {i for i in is_numeric if str(schema.types[i]) == "bool"}
+    # Truth values beside numbers are flags; alone they are a mask.
+    is_numeric -= is_flag if is_flag < is_numeric else set()
     index = [name for name in (schema.pandas_metadata or {}).get("index_columns", []) if isinstance(name, str)]
     names = [i for i in kept if titles[i] in index]
     if index_column is not None:
         names = [column_place(Path(path), titles, index_column, "index_column")]
-    names = names or [i for i in kept if i not in is_numeric][:1]
+    names = names or [i for i in kept if i not in is_numeric | is_flag][:1]
     numeric = [i for i in kept if i in is_numeric and i not in names]
     texts = [i for i in kept if i not in is_numeric and i not in names]
     labels = names + texts

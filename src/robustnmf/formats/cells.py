@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
+
+from robustnmf.formats.errors import shortened
 
 MISSING_WORDS = frozenset({"", "na", "nan", "null", "n/a", "#n/a", "<na>"})
 """Cells that are missing entries, in lower case."""
@@ -26,6 +29,36 @@ class Row(NamedTuple):
 
     line: int
     cells: Sequence[str]
+
+
+class Footer:
+    """Leaves out the last rows of a table.
+
+    Parameters
+    ----------
+    count : int
+        How many.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._last: deque[Row] = deque()
+
+    def above(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Yield the rows above the last ones."""
+        for row in rows:
+            self._last.append(row)
+            if len(self._last) > self.count:
+                yield self._last.popleft()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was left out, in words."""
+        if not self._last:
+            return ()
+        cells = [next(filter(None, map(str.strip, row.cells)), "") for row in self._last]
+        shown = ", ".join(repr(shortened(cell)) for cell in cells[:5]) + (" ..." if len(cells) > 5 else "")
+        return (f"{len(cells)} rows below the table were left out: {shown}.",)
 
 
 class Numbers:

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from robustnmf.formats.cells import Numbers, Row
+from robustnmf.formats.cells import Footer, Numbers, Row
 from robustnmf.formats.checks import check_size, refuse_key
 from robustnmf.formats.compound_files import MAGIC, check_compound
 from robustnmf.formats.errors import DataFileError, shortened
@@ -43,8 +43,13 @@ def read_workbook(path: Path, options: ReadOptions) -> LabelledMatrix:
     with calamine.CalamineWorkbook.from_path(path) as book:
         name, rows = _sheet(path, book, options)
     check_size(path, (len(rows), len(rows[0])), 8, options.max_bytes)
-    kept = [Row(line, [_text(cell) for cell in cells]) for line, cells in rows]
-    return _matrix(path, kept, options).with_about(sheet=name)
+    # Truth values beside numbers are flags; alone they are a mask.
+    has_numbers = any(type(cell) in (int, float) for _, cells in rows for cell in cells)
+    timed = {j for _, cells in rows for j, cell in enumerate(cells) if _has_time(cell)}
+    kept = [Row(line, [_text(cell, j in timed, has_numbers) for j, cell in enumerate(cells)]) for line, cells in rows]
+    footer = Footer(options.skip_footer)
+    matrix = _matrix(path, list(footer.above(kept)), options).with_about(sheet=name)
+    return replace(matrix, notes=matrix.notes + footer.notes)
 
 
 def _check(path: Path, max_bytes: int) -> None:
@@ -99,20 +104,30 @@ def _rows(path: Path, sheet: Any, options: ReadOptions) -> list[tuple[int, list[
     return [(line, cells) for line, cells in rows if line > skipped and any(cell != "" for cell in cells)]
 
 
-def _text(cell: Any) -> str:
-    """Return a cell as text: dates as ISO 8601 writes them, whole numbers without a point."""
+def _has_time(cell: Any) -> bool:
+    """Return whether a cell is a time that is not the beginning of a day."""
+    return isinstance(cell, datetime.datetime) and cell.time() != datetime.time()
+
+
+def _text(cell: Any, is_timed: bool, has_numbers: bool) -> str:
+    """Return a cell as text: dates as ISO 8601 writes them, with the time where a column has some, whole numbers."""
     if isinstance(cell, str):
         return cell
     if isinstance(cell, bool):
-        return str(int(cell))
+        return str(cell) if has_numbers else str(int(cell))
     if isinstance(cell, float):
         return str(int(cell)) if cell.is_integer() and abs(cell) < 2**53 else repr(cell)
     if isinstance(cell, datetime.datetime):
-        return str(cell.date()) if cell.time() == datetime.time() else cell.isoformat(" ")
+        return cell.isoformat(" ") if is_timed else str(cell.date())
+    if isinstance(cell, datetime.date) and is_timed:  # so midnight is read
+        return f"{cell} {datetime.time()}"
     return str(cell)
 
 
 def _matrix(path: Path, rows: list[Row], options: ReadOptions) -> LabelledMatrix:
+    if not rows:
+        found = f"all its rows are left out, as skip_footer={options.skip_footer} says"
+        raise DataFileError(path, "a table of numbers", found, "Give a smaller number.")
     opening = list(islice(rows, max(2, min(_OPENING, _OPENING_CELLS // len(rows[0].cells)))))
     numbers = Numbers(options.missing_values, commas=False)
     layout = find_layout(path, (), opening, numbers, options)
@@ -165,6 +180,7 @@ FORMATS = (
         (MAGIC,),
         members=("xl/workbook.xml",),
         has_words=True,
+        is_table=True,
         write=write_xlsx,
         suffix_written=".xlsx",
     ),

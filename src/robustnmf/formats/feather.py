@@ -65,4 +65,6 @@ def write_feather(temporary: Path, matrix: LabelledMatrix) -> None:
 
 
 _WORDS = "a Feather file of version 2", "Write it with pandas or pyarrow."
-FORMATS = (Format("feather", *_WORDS, read_feather, (".feather", ".arrow"), (MAGIC,), write=write_feather),)
+FORMATS = (
+    Format("feather", *_WORDS, read_feather, (".feather", ".arrow"), (MAGIC,), is_table=True, write=write_feather),
+)

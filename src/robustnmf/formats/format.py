@@ -38,6 +38,8 @@ class Format:
         Returns the rows of an open array of this format, so that it can be streamed; None for anything else.
     has_words : bool
         Whether a missing entry may be a word.
+    is_table : bool
+        Whether it holds columns with headings, of which some may be no measurements.
     write : function (path, matrix) or None
         Writes a matrix in this format, so that `read` returns the same; None where nothing is written in it. The path
         is a new file, or for formats that are folders a new folder.
@@ -61,6 +63,7 @@ class Format:
     owns_folder: Callable[[Path], bool] = lambda path: False
     rows_of: Callable[[Any], Rows | None] = lambda X: None
     has_words: bool = False
+    is_table: bool = False
     write: Callable[[Path, LabelledMatrix], None] | None = None
     holds_sparse: bool = False
     suffix_written: str | Callable[[LabelledMatrix], str] = ""

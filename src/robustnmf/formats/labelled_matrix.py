@@ -338,7 +338,8 @@ class Input:
         """Return what is to be remembered of data; None if it is no `LabelledMatrix`."""
         if not isinstance(X, LabelledMatrix):
             return None
-        return cls(ReadOptions() if X.source is None else X.source.options, X.features)
+        # How many rows stand below the samples is not the same in the next file.
+        return cls(ReadOptions() if X.source is None else replace(X.source.options, skip_footer=0), X.features)
 
 
 def _turned(values: Any) -> Any:

@@ -49,6 +49,8 @@ class ReadOptions:
     skip_rows : int or None
         Rows above the table, empty ones and comments included, that are left out. By default rows above the headings
         that do not look like a part of the table.
+    skip_footer : int
+        Rows below the table that are left out: sums and notes. A model does not remember it.
     units_row : bool or None
         Whether the row below the headings holds units. By default it does if none of its cells is a number and the
         rows below have numbers.
@@ -80,6 +82,7 @@ class ReadOptions:
     max_bytes: int = MAX_BYTES
     encoding: str | None = None
     skip_rows: int | None = None
+    skip_footer: int = 0
     units_row: bool | None = None
     index_column: str | int | None = None
     drop_columns: Sequence[str | int] = ()
@@ -117,6 +120,8 @@ class ReadOptions:
             _check_choice(name, getattr(self, name), (True, False, None))
         if self.skip_rows is not None and not (_is_whole(self.skip_rows) and self.skip_rows >= 0):
             raise ValueError(f"skip_rows must be a number of rows, 0 or more, or None; got {self.skip_rows!r}.")
+        if not (_is_whole(self.skip_footer) and self.skip_footer >= 0):
+            raise ValueError(f"skip_footer must be a number of rows, 0 or more; got {self.skip_footer!r}.")
         if self.encoding is not None:
             _check_encoding(self.encoding)
         dropped = (self.drop_columns,) if isinstance(self.drop_columns, str | int) else tuple(self.drop_columns or ())

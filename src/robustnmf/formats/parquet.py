@@ -205,4 +205,4 @@ def _opened(path: str, words: Sequence[str] = ()) -> Any:
     return optional("pyarrow.parquet", "io").ParquetFile(path, read_dictionary=list(words))
 
 
-FORMATS = (Format("parquet", *_WORDS, read_parquet, (".parquet",), (b"PAR1",), write=write_parquet),)
+FORMATS = (Format("parquet", *_WORDS, read_parquet, (".parquet",), (b"PAR1",), is_table=True, write=write_parquet),)

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from robustnmf.errors import LARGEST_CODE
-from robustnmf.formats.alignment import aligned_values
+from robustnmf.errors import LARGEST_CODE, DataQualityWarning
+from robustnmf.formats.alignment import UnalignedError, aligned_values
 from robustnmf.formats.errors import DataFileError, broken_is_data_file_error, times
 from robustnmf.formats.labelled_matrix import LabelledMatrix, Source
 from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.registry import format_of
+from robustnmf.formats.table_doubts import doubts
 from robustnmf.utils.process_state import ignored_warnings
+from robustnmf.utils.user_warnings import warn_user
 
 
 def read_table(path: str | os.PathLike[str], options: ReadOptions | None = None, **changes: Any) -> LabelledMatrix:
@@ -29,7 +31,7 @@ def read_table(path: str | os.PathLike[str], options: ReadOptions | None = None,
         What to read; ``~`` stands for the home folder.
 
         - ``.csv``, ``.tsv``, ``.txt``, also with ``.gz``: text, cells parted by comma, semicolon, tab or, in ``.txt``,
-          spaces. Empty cells, NA, NaN and null are missing. Where semicolons part the cells, numbers may have decimal
+          spaces. Empty cells, NA, NaN and null are missing. Where no commas part the cells, numbers may have decimal
           commas. A first column that is not numeric, or has no heading, holds the names of the samples. Lines above the
           table, a row of units and other encodings are found out.
         - ``.xlsx``, ``.xls``, ``.ods``: a sheet of a workbook, which is read like text.
@@ -56,7 +58,13 @@ def read_table(path: str | os.PathLike[str], options: ReadOptions | None = None,
     Returns
     -------
     LabelledMatrix
-        The values and what is known of samples and features. Integers and booleans become float64.
+        The values and what is known of samples and features. Integers become float64; truth values beside numbers are
+        texts, and alone numbers.
+
+    Warns
+    -----
+    DataQualityWarning
+        If columns of numbers look like dates or numbers of samples, or the last rows like sums or notes.
 
     Raises
     ------
@@ -92,6 +100,8 @@ def read_table(path: str | os.PathLike[str], options: ReadOptions | None = None,
         _mark_missing(matrix.values, code)
     matrix = _without_negative(path, matrix, options)
     matrix = replace(matrix, source=replace(matrix.source or Source(), format=kind.name, options=options))
+    for doubt in doubts(matrix) if kind.is_table and not options.transpose else ():
+        warn_user(doubt, DataQualityWarning)
     return matrix.transposed if options.transpose else matrix
 
 
@@ -138,7 +148,7 @@ def _mark_missing(values: Any, code: float) -> None:
     stored[stored == stored.dtype.type(code)] = np.nan
 
 
-def read_like(path: str | os.PathLike[str], table: LabelledMatrix, **options: Any) -> Any:
+def read_like(path: str | os.PathLike[str], table: LabelledMatrix, *, has_units: bool = True, **options: Any) -> Any:
     """Return values that belong to those of a table, entry by entry, such as weights or uncertainties.
 
     Parameters
@@ -148,6 +158,8 @@ def read_like(path: str | os.PathLike[str], table: LabelledMatrix, **options: An
         order. Names of features may end in what all of them end in, such as "_error".
     table : LabelledMatrix
         The data.
+    has_units : bool
+        Whether units in the file must be those of the data; those of weights need not.
     **options
         Fields of `ReadOptions`. Negative values are not judged.
 
@@ -163,10 +175,10 @@ def read_like(path: str | os.PathLike[str], table: LabelledMatrix, **options: An
     """
     other = read_table(path, **{**options, "negative": None})
     try:
-        values = aligned_values(other, "it", table)
-    except ValueError as error:
-        expected = "a table with the samples and features of the data"
-        raise DataFileError(path, expected, str(error), "Leave names out of the file if it is in order.") from error
+        values = aligned_values(other, "it", table, has_units=has_units)
+    except UnalignedError as error:
+        expected = "a table with the samples, features and units of the data"
+        raise DataFileError(path, expected, error.problem, error.advice) from error
     if values.shape != table.values.shape:
         expected = f"of the same shape as the data, {times(table.values.shape)} (samples x features)"
         advice = "Check that it belongs to the data, and whether one of the two is transposed."

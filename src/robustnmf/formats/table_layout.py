@@ -67,6 +67,7 @@ def find_layout(
     start = 0 if options.skip_rows is not None else _preamble(opening, numbers)
     notes = (_preamble_note(opening, start),) if start else ()
     layout = _parts(path, comments if not start else (), opening[start:], numbers, options)
+    layout = _with_flags_last(layout, opening[start:])
     layout = _chosen(path, replace(layout, first=layout.first + start, notes=notes + layout.notes), options)
     if len(layout.labels) > 1:
         kept = ", ".join(repr(_called(layout, column)) for column in layout.labels[1:6])
@@ -74,6 +75,18 @@ def find_layout(
         text = f"Columns of text are no features, and are kept beside the names: {kept}{more}."
         layout = replace(layout, notes=(*layout.notes, text))
     return layout
+
+
+def _with_flags_last(layout: Layout, rows: Sequence[Row]) -> Layout:
+    """Return the layout with columns of truth values behind other texts: they are no names."""
+    cells = {column: _column(rows[layout.first :], column) - {""} for column in layout.labels}
+    flags = [column for column in layout.labels if cells[column] and cells[column] <= {"true", "false"}]
+    others = [column for column in layout.labels if column not in flags]
+    return replace(layout, labels=(*others, *flags))
+
+
+def _column(rows: Sequence[Row], column: int) -> set[str]:
+    return {row.cells[column].strip().lower() for row in rows if column < len(row.cells)}
 
 
 # --- Above the table --------------------------------------------------------------------------------------------------

@@ -50,7 +50,9 @@ def filled(path: Path, rows: Iterable[Row], layout: Layout, numbers: Numbers, op
     for row in rows:
         if len(row.cells) != layout.width:
             found = f"line {row.line} has {len(row.cells)}"
-            advice = "Correct the line, or leave it out with skip_rows if it is above the table."
+            advice = (
+                "Correct the line, or leave it out: if it is above the table with skip_rows, below it with skip_footer."
+            )
             raise DataFileError(path, f"a table with {layout.width} cells in each line", found, advice)
         for column, text in zip(layout.labels, texts, strict=True):
             text.append(row.cells[column].strip())
@@ -99,7 +101,7 @@ def _not_a_number(path: Path, row: Row, column: int, layout: Layout, is_first: b
     if is_first and layout.units is None:
         advice += " If it holds units, set units_row to true; if it is above the table, set skip_rows."
     if LIKE_A_NUMBER.fullmatch(cell):
-        advice += " Decimal commas are read where semicolons part the cells, and points and commas not together."
+        advice += " Decimal commas are read where no commas part the cells, and points and commas not together."
     found = f"the cell in line {row.line}, column {column + 1}{heading} is {cell!r}"
     return DataFileError(path, "a table of numbers", found, advice)
 

@@ -11,7 +11,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import IO
 
-from robustnmf.formats.cells import Numbers, Row
+from robustnmf.formats.cells import Footer, Numbers, Row
 from robustnmf.formats.checks import check_size, refuse_key
 from robustnmf.formats.errors import DataFileError
 from robustnmf.formats.format import Format
@@ -26,6 +26,9 @@ from robustnmf.formats.text_writing import write_text
 _OPENING = 200
 _OPENING_CELLS = 2**17
 _OPENING_CHARACTERS = 2**20
+
+_WITH_COMMA = re.compile(r"[-+<]?\s*[0-9]+,[0-9]+([eE][-+]?[0-9]+)?")
+_THOUSANDS = re.compile(r"[-+<]?\s*[1-9][0-9]{0,2}(,[0-9]{3})+")
 
 _SUFFIXES = (".csv", ".tsv", ".txt")
 
@@ -57,14 +60,19 @@ def _read(path: Path, file: IO[str], encoding: str, notes: tuple[str, ...], opti
     delimiter = _delimiter(opening, _suffix(path))
     widest = max((line.count(delimiter or " ") for line in opening), default=0)
     check_size(path, (widest,), 8, options.max_bytes)
-    rows = _rows(path, opening, lines, delimiter, skipped)
+    empty: list[int] = []
+    rows, footer = _rows(path, opening, lines, delimiter, skipped, empty), Footer(options.skip_footer)
+    rows = footer.above(rows)
     comments, first = _after_comments(path, rows)
     body = _opening_rows(first, rows)
-    commas = delimiter == ";"
+    commas = delimiter == ";" or (delimiter != "," and _has_decimal_commas(body))
     layout = find_layout(path, comments, body, Numbers(options.missing_values, commas), options)
     numbers = Numbers(options.missing_values, commas)
     layout = replace(layout, notes=notes + layout.notes)
     matrix = filled(path, chain(body[layout.first :], rows), layout, numbers, options)
+    n_empty = sum(line > body[layout.first].line for line in empty)
+    notes = (f"{n_empty} empty rows within the table were left out.",) if n_empty else ()
+    matrix = replace(matrix, notes=matrix.notes + notes + footer.notes)
     return matrix.with_about(delimiter=delimiter, encoding=encoding, decimal=numbers.mark or ".")
 
 
@@ -110,8 +118,13 @@ def _delimiter(lines: Iterable[str], suffix: str) -> str | None:
     return {".csv": ",", ".tsv": "\t"}.get(suffix)
 
 
-def _rows(path: Path, opening: Iterable[str], lines: Lines, delimiter: str | None, skipped: int) -> Iterator[Row]:
-    """Yield the rows of a table, of which some lines are read already; empty lines are none."""
+def _rows(
+    path: Path, opening: Iterable[str], lines: Lines, delimiter: str | None, skipped: int, empty: list[int]
+) -> Iterator[Row]:
+    """Yield the rows of a table, of which some lines are read already; empty lines are none.
+
+    Nor are delimiters with nothing between them, as workbooks write empty rows: their lines are added to `empty`.
+    """
     texts = chain(opening, lines)
     if delimiter is None:
         for line, text in enumerate(texts, skipped + 1):
@@ -123,11 +136,19 @@ def _rows(path: Path, opening: Iterable[str], lines: Lines, delimiter: str | Non
     try:
         for cells in reader:
             lines.row_is_over()
-            if len(cells) > 1 or any(map(str.strip, cells)):
+            if any(map(str.strip, cells)):
                 yield Row(skipped + reader.line_num, cells)
+            elif len(cells) > 1:
+                empty.append(skipped + reader.line_num)
     except csv.Error as error:
         found = f"line {skipped + reader.line_num} cannot be parted into cells ({error})"
         raise DataFileError(path, "a table of text", found, "Check the quotation marks in that line.") from error
+
+
+def _has_decimal_commas(rows: Iterable[Row]) -> bool:
+    """Return whether commas are decimal marks where nothing else says so: not all of them part thousands."""
+    cells = {cell.strip() for row in rows for cell in row.cells if "," in cell}
+    return any(_WITH_COMMA.fullmatch(cell) and not _THOUSANDS.fullmatch(cell) for cell in cells)
 
 
 def _between_spaces(text: str) -> list[str]:
@@ -156,6 +177,7 @@ FORMATS = (
         read_text,
         tuple(f"{suffix}{packed}" for packed in ("", ".gz") for suffix in _SUFFIXES),
         has_words=True,
+        is_table=True,
         write=write_text,
     ),
 )

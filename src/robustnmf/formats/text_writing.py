@@ -32,7 +32,7 @@ def write_text(temporary: Path, matrix: LabelledMatrix) -> None:
 
 def _cells(row: list[Cell], decimal: str, missing: str) -> list[str]:
     cells = [cell if isinstance(cell, str) else number_text(cell).replace(".", decimal) or missing for cell in row]
-    return cells if any(cells) or len(cells) > 1 else ["NA"]  # an empty line is no row
+    return cells if any(map(str.strip, cells)) else ["NA", *cells[1:]]  # an empty line is no row
 
 
 @contextmanager

@@ -60,6 +60,7 @@ AXES: Mapping[str, tuple[str, ...]] = {
     "fixed_components": ("n_fixed", "n_features_in_"),
     "noise": ("n_features_in_",),
     "units": ("n_features_in_",),
+    "unseen": ("n_features_in_",),
     "sample_levels": ("n_features_in_",),
     "sample_means": ("n_features_in_",),
     "judge_components": ("n_components_", "n_features_in_"),
@@ -72,11 +73,12 @@ AXES: Mapping[str, tuple[str, ...]] = {
 }
 """Arrays and their axes. "typical_code" and "cut" belong to the basis, names with HISTORY to a column of history_;
 "fixed_components" is a parameter, "noise" what the features are divided by, and "units" what they are multiplied by in
-least squares. Names with "sample_" say what samples are divided by. "outlier_places" are the shape of sparse outliers,
-and row and column of each. Names with "noise_" belong to the noise model, with "judge_" to the basis in which entries
-are judged."""
+least squares. "unseen" features had no observed entry in the fit. Names with "sample_" say what samples are divided by.
+"outlier_places" are the shape of sparse outliers, and row and column of each. Names with "noise_" belong to the noise
+model, with "judge_" to the basis in which entries are judged."""
 HISTORY = "history_."
 NEEDED = ("components_", "thresholds_", "typical_code")
+OF_TRUTH = ("outliers_", "unseen")
 OF_TRAINING = ("weights_", "outliers_", "sparse_errors_")
 
 SCALARS: Mapping[str, Any] = {
@@ -112,6 +114,7 @@ OPTIONAL_ATTRIBUTES = (
     "_noise",
     "_samples",
     "_with_uncertainties",
+    "_unseen",
     "noise_",
     "comparison_",
     "input_",

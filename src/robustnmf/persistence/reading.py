@@ -146,7 +146,7 @@ def _array_entry(given: Any) -> _Entry:
     column = name.removeprefix(contents.HISTORY)
     if name not in contents.AXES and not (name.startswith(contents.HISTORY) and column.isidentifier()):
         raise ModelFileError(f"it has an array of unknown name, {name[:80]!r}.")
-    if dtype not in contents.DTYPES or (dtype == "bool") != (name == "outliers_"):
+    if dtype not in contents.DTYPES or (dtype == "bool") != (name in contents.OF_TRUTH):
         raise ModelFileError(f"{name} must not have the dtype {dtype[:80]!r}.")
     if len(shape) != len(_axes(name)) or not all(fits(size, int) and size > 0 for size in shape):
         raise ModelFileError(f"{name} must have the axes {_axes(name)}; its shape is {str(shape)[:80]}.")
@@ -182,6 +182,7 @@ def restored(document: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> Any:
     basis = Basis(W, code, weighting, scalars["penalties"], scalars["sweeps"], units=arrays.get("units"))
     attributes["_basis"] = _with_noise(basis, document, arrays)
     attributes |= {"_stream": None, "_noise": arrays.get("noise"), "_samples": _sample_scaling(arrays)}
+    attributes["_unseen"] = arrays.get("unseen")
     # In files of version 0.1, features are divided by nothing but uncertainties.
     given = _entry(document, "uncertainties", bool) if "uncertainties" in document else "noise" in arrays
     attributes["_with_uncertainties"] = given

@@ -226,6 +226,8 @@ def _arrays_of(model: Any) -> dict[str, Matrix]:
         arrays |= {f"noise_{name}": getattr(noise, name) for name in ARRAYS}
     if basis.units is not None:
         arrays["units"] = basis.units
+    if model._unseen is not None:
+        arrays["unseen"] = model._unseen
     if basis.judge is not None:
         arrays |= {"judge_components": basis.judge.W.T, "judge_code": basis.judge.code}
     if model.fixed_components is not None:

@@ -396,6 +396,14 @@ def write_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
         _remove_new_or_old(temporary)
 
 
+def check_writable(path: Path) -> None:
+    """Raise OSError if nothing can be written at a path: its folder, or the nearest one that exists, takes nothing."""
+    place = next((parent for parent in path.absolute().parents if os.path.lexists(parent)), path)
+    probe = place / f".robustnmf.{os.urandom(6).hex()}"
+    probe.mkdir()
+    probe.rmdir()
+
+
 def check_owned_folder(path: Path) -> None:
     """Raise ForeignFileError if there is something that a folder of results may not replace."""
     if not os.path.lexists(path):
