@@ -39,7 +39,7 @@ from robustnmf.data.out_of_core import as_data, engine_of, in_memory, is_out_of_
 from robustnmf.data.sparse import as_sparse, sparse_of
 from robustnmf.engines import Engine, NumPyEngine, StreamingEngine, engine_for
 from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeError
-from robustnmf.formats.alignment import aligned_input, axes_of, known_names, put_back, values_of
+from robustnmf.formats.alignment import aligned_input, axes_of, check_grid, known_names, put_back, values_of
 from robustnmf.formats.labelled_matrix import Input, LabelledMatrix
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.kernels.predictions import predictions
@@ -452,6 +452,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _aligned(self, X: Any, weights: Any, uncertainties: Any, *, training: bool = False) -> tuple[Any, Any, Any]:
         """Return data with the features of this model, in its order, and weights and uncertainties in that of X."""
+        remembered = None if training else getattr(self, "input_", None)
+        if remembered is not None:
+            check_grid(axes_of(X)[1], remembered.features, "X", f"the data that {type(self).__name__} was fitted to")
         names = None if training else getattr(self, "feature_names_in_", None)
         may_use_file = training or getattr(self, "_with_uncertainties", False)
         known: dict[str, Any] = {"names": names, "model": type(self).__name__, "may_use_file": may_use_file}
