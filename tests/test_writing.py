@@ -1,11 +1,14 @@
 """What is written has the shape, the type, the names and the scales of what was read, or is refused in words."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy import sparse
 
 import corpus_arrays as corpus
 from robustnmf.formats import Axis, LabelledMatrix, read_table, write_table, written_suffix
+from robustnmf.utils import files
 from robustnmf.utils.files import MANIFEST, ForeignFileError
 
 
@@ -176,6 +179,50 @@ def test_only_what_was_written_is_replaced(tmp_path, stack):
     (tmp_path / "out" / "folder" / "empty").mkdir()
     with pytest.raises(ForeignFileError, match="empty"):
         write_table(tmp_path / "out" / "folder", images)
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_folders_hold_nothing_but_what_their_format_has(tmp_path, stack, monkeypatch, can_exchange):
+    exchange = files._exchange
+    monkeypatch.setattr(files, "_exchange", exchange if can_exchange else lambda one, other: False)
+    path = write_table(tmp_path / "cube.zarr", stack)
+    assert not [inside for inside in path.rglob("*") if inside.name == MANIFEST]
+    write_table(path, stack.with_values(stack.values + 1))
+    np.testing.assert_array_equal(read_table(path).values, stack.values + 1)
+    assert sorted(inside.name for inside in tmp_path.iterdir()) == [MANIFEST, "a.tif", "cube.zarr"]
+    files.Manifest(path).add_all()  # where earlier versions had it
+    write_table(path, stack)
+    assert not (path / MANIFEST).exists()
+    (path / "zarr.json").write_text("mine")
+    with pytest.raises(ForeignFileError, match=r"zarr\.json"):
+        write_table(path, stack)
+
+
+def test_array_of_zarr_stays_one(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    cube = np.arange(24, dtype=np.uint16).reshape(2, 3, 4)
+    zarr.create_array(str(tmp_path / "cube.zarr"), data=cube, dimension_names=["y", "x", "wavelength"])
+    table = read_table(tmp_path / "cube.zarr")
+    results = {
+        "cleaned": table,
+        "maps": table.other_features(np.ones((6, 2))),
+        "spectra": table.other_samples(np.ones((2, 4))),
+    }
+    written = {name: zarr.open(str(write_table(tmp_path / f"{name}.zarr", each))) for name, each in results.items()}
+    np.testing.assert_array_equal(written["cleaned"][:], cube)
+    assert written["cleaned"].dtype == cube.dtype
+    assert written["cleaned"].metadata.dimension_names == ("y", "x", "wavelength")
+    assert [written[name].shape for name in ("maps", "spectra")] == [(2, 2, 3), (2, 4)]
+
+
+def test_xarray_opens_a_store_without_warnings(tmp_path):
+    xarray = pytest.importorskip("xarray")
+    corpus.zarr_xarray(tmp_path / "a.zarr", 3)
+    table = read_table(tmp_path / "a.zarr")
+    path = write_table(tmp_path / "b.zarr", table)
+    with warnings.catch_warnings(action="error"):
+        found = xarray.open_zarr(path, consolidated=False)
+    np.testing.assert_array_equal(found["reflectance"].values, table.array())
 
 
 def test_numbers_of_somebody_else_beside_a_header_are_kept(tmp_path):
