@@ -312,6 +312,62 @@ def test_header_of_fits_is_kept(tmp_path):
     assert header["OBJECT"] == "M 31" and header["CUNIT3"] == "nm" and header["CDELT3"] == 52.5
 
 
+SKY = {"CTYPE1": "RA---TAN", "CTYPE2": "DEC--TAN", "CRVAL1": 10.0, "CRVAL2": 20.0, "CDELT1": -0.01, "CDELT2": 0.01}
+SKY |= {"CRPIX1": 2.0, "CRPIX2": 3.0, "CUNIT1": "deg", "CUNIT2": "deg", "PC1_2": 0.1, "PC3_3": 1.0, "BUNIT": "mJy"}
+
+
+def test_maps_keep_the_sky_and_nothing_of_the_spectrum(tmp_path):
+    module, wcs = pytest.importorskip("astropy.io.fits"), pytest.importorskip("astropy.wcs")
+    corpus.fits(corpus.BANDS_FIRST, **corpus.SPECTRAL, **SKY)(tmp_path / "a.fits")
+    table = read_table(tmp_path / "a.fits")
+    n_pixels, n_bands = table.shape
+    for count in (2, n_bands):
+        maps = table.other_features(np.ones((n_pixels, count)), [f"component {k}" for k in range(count)])
+        header = module.getheader(write_table(tmp_path / "maps.fits", maps))
+        assert not {"CTYPE3", "CRVAL3", "CDELT3", "CUNIT3", "PC3_3", "BUNIT"} & {*header}
+        assert header["OBJECT"] == "M 31" and header["PC1_2"] == 0.1
+        place = wcs.WCS(header).celestial.pixel_to_world_values(1, 2)
+        np.testing.assert_allclose(place, (10, 20))
+    header = module.getheader(write_table(tmp_path / "spectra.fits", table.other_samples(np.ones((2, n_bands)))))
+    assert header["CTYPE1"] == "WAVE" and header["CRVAL1"] == 400 and not {"CTYPE2", "PC1_2", "BUNIT"} & {*header}
+    header = module.getheader(write_table(tmp_path / "mask.fits", table.with_values(table.values > 1)))
+    assert header["CTYPE3"] == "WAVE" and header["CTYPE1"] == "RA---TAN" and "BUNIT" not in header
+
+
+def test_sky_is_kept_where_spectra_come_last(tmp_path):
+    module = pytest.importorskip("astropy.io.fits")
+    cards = {"CTYPE1": "WAVE", "CTYPE2": "RA---TAN", "CTYPE3": "DEC--TAN", "CRVAL2": 10.0, "CRVAL3": 20.0, "PC2_3": 0.1}
+    corpus.fits(corpus.FLOAT_CUBE, **cards)(tmp_path / "a.fits")
+    table = read_table(tmp_path / "a.fits")
+    header = module.getheader(
+        write_table(tmp_path / "maps.fits", table.other_features(np.ones((len(table.values), 2))))
+    )
+    found = {name: header.get(name) for name in ("CTYPE1", "CTYPE2", "CTYPE3", "CRVAL1", "CRVAL2", "PC1_2", "PC2_3")}
+    expected = {"CTYPE1": "RA---TAN", "CTYPE2": "DEC--TAN", "CRVAL1": 10.0, "CRVAL2": 20.0, "PC1_2": 0.1}
+    assert found == expected | {"CTYPE3": None, "PC2_3": None}
+
+
+def test_headers_of_envi_hold_for_the_values_beside_them(tmp_path):
+    envi = pytest.importorskip("spectral.io.envi")
+    header = {"wavelength": list(corpus.WAVELENGTHS), "data ignore value": 0, "reflectance scale factor": 10000}
+    header |= {"fwhm": [3.0] * len(corpus.WAVELENGTHS), "default bands": [3, 2, 1], "map info": ["UTM", "1", "1"]}
+    envi.save_image(str(tmp_path / "a.hdr"), corpus.CUBE, metadata=header)
+    table = read_table(tmp_path / "a.hdr")
+
+    def written(name, matrix):
+        return envi.read_envi_header(str(write_table(tmp_path / name, matrix)))
+
+    cleaned, mask = written("cleaned.hdr", table), written("mask.hdr", table.with_values(table.values > 9))
+    assert cleaned["data ignore value"] == "0" and cleaned["fwhm"] == ["3.0"] * 6
+    about_values = {"data ignore value", "reflectance scale factor"}
+    assert not about_values & {*mask} and mask["wavelength"] == cleaned["wavelength"] and "fwhm" in mask
+    for count in (2, len(corpus.WAVELENGTHS)):
+        names = [f"component {k + 1}" for k in range(count)]
+        codes = written("codes.hdr", table.other_features(np.ones((table.shape[0], count)), names))
+        assert codes["band names"] == names and codes["map info"] == ["UTM", "1", "1"]
+        assert not (about_values | {"fwhm", "wavelength", "default bands"}) & {*codes}
+
+
 def test_axes_of_hyperspy_are_kept(tmp_path):
     h5py = pytest.importorskip("h5py")
     corpus.hspy(corpus.FLOAT_CUBE, corpus.MAP)(tmp_path / "a.hspy")

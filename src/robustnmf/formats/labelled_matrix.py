@@ -135,6 +135,9 @@ class ArrayLayout:
         return replace(self, sample_axes=self.feature_axes, feature_axes=self.sample_axes)
 
 
+COMPONENT = "component"
+"""Name of the axis of components."""
+
 STORED_TYPE = "stored_type"
 """Key of `Source.about`: type of the numbers in the file, if those are scaled to floats when they are read."""
 
@@ -217,6 +220,11 @@ class LabelledMatrix:
             return None
         return grid[0], grid[1]
 
+    @property
+    def is_result(self) -> bool:
+        """Whether values are a mask, codes or components, and so in other units than the data."""
+        return self.values.dtype == bool or COMPONENT in (self.samples.title, self.features.title)
+
     def place(self, sample: int, feature: int) -> str:
         """Return what an entry is called: by names where there are some, else by numbers from 0 on.
 
@@ -264,7 +272,7 @@ class LabelledMatrix:
         names : sequence of str or None
             A name for each of the k.
         """
-        return self._other(values, Axis(names, "component"), self.features, is_sample=True)
+        return self._other(values, Axis(names, COMPONENT), self.features, is_sample=True)
 
     def other_features(self, values: NDArray[Any], names: Sequence[str] | None = None) -> LabelledMatrix:
         """Return values of the same samples, such as codes: of pixels, k maps.
@@ -275,7 +283,7 @@ class LabelledMatrix:
         names : sequence of str or None
             A name for each of the k.
         """
-        return self._other(values, self.samples, Axis(names, "component"), is_sample=False)
+        return self._other(values, self.samples, Axis(names, COMPONENT), is_sample=False)
 
     def _other(self, values: NDArray[Any], samples: Axis, features: Axis, is_sample: bool) -> LabelledMatrix:
         source = self.source or Source()
@@ -284,8 +292,10 @@ class LabelledMatrix:
         layout = None
         if old is not None and len(kept) > 1:
             n_new = values.shape[0 if is_sample else 1]
-            names = ("component", *(("",) * len(kept) if old.names is None else (old.names[axis] for axis in kept)))
+            names = (COMPONENT, *(("",) * len(kept) if old.names is None else (old.names[axis] for axis in kept)))
             points = {place: old.points[axis] for place, axis in enumerate(kept, 1) if axis in old.points}
+            called = (samples if is_sample else features).names
+            points |= {} if called is None else {0: called}
             units = {place: old.units[axis] for place, axis in enumerate(kept, 1) if axis in old.units}
             first, rest = (0,), tuple(range(1, len(kept) + 1))
             sizes = tuple(old.shape[axis] for axis in kept)
