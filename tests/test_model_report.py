@@ -22,7 +22,7 @@ import browser
 from robustnmf import RobustNMF, TruncatedCauchyNMF, report
 from robustnmf.data.blocks import Observations
 from robustnmf.errors import DataQualityWarning, MissingExtraError
-from robustnmf.report import diagnoses, page
+from robustnmf.report import diagnoses, page, pictures
 from robustnmf.report.drawing import pool
 from robustnmf.report.facts import Facts
 from robustnmf.utils.files import sealed
@@ -352,6 +352,18 @@ def test_large_data_gives_a_page_of_bounded_size_that_says_so():
     html = page.render(model, X, feature_names=rng.permutation(1030).astype(str))
     assert "each cell stands for 2 × 2 entries" in html
     assert len(html) < 2e6
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_samples_keep_their_numbers_where_some_are_left_out(monkeypatch, named):
+    monkeypatch.setattr(pictures, "MOST_SAMPLES", 50)
+    model, X = fitted()
+    names = {"feature_names": [str(k) for k in range(64)], "index": [f"s{k}" for k in range(160)] if named else None}
+    cards = pictures.explaining_cards(Facts.of(model, X, None), X, None, None, **names, units="", images=True)
+    ticks = {
+        int(number) for number in re.findall(r">(\d+)</text>", next(cards).svg.split('id="contributions-ytick')[0])
+    }
+    assert max(ticks) > 100 and max(ticks) < 160
 
 
 def test_of_many_components_those_that_give_most_are_shown(monkeypatch):

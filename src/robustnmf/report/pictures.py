@@ -8,6 +8,7 @@ import numpy as np
 
 from robustnmf import plots
 from robustnmf.data.sparse import as_rows
+from robustnmf.plots.base import positions_of
 from robustnmf.report.card import Card
 from robustnmf.report.drawing import draw
 from robustnmf.report.facts import Facts
@@ -53,7 +54,7 @@ def explaining_cards(
     model, codes = facts.model, facts.codes_in_units
     names: dict[str, Any] = {"feature_names": feature_names}
     every = ceil(len(codes) / MOST_SAMPLES)
-    shown = None if index is None else list(index)[::every]
+    shown = positions_of(index, len(codes))[0][::every]
 
     def contributions(figure: Any) -> None:
         ax = framed(figure, right=1.35)
