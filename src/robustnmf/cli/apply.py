@@ -16,7 +16,9 @@ from robustnmf.cli.console import echo, say, show, stage
 from robustnmf.cli.options import AsJson, Force, ModelFile, Quiet, path
 from robustnmf.cli.source import Source, as_input, is_streamed, reads_data
 from robustnmf.formats import Axis, LabelledMatrix
+from robustnmf.formats import Source as FileSource
 from robustnmf.formats.alignment import put_back
+from robustnmf.formats.labelled_matrix import CLIPPED
 
 FILE = "in the format of its suffix, or without one in that of the data"
 OutFile = Annotated[Path, typer.Option("--out", "-o", parser=path, help=f"File of the result, {FILE}.")]
@@ -57,7 +59,7 @@ def clean(
     work = prepare(model, source, out, force)
     cleaned = cleaned_data(work.model, work.table, work.ask("clean", quiet))
     changed = float((cleaned.values != put_back(work.table, cleaned).values).sum() / prod(cleaned.shape))
-    written = folder.write_matrix(out, cleaned, replace=force)
+    written = folder.write_matrix(out, with_clipped(cleaned, work.table), replace=force)
     if as_json:
         show({"samples": cleaned.shape[0], "replaced_share": changed, "cleaned": str(written)}, True)
     else:
@@ -184,6 +186,25 @@ def cleaned_data(model: Any, table: LabelledMatrix, cleaned: LabelledMatrix) -> 
     if sparse.issparse(table.values) and not sparse.issparse(values) and model.zeros == "missing":
         values = np.where(weights_of_stored(put_back(table, cleaned).values, None).toarray() > 0, values, 0)
     return folder.entries_of(cleaned, values, like=table)
+
+
+def with_clipped(cleaned: LabelledMatrix, table: LabelledMatrix) -> LabelledMatrix:
+    """Return cleaned data in which negative entries that `--negative clip` set to zero are back, if they are right.
+
+    They are right if they are still zero: where the model explains another value, an outlier was replaced.
+    """
+    source = table.source or FileSource()
+    if CLIPPED not in source.about:
+        return cleaned
+    given = source.about[CLIPPED]
+    negative = table.with_values((given.T if source.options.transpose else given).tocsr())
+    clipped: Any = put_back(negative, cleaned).values.tocoo()
+    values: Any = cleaned.values
+    rows, columns = clipped.coords
+    is_right = np.asarray(values[rows, columns]).ravel() == 0
+    places = rows[is_right], columns[is_right]
+    back = sparse.csr_array((clipped.data[is_right].astype(values.dtype), places), shape=cleaned.shape)
+    return cleaned.with_values(values + (back if sparse.issparse(values) else back.toarray()))
 
 
 def _listed(work: Work, mask: LabelledMatrix, shares: Any, order: Any, n_features: int) -> list[dict[str, Any]]:

@@ -141,6 +141,9 @@ COMPONENT = "component"
 STORED_TYPE = "stored_type"
 """Key of `Source.about`: type of the numbers in the file, if those are scaled to floats when they are read."""
 
+CLIPPED = "clipped"
+"""Key of `Source.about`: the negative values that were set to zero when the file was read, in a csr_array."""
+
 
 @dataclass(frozen=True, eq=False)
 class Source:

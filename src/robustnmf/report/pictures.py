@@ -54,7 +54,7 @@ def explaining_cards(
     model, codes = facts.model, facts.codes_in_units
     names: dict[str, Any] = {"feature_names": feature_names}
     every = ceil(len(codes) / MOST_SAMPLES)
-    shown = positions_of(index, len(codes))[0][::every]
+    shown = list(positions_of(index, len(codes))[0][::every])
 
     def contributions(figure: Any) -> None:
         ax = framed(figure, right=1.35)
