@@ -3,6 +3,7 @@
 import hashlib
 import json
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,8 +14,10 @@ from scipy import sparse
 import robustnmf
 from robustnmf import RobustNMF
 from robustnmf.detectors import RobustNMFOutlierDetector
+from robustnmf.errors import DataQualityWarning
 from robustnmf.formats import Axis, LabelledMatrix, ReadOptions, Source, read_table
 from robustnmf.formats.alignment import aligned_values, check_grid, uncertainties_of
+from robustnmf.formats.labelled_matrix import GridNames
 from robustnmf.persistence.contents import ModelFileError
 from robustnmf.selection import RobustNMFCV, select_rank
 
@@ -306,6 +309,29 @@ def test_images_that_lie_alike_are_taken(grid, names):
 
 def test_spectra_need_no_grid_of_the_same_name():
     check_grid(Axis(grid=(5,), grid_names=("energy",)), Axis(grid=(5,), grid_names=("channel",)), "X", "others")
+
+
+@pytest.mark.filterwarnings("ignore::robustnmf.errors.DataQualityWarning")
+def test_places_on_a_grid_are_named_by_its_axes():
+    wrong, empty = images((3, 4), ("y", "x")), images((3, 4))
+    wrong.values[2, 6], empty.values[:, 6] = -1.0, np.nan
+    with pytest.raises(ValueError, match="at sample 2, feature 'y 1, x 2'"):
+        RobustNMF(2).fit(wrong)
+    with pytest.raises(ValueError, match="at sample 'y 0, x 2', feature 6"):
+        RobustNMF(2).fit(replace(wrong, samples=Axis(grid=(3, 4), grid_names=("y", "x")), features=Axis(grid=(12,))))
+    with pytest.warns(UserWarning, match=r"1 feature.* have no observed entry .feature 'pixel \(1, 2\)'"):
+        RobustNMF(2, **QUICK).fit(empty)
+    doubtful = images((3, 4), ("y", "x"))
+    doubtful.values[:, 6] = 1e4 * np.random.default_rng(0).random(12)
+    with pytest.warns(DataQualityWarning, match="the median of 'y 1, x 2' is"):
+        RobustNMF(2, random_state=0, feature_scaling=None).fit(doubtful)
+
+
+def test_names_of_a_grid_are_a_sequence():
+    names = GridNames((2, 3), ("y", "x"))
+    assert names[-1] == names[5] == "y 1, x 2" and names[4:] == ["y 1, x 1", "y 1, x 2"] and len(list(names)) == 6
+    with pytest.raises(IndexError):
+        names[6]
 
 
 def test_weights_of_turned_images_and_cubes_are_refused():

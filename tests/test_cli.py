@@ -990,6 +990,20 @@ def test_a_code_for_missing_is_named_with_its_option_and_its_place(table):
     assert "5 entries are exactly -999" in said and "--missing-value -999" in said
 
 
+def test_outliers_of_images_and_cubes_are_listed_by_their_places(tmp_path, truth):
+    X = truth[:, :12].copy()
+    X[3, 6] = 90.0
+    np.save(tmp_path / "x.npy", X.reshape(-1, 3, 4))
+    np.savez(tmp_path / "y.npz", scene=X.reshape(5, -1, 12), wavelength=np.arange(400, 412))
+    places = {}
+    for name in ("x.npy", "y.npz"):
+        run_here("fit", name, "-k", 2, "--no-report", "-q", "-o", name[0], folder=tmp_path)
+        said = run_here("outliers", name[0], name, "--worst", 1, "--json", "-q", folder=tmp_path).stdout
+        (worst,) = json.loads(said)["worst"]
+        places[name] = worst["name"], worst["features"][0]["name"]
+    assert places == {"x.npy": ("sample 3", "pixel (1, 2)"), "y.npz": ("pixel (0, 3)", "406")}
+
+
 @pytest.mark.parametrize("kind", ["rows", "columns", "sparse"])
 def test_clipped_entries_that_are_right_keep_their_values_in_cleaned_data(tmp_path, truth, kind):
     X = truth - np.quantile(truth, 0.05)

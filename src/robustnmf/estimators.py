@@ -395,8 +395,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _findings(self, X: Any, data: Data, fitted: Fitted, engine: Engine, codes: Array | None = None) -> list[str]:
         """Return what the user should know of the data, and of what the fit rejects."""
-        names = getattr(self, "feature_names_in_", None), known_names(axes_of(X)[0])
-        sample = quality.Sample.of(data, engine, *names)
+        sample_names, feature_names = map(known_names, axes_of(X))
+        feature_names = getattr(self, "feature_names_in_", feature_names)
+        sample = quality.Sample.of(data, engine, feature_names, sample_names)
         scaled = self.feature_scaling is not None
         found = quality.findings(sample, data, self.n_components_, features_are_scaled=scaled)
         if fitted.result.pattern is not None:
@@ -637,7 +638,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             X, options["weights"], options["uncertainties"] = self._aligned(
                 X, options.get("weights"), options.get("uncertainties")
             )
-            options = {"sample_names": X.sample_names} | options
+            options = {"sample_names": X.samples.shown_names, "feature_names": X.features.shown_names} | options
             X = X.values
         return write(self._on_host(), X if is_on_host(X) else to_host(X), path, **options)
 

@@ -1,7 +1,6 @@
 """Commands that use a fitted model: transform, clean, outliers, report."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -227,19 +226,20 @@ def _listed(work: Work, mask: LabelledMatrix, shares: Any, order: Any, n_feature
         entries = [
             {
                 "index": int(place),
-                "name": _name("feature", mask.feature_names, place),
+                "name": _name("feature", mask.features, place),
                 "measured": float(measured[row, place]),
                 "explained": float(explained[row, place]),
             }
             for place in farthest
         ]
-        name = _name("sample", work.table.sample_names, sample)
+        name = _name("sample", work.table.samples, sample)
         about = {"index": int(sample), "name": name, "share": float(shares[sample])}
         listed.append(about | {"outliers": len(places), "features": entries})
     return listed
 
 
-def _name(what: str, names: Sequence[str] | None, place: int) -> str:
+def _name(what: str, axis: Axis, place: int) -> str:
+    names = axis.shown_names
     return f"{what} {place}" if names is None else names[place]
 
 

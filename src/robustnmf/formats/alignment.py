@@ -70,8 +70,9 @@ def place_of(X: Any, sample: int, feature: int) -> str:
 
 
 def known_names(axis: Axis) -> Sequence[str] | None:
-    """Return names, None for those that pandas gives to what has none."""
-    return None if axis.names is None or _is_numbered(axis.names) else axis.names
+    """Return names or places on a grid, None for names that pandas gives to what has none."""
+    names = axis.shown_names
+    return None if names is None or _is_numbered(names) else names
 
 
 # --- Weights and uncertainties ----------------------------------------------------------------------------------------

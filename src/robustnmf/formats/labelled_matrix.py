@@ -16,6 +16,38 @@ from robustnmf.formats.options import ReadOptions
 
 
 @dataclass(frozen=True)
+class GridNames(Sequence[str]):
+    """What the points of a grid are called, each made when it is asked for.
+
+    Parameters
+    ----------
+    grid : tuple of int
+        Shape of the grid.
+    axes : tuple of str or None
+        What its axes are.
+
+    Examples
+    --------
+    >>> GridNames((72, 88), ("y", "x"))[863], GridNames((72, 88), None)[863]
+    ('y 9, x 71', 'pixel (9, 71)')
+    """
+
+    grid: tuple[int, ...]
+    axes: tuple[str, ...] | None
+
+    def __len__(self) -> int:
+        return math.prod(self.grid)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        numbers = np.unravel_index(range(len(self))[place], self.grid)
+        if self.axes is None or not all(self.axes):
+            return f"pixel ({', '.join(map(str, numbers))})"
+        return ", ".join(f"{axis} {number}" for axis, number in zip(self.axes, numbers, strict=True))
+
+
+@dataclass(frozen=True)
 class Axis:
     """The samples, or the features: what they are called, and the grid whose points they are.
 
@@ -41,6 +73,12 @@ class Axis:
     grid_names: tuple[str, ...] | None = None
     units: Sequence[str] | None = None
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def shown_names(self) -> Sequence[str] | None:
+        """Names for the user: where there are none, places on a grid of several axes, such as those of pixels."""
+        is_grid = self.names is None and self.grid is not None and len(self.grid) > 1
+        return GridNames(self.grid or (), self.grid_names) if is_grid else self.names
 
     def some(self, places: Sequence[int]) -> Axis:
         """Return what is known of some of them; they are no grid any more."""
@@ -229,7 +267,7 @@ class LabelledMatrix:
         return self.values.dtype == bool or COMPONENT in (self.samples.title, self.features.title)
 
     def place(self, sample: int, feature: int) -> str:
-        """Return what an entry is called: by names where there are some, else by numbers from 0 on.
+        """Return what an entry is called: by names or places on a grid where there are some, else by numbers.
 
         Examples
         --------
@@ -360,4 +398,5 @@ def _turned(values: Any) -> Any:
 
 
 def _called(what: str, axis: Axis, place: int) -> str:
-    return f"{what} {place}" if axis.names is None else f"{what} {axis.names[place]!r}"
+    names = axis.shown_names
+    return f"{what} {place}" if names is None else f"{what} {names[place]!r}"
