@@ -638,7 +638,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             X, options["weights"], options["uncertainties"] = self._aligned(
                 X, options.get("weights"), options.get("uncertainties")
             )
-            options = {"sample_names": X.samples.shown_names, "feature_names": X.features.shown_names} | options
+            names = {"sample_names": X.samples.shown_names, "feature_names": X.features.shown_names}
+            shapes = {"image_shape": X.features.picture_shape, "map_shape": X.samples.picture_shape}
+            options = names | shapes | options
             X = X.values
         return write(self._on_host(), X if is_on_host(X) else to_host(X), path, **options)
 

@@ -245,4 +245,4 @@ def _name(what: str, axis: Axis, place: int) -> str:
 
 def write_report(model: Any, table: LabelledMatrix, arrays: dict[str, Any], page: Path, **options: Any) -> None:
     """Write a report of a model and its data."""
-    model.report(table, page, image_shape=table.image_shape, **arrays, **options)
+    model.report(table, page, **arrays, **options)

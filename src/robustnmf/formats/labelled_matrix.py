@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from robustnmf.formats.axes import is_image
+from robustnmf.formats.axes import MAX_CHANNELS, is_image, role_of
 from robustnmf.formats.options import ReadOptions
 
 
@@ -79,6 +79,23 @@ class Axis:
         """Names for the user: where there are none, places on a grid of several axes, such as those of pixels."""
         is_grid = self.names is None and self.grid is not None and len(self.grid) > 1
         return GridNames(self.grid or (), self.grid_names) if is_grid else self.names
+
+    @property
+    def picture_shape(self) -> tuple[int, ...] | None:
+        """Shape of what can be drawn as a picture: (y, x), (y, x, 3) in colour, or some channels of one, (..., y, x).
+
+        Examples
+        --------
+        >>> shapes = {("y", "x"): (7, 8), ("y", "x", "c"): (7, 8, 3), ("c", "y", "x"): (2, 7, 8), ("wavelength",): (9,)}
+        >>> [Axis(grid=grid, grid_names=names).picture_shape for names, grid in shapes.items()]
+        [(7, 8), (7, 8, 3), (2, 7, 8), None]
+        """
+        grid = self.grid or ()
+        roles = [role_of(name) for name in self.grid_names or ("",) * len(grid)]
+        is_colour = len(grid) == 3 and grid[-1] == 3 and roles[-1] in ("c", "") and {*roles[:2]} <= {"y", "x", ""}
+        is_stack = roles[-2:] == ["y", "x"] and grid[-1] != 3 and math.prod(grid[:-2]) <= MAX_CHANNELS
+        is_picture = is_image(self.grid_names) if len(grid) == 2 else len(grid) > 2 and (is_colour or is_stack)
+        return grid if is_picture else None
 
     def some(self, places: Sequence[int]) -> Axis:
         """Return what is known of some of them; they are no grid any more."""

@@ -33,6 +33,7 @@ def explaining_cards(
     index: Any,
     units: str,
     images: bool,
+    maps: bool = False,
 ) -> Iterator[Card]:
     """Yield pictures of what components give and of what is left.
 
@@ -50,6 +51,8 @@ def explaining_cards(
         Unit of the data.
     images : bool
         Whether samples are images, whose features nobody reads one by one.
+    maps : bool
+        Whether samples are pixels, of which there are maps.
     """
     model, codes = facts.model, facts.codes_in_units
     names: dict[str, Any] = {"feature_names": feature_names}
@@ -60,7 +63,8 @@ def explaining_cards(
         ax = framed(figure, right=1.35)
         plots.contributions(model, codes=codes[::every], index=shown, units=units, **names, ax=ax)
 
-    yield _card("What components give to each sample", contributions, "contributions", (9.0, 2.9))
+    if not maps:
+        yield _card("What components give to each sample", contributions, "contributions", (9.0, 2.9))
     if not images and facts.shape[1] <= MOST_FEATURES:
         yield from _table_cards(facts, X, weights, uncertainties, names, units)
     step = ceil(facts.shape[0] * facts.shape[1] / ENOUGH_ENTRIES)
