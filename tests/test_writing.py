@@ -45,6 +45,20 @@ def test_stack_keeps_the_axes_and_scales_of_imagej(tmp_path, stack):
         np.testing.assert_array_equal(tif.asarray(), corpus.TCYX)
 
 
+def test_stack_keeps_the_labels_and_the_mode_of_imagej(tmp_path):
+    tifffile = pytest.importorskip("tifffile")
+    labels = [f"label {k}" for k in range(int(np.prod(corpus.TCYX.shape[:2])))]
+    metadata = {"axes": "TCYX", "Labels": labels, "mode": "composite"}
+    corpus.tiff(corpus.TCYX, imagej=True, metadata=metadata)(tmp_path / "a.tif")
+    table = read_table(tmp_path / "a.tif")
+    found = {}
+    results = {"mask": table.with_values(table.values > 9), "parts": table.other_samples(np.ones(table.shape))}
+    for name, matrix in {"same": table, **results}.items():
+        with tifffile.TiffFile(write_table(tmp_path / f"{name}.tif", matrix)) as tif:
+            found[name] = tif.imagej_metadata.get("Labels"), tif.imagej_metadata["mode"]
+    assert found == {"same": (labels, "composite"), "mask": (labels, "composite"), "parts": (None, "composite")}
+
+
 def test_stack_keeps_the_scales_and_channels_of_ome(tmp_path):
     tifffile = pytest.importorskip("tifffile")
     case = next(case for case in corpus.CASES if case.name == "ome.ome.tif")
