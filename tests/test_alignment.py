@@ -14,8 +14,10 @@ from scipy import sparse
 import robustnmf
 from robustnmf import RobustNMF
 from robustnmf.detectors import RobustNMFOutlierDetector
+from robustnmf.errors import DataQualityWarning
 from robustnmf.formats import Axis, LabelledMatrix, ReadOptions, Source, read_like, read_table
-from robustnmf.formats.alignment import aligned_values, check_units, uncertainties_of
+from robustnmf.formats.alignment import aligned_values, check_grid, check_units, uncertainties_of
+from robustnmf.formats.labelled_matrix import GridNames
 from robustnmf.persistence.contents import ModelFileError
 from robustnmf.selection import RobustNMFCV, select_rank
 
@@ -357,6 +359,84 @@ def test_warnings_of_empty_features_name_them():
     empty[:, 3] = np.nan
     with pytest.warns(UserWarning, match="1 feature.* have no observed entry .feature 'Pb'"):
         RobustNMF(2, **QUICK).fit(AIR.with_values(empty))
+
+
+# --- On grids ---------------------------------------------------------------------------------------------------------
+
+IMAGES = np.random.default_rng(1).random((12, 2)) @ np.random.default_rng(2).random((2, 12))
+
+
+def images(grid, names=None):
+    values = np.tile(IMAGES, (1, 2))[:, : int(np.prod(grid))]
+    return LabelledMatrix(values, features=Axis(grid=grid, grid_names=names))
+
+
+OTHER_GRIDS = [
+    ((2, 2, 3), ("c", "y", "x"), (2, 3, 2), ("c", "y", "x")),
+    ((2, 2, 3), ("c", "y", "x"), (2, 2, 3), ("y", "c", "x")),
+    ((2, 2, 3), ("c", "y", "x"), (2, 3, 3), ("c", "y", "x")),
+    ((3, 4), None, (4, 3), ("y", "x")),
+    ((2, 6), ("one", "other"), (2, 6), ("other", "one")),
+]
+
+
+@pytest.mark.filterwarnings("ignore::robustnmf.errors.DataQualityWarning")
+@pytest.mark.parametrize(("grid", "names", "other", "other_names"), OTHER_GRIDS)
+def test_images_of_another_size_or_order_of_axes_are_refused_with_both_sizes(grid, names, other, other_names):
+    fitted = RobustNMF(2, **QUICK).fit(images(grid, names))
+    detector = RobustNMFOutlierDetector(2, estimator=RobustNMF(**QUICK)).fit(images(grid, names))
+    sizes = [" x ".join(map(str, sizes)) for sizes in (grid, other)]
+    required = rf"fitted to, {sizes[0]}.*; they lie as {sizes[1]} \({', '.join(other_names)}\)\. Crop or turn"
+    new = images(other, other_names)
+    for method in [getattr(fitted, name) for name in METHODS] + [detector.predict]:
+        with pytest.raises(ValueError, match=required):
+            method(new)
+
+
+@pytest.mark.filterwarnings("ignore::robustnmf.errors.DataQualityWarning")
+@pytest.mark.parametrize(
+    ("grid", "names"), [((3, 4), None), ((3, 4), ("row", "column")), ((1, 3, 4), ("c", "y", "x")), ((3, 4), ("", "x"))]
+)
+def test_images_that_lie_alike_are_taken(grid, names):
+    fitted = RobustNMF(2, **QUICK).fit(images((3, 4), ("y", "x")))
+    np.testing.assert_array_equal(fitted.transform(images(grid, names)), fitted.transform(IMAGES))
+
+
+def test_spectra_need_no_grid_of_the_same_name():
+    check_grid(Axis(grid=(5,), grid_names=("energy",)), Axis(grid=(5,), grid_names=("channel",)), "X", "others")
+
+
+@pytest.mark.filterwarnings("ignore::robustnmf.errors.DataQualityWarning")
+def test_places_on_a_grid_are_named_by_its_axes():
+    wrong, empty = images((3, 4), ("y", "x")), images((3, 4))
+    wrong.values[2, 6], empty.values[:, 6] = -1.0, np.nan
+    with pytest.raises(ValueError, match="at sample 2, feature 'y 1, x 2'"):
+        RobustNMF(2).fit(wrong)
+    with pytest.raises(ValueError, match="at sample 'y 0, x 2', feature 6"):
+        RobustNMF(2).fit(replace(wrong, samples=Axis(grid=(3, 4), grid_names=("y", "x")), features=Axis(grid=(12,))))
+    with pytest.warns(UserWarning, match=r"1 feature.* have no observed entry .feature 'pixel \(1, 2\)'"):
+        RobustNMF(2, **QUICK).fit(empty)
+    doubtful = images((3, 4), ("y", "x"))
+    doubtful.values[:, 6] = 1e4 * np.random.default_rng(0).random(12)
+    with pytest.warns(DataQualityWarning, match="the median of 'y 1, x 2' is"):
+        RobustNMF(2, random_state=0, feature_scaling=None).fit(doubtful)
+
+
+def test_names_of_a_grid_are_a_sequence():
+    names = GridNames((2, 3), ("y", "x"))
+    assert names[-1] == names[5] == "y 1, x 2" and names[4:] == ["y 1, x 1", "y 1, x 2"] and len(list(names)) == 6
+    with pytest.raises(IndexError):
+        names[6]
+
+
+def test_weights_of_turned_images_and_cubes_are_refused():
+    turned_images, cube, turned_cube = images((4, 3)), Axis(grid=(3, 4)), Axis(grid=(4, 3))
+    with pytest.raises(
+        ValueError, match=r"Pixels of weights must lie as those of X, 3 x 4 \(y, x\); they lie as 4 x 3"
+    ):
+        aligned_values(turned_images, "weights", images((3, 4), ("y", "x")))
+    with pytest.raises(ValueError, match="Pixels of uncertainties must lie as those of X"):
+        aligned_values(LabelledMatrix(IMAGES, turned_cube), "uncertainties", LabelledMatrix(IMAGES, cube))
 
 
 # --- In saved models --------------------------------------------------------------------------------------------------

@@ -1028,6 +1028,43 @@ def test_a_code_for_missing_is_named_with_its_option_and_its_place(table):
     assert "5 entries are exactly -999" in said and "--missing-value -999" in said
 
 
+def test_outliers_of_images_and_cubes_are_listed_by_their_places(tmp_path, truth):
+    X = truth[:, :12].copy()
+    X[3, 6] = 90.0
+    np.save(tmp_path / "x.npy", X.reshape(-1, 3, 4))
+    np.savez(tmp_path / "y.npz", scene=X.reshape(5, -1, 12), wavelength=np.arange(400, 412))
+    places = {}
+    for name in ("x.npy", "y.npz"):
+        run_here("fit", name, "-k", 2, "--no-report", "-q", "-o", name[0], folder=tmp_path)
+        said = run_here("outliers", name[0], name, "--worst", 1, "--json", "-q", folder=tmp_path).stdout
+        (worst,) = json.loads(said)["worst"]
+        places[name] = worst["name"], worst["features"][0]["name"]
+    assert places == {"x.npy": ("sample 3", "pixel (1, 2)"), "y.npz": ("pixel (0, 3)", "406")}
+
+
+@pytest.mark.parametrize("kind", ["rows", "columns", "sparse"])
+def test_clipped_entries_that_are_right_keep_their_values_in_cleaned_data(tmp_path, truth, kind):
+    X = truth - np.quantile(truth, 0.05)
+    X[3, 4], X[5, 6] = 90.0, np.nan if kind != "sparse" else 1.0
+    path = tmp_path / ("x.npz" if kind == "sparse" else "x.npy")
+    options = ["--negative", "clip", *(["--transpose"] if kind == "columns" else [])]
+    if kind == "sparse":
+        sparse.save_npz(path, sparse.csr_array(X))
+    else:
+        np.save(path, X.T if kind == "columns" else X)
+    run_here("fit", path, "-k", 3, *options, "--no-report", "-q", "-o", "out", folder=tmp_path)
+    run_here("clean", "out", path, "-q", "-o", f"again{path.suffix}", folder=tmp_path)
+    for cleaned in (f"out/cleaned{path.suffix}", f"again{path.suffix}"):
+        found, mask = (
+            robustnmf.formats.read_table(tmp_path / name).values for name in (cleaned, f"out/outliers{path.suffix}")
+        )
+        found, mask = (getattr(each, "toarray", lambda each=each: each)() for each in (found, mask))
+        found, mask = (found.T, mask.T) if kind == "columns" else (found, mask)
+        kept = (mask == 0) & ~np.isnan(X)
+        np.testing.assert_array_equal(found[kept], X[kept])
+        assert (X[kept] < 0).sum() > 5 and found[3, 4] < 9 and mask[3, 4]
+
+
 def test_guesses_are_said_once_with_the_option_that_says_otherwise(tmp_path):
     rng = np.random.default_rng(0)
     np.save(tmp_path / "cube.npy", rng.random((6, 5, 4)))

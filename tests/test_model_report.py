@@ -22,7 +22,8 @@ import browser
 from robustnmf import RobustNMF, TruncatedCauchyNMF, report
 from robustnmf.data.blocks import Observations
 from robustnmf.errors import DataQualityWarning, MissingExtraError
-from robustnmf.report import diagnoses, page
+from robustnmf.formats import Axis, LabelledMatrix
+from robustnmf.report import diagnoses, page, pictures
 from robustnmf.report.drawing import pool
 from robustnmf.report.facts import Facts
 from robustnmf.utils.files import sealed
@@ -324,6 +325,50 @@ def test_components_are_pictures_of_the_shape_given(html):
         np.testing.assert_allclose(grey, 255 * model.components_[int(number) - 1].reshape(8, 8), atol=1.01)
 
 
+def images_of(html, what):
+    return [pixels(uri) for uri, _ in re.findall(rf'<img src="([^"]+)" alt="{what} (\d)', html)]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_components_in_colour_are_drawn_in_colour():
+    X = np.repeat(make(n=40, m=16), 3, axis=1)[:, :48]
+    model = TruncatedCauchyNMF(2, random_state=0, max_iter=5, schedule="plain").fit(X)
+    html = page.render(model, X, image_shape=(4, 4, 3))
+    for component, image in zip(model.components_, images_of(html, "Component"), strict=True):
+        np.testing.assert_allclose(image[..., :3], 255 * component.reshape(4, 4, 3) / component.max(), atol=0.51)
+    samples = re.findall(r'<img src="([^"]+)" alt="Sample \d+, data', html)
+    assert len(samples) == page.PICTURED and {pixels(uri).shape for uri in samples} == {(4, 4, 4)}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_channels_of_components_stand_side_by_side():
+    X = make(n=40, m=32)
+    model = TruncatedCauchyNMF(2, random_state=0, max_iter=5, schedule="plain").fit(X)
+    html = page.render(model, X, image_shape=(2, 4, 4))
+    for component, image in zip(model.components_, images_of(html, "Component"), strict=True):
+        left, right = (255 * channel / component.max() for channel in component.reshape(2, 4, 4))
+        assert image.shape[:2] == (4, 9) and not image[:, 4, 3].any()
+        np.testing.assert_allclose(image[:, :4, 0], left, atol=1.01)
+        np.testing.assert_allclose(image[:, 5:, 0], right, atol=1.01)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_codes_of_pixels_are_maps(tmp_path):
+    X = make(n=40, m=16)
+    model = TruncatedCauchyNMF(2, random_state=0, max_iter=5, schedule="plain").fit(X)
+    names = [str(400 + 10 * band) for band in range(16)]
+    table = LabelledMatrix(X, Axis(grid=(5, 8), grid_names=("y", "x")), Axis(names, "wavelength"))
+    html = model.report(table, tmp_path / "report.html").read_text()
+    maps = images_of(html, "Map of component")
+    codes = model.transform(X)
+    for code, image in zip(codes.T, maps, strict=True):
+        np.testing.assert_allclose(image[..., 0], 255 * (code / code.max()).reshape(5, 8), atol=1.01)
+    assert re.search(r">y \d, x \d<", html)
+    assert "What components give to each sample" not in html
+    with pytest.raises(ValueError, match=r"map_shape must be .* 40 pixels in all; got \(5, 7\)"):
+        page.render(model, X, map_shape=(5, 7))
+
+
 def test_a_map_of_large_data_is_pooled_and_no_outlier_is_lost():
     mask = np.zeros((2500, 3000), dtype=bool)
     mask[1203, 2999] = True
@@ -352,6 +397,18 @@ def test_large_data_gives_a_page_of_bounded_size_that_says_so():
     html = page.render(model, X, feature_names=rng.permutation(1030).astype(str))
     assert "each cell stands for 2 × 2 entries" in html
     assert len(html) < 2e6
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_samples_keep_their_numbers_where_some_are_left_out(monkeypatch, named):
+    monkeypatch.setattr(pictures, "MOST_SAMPLES", 50)
+    model, X = fitted()
+    names = {"feature_names": [str(k) for k in range(64)], "index": [f"s{k}" for k in range(160)] if named else None}
+    cards = pictures.explaining_cards(Facts.of(model, X, None), X, None, None, **names, units="", images=True)
+    ticks = {
+        int(number) for number in re.findall(r">(\d+)</text>", next(cards).svg.split('id="contributions-ytick')[0])
+    }
+    assert max(ticks) > 100 and max(ticks) < 160
 
 
 def test_of_many_components_those_that_give_most_are_shown(monkeypatch):
@@ -399,7 +456,7 @@ def test_weights_of_the_fit_are_needed_if_it_had_any():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"image_shape": (3, 3)}, r"height \* width = 64"),
+        ({"image_shape": (3, 3)}, "64 pixels in all"),
         ({"feature_names": ["a"]}, "feature_names must have 64 entries"),
         ({"sample_names": ["a"]}, "sample_names must have 160 entries"),
     ],

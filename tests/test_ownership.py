@@ -154,19 +154,34 @@ def test_a_manifest_of_somebody_else_is_refused(text, tmp_path):
     assert contents(tmp_path) == {Path(MANIFEST): text.encode()}
 
 
+@pytest.mark.parametrize("beside", [True, False])
 @pytest.mark.parametrize("can_exchange", [True, False])
-def test_a_file_that_comes_while_a_folder_is_written_is_kept(tmp_path, monkeypatch, can_exchange):
+def test_a_file_that_comes_while_a_folder_is_written_is_kept(tmp_path, monkeypatch, can_exchange, beside):
     out = tmp_path / "out"
-    with write_folder(out) as place:
+    with write_folder(out, listed_beside=beside) as place:
         (place / "a.txt").write_text("1")
     exchange = files._exchange
     monkeypatch.setattr(files, "_exchange", exchange if can_exchange else lambda one, other: False)
-    with pytest.raises(ForeignFileError, match=r"thesis\.txt"), write_folder(out, replace=True) as place:
+    refused = pytest.raises(ForeignFileError, match=r"thesis\.txt")
+    with refused, write_folder(out, replace=True, listed_beside=beside) as place:
         (place / "a.txt").write_text("2")
         (out / "thesis.txt").write_text("years of work")
     assert (out / "thesis.txt").read_text() == "years of work"
     assert (out / "a.txt").read_text() == "1"
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ([MANIFEST, "out"] if beside else ["out"])
+    (out / "thesis.txt").unlink()
+    with write_folder(out, replace=True, listed_beside=beside) as place:  # it is still known whose it is
+        (place / "b.txt").write_text("3")
+    assert {path.name for path in out.iterdir()} == ({"b.txt"} if beside else {"b.txt", MANIFEST})
+
+
+def test_a_folder_that_did_not_get_its_place_is_not_listed(tmp_path):
+    out = tmp_path / "out"
+    with pytest.raises(FileExistsError), write_folder(out, listed_beside=True) as place:
+        (place / "a.txt").write_text("1")
+        out.mkdir()
+        (out / "thesis.txt").write_text("years of work")
+    assert contents(tmp_path) == {Path("out/thesis.txt"): b"years of work"}
 
 
 def race(write, n=8):

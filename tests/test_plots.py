@@ -203,6 +203,17 @@ def test_images_of_components_are_as_bright_as_in_samples(model, data, ax):
     assert [text.get_text() for text in ax.texts] == ["1", "2", "3"]
 
 
+def test_components_are_drawn_in_colour_or_with_channels_side_by_side(model, ax):
+    plots.component_images(model, (2, 4, 3), ax=ax)
+    np.testing.assert_allclose(drawn(ax)[:2, :4], model.components_[0].reshape(2, 4, 3) / model.components_.max())
+    figure, other = plt.subplots()
+    plots.component_images(model, (2, 3, 4), ax=other)
+    left, right = model.components_[0].reshape(2, 3, 4)
+    np.testing.assert_allclose(drawn(other)[:3, :4], left)
+    np.testing.assert_allclose(drawn(other)[:3, 5:9], right)
+    plt.close(figure)
+
+
 def test_the_image_of_a_sample_has_its_outliers_in_colour(model, data, ax):
     sample = int(model.outliers_.sum(axis=1).argmax())
     plots.outlier_image(model, data.X, sample, (4, 6), ax=ax)
@@ -346,9 +357,9 @@ def test_before_after_draws_into_a_figure_and_missing_pixels_in_grey():
         (lambda m, X: plots.history(RobustNMF()), "not fitted"),
         (lambda m, X: plots.history(3), "A fitted estimator is needed; got int"),
         (lambda m, X: plots.components(m, kind="images"), r"pass image_shape=\(height, width\)"),
-        (lambda m, X: plots.components(m, image_shape=(5, 5)), r"height \* width = 24.*\(5, 5\)"),
-        (lambda m, X: plots.components(m, image_shape=24), r"height \* width = 24"),
-        (lambda m, X: plots.components(m, image_shape=(-4, -6)), r"height \* width = 24"),
+        (lambda m, X: plots.components(m, image_shape=(5, 5)), r"24 pixels in all; got \(5, 5\)"),
+        (lambda m, X: plots.components(m, image_shape=24), "24 pixels in all"),
+        (lambda m, X: plots.components(m, image_shape=(-4, -6)), "24 pixels in all"),
         (lambda m, X: plots.components(m, kind="pie"), "'auto', 'images', 'spectra' or 'bars'; got 'pie'"),
         (lambda m, X: plots.components(m, feature_names=["a"]), "feature_names must have 24 entries.*got 1"),
         (lambda m, X: plots.components(np.ones(3)), r"components must be.*shape \(3,\)"),

@@ -1,11 +1,14 @@
 """What is written has the shape, the type, the names and the scales of what was read, or is refused in words."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy import sparse
 
 import corpus_arrays as corpus
 from robustnmf.formats import Axis, LabelledMatrix, read_table, write_table, written_suffix
+from robustnmf.utils import files
 from robustnmf.utils.files import MANIFEST, ForeignFileError
 
 
@@ -40,6 +43,20 @@ def test_stack_keeps_the_axes_and_scales_of_imagej(tmp_path, stack):
         x = tif.pages[0].tags["XResolution"].value
         assert x[0] / x[1] == 12.5
         np.testing.assert_array_equal(tif.asarray(), corpus.TCYX)
+
+
+def test_stack_keeps_the_labels_and_the_mode_of_imagej(tmp_path):
+    tifffile = pytest.importorskip("tifffile")
+    labels = [f"label {k}" for k in range(int(np.prod(corpus.TCYX.shape[:2])))]
+    metadata = {"axes": "TCYX", "Labels": labels, "mode": "composite"}
+    corpus.tiff(corpus.TCYX, imagej=True, metadata=metadata)(tmp_path / "a.tif")
+    table = read_table(tmp_path / "a.tif")
+    found = {}
+    results = {"mask": table.with_values(table.values > 9), "parts": table.other_samples(np.ones(table.shape))}
+    for name, matrix in {"same": table, **results}.items():
+        with tifffile.TiffFile(write_table(tmp_path / f"{name}.tif", matrix)) as tif:
+            found[name] = tif.imagej_metadata.get("Labels"), tif.imagej_metadata["mode"]
+    assert found == {"same": (labels, "composite"), "mask": (labels, "composite"), "parts": (None, "composite")}
 
 
 def test_stack_keeps_the_scales_and_channels_of_ome(tmp_path):
@@ -178,6 +195,50 @@ def test_only_what_was_written_is_replaced(tmp_path, stack):
         write_table(tmp_path / "out" / "folder", images)
 
 
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_folders_hold_nothing_but_what_their_format_has(tmp_path, stack, monkeypatch, can_exchange):
+    exchange = files._exchange
+    monkeypatch.setattr(files, "_exchange", exchange if can_exchange else lambda one, other: False)
+    path = write_table(tmp_path / "cube.zarr", stack)
+    assert not [inside for inside in path.rglob("*") if inside.name == MANIFEST]
+    write_table(path, stack.with_values(stack.values + 1))
+    np.testing.assert_array_equal(read_table(path).values, stack.values + 1)
+    assert sorted(inside.name for inside in tmp_path.iterdir()) == [MANIFEST, "a.tif", "cube.zarr"]
+    files.Manifest(path).add_all()  # where earlier versions had it
+    write_table(path, stack)
+    assert not (path / MANIFEST).exists()
+    (path / "zarr.json").write_text("mine")
+    with pytest.raises(ForeignFileError, match=r"zarr\.json"):
+        write_table(path, stack)
+
+
+def test_array_of_zarr_stays_one(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    cube = np.arange(24, dtype=np.uint16).reshape(2, 3, 4)
+    zarr.create_array(str(tmp_path / "cube.zarr"), data=cube, dimension_names=["y", "x", "wavelength"])
+    table = read_table(tmp_path / "cube.zarr")
+    results = {
+        "cleaned": table,
+        "maps": table.other_features(np.ones((6, 2))),
+        "spectra": table.other_samples(np.ones((2, 4))),
+    }
+    written = {name: zarr.open(str(write_table(tmp_path / f"{name}.zarr", each))) for name, each in results.items()}
+    np.testing.assert_array_equal(written["cleaned"][:], cube)
+    assert written["cleaned"].dtype == cube.dtype
+    assert written["cleaned"].metadata.dimension_names == ("y", "x", "wavelength")
+    assert [written[name].shape for name in ("maps", "spectra")] == [(2, 2, 3), (2, 4)]
+
+
+def test_xarray_opens_a_store_without_warnings(tmp_path):
+    xarray = pytest.importorskip("xarray")
+    corpus.zarr_xarray(tmp_path / "a.zarr", 3)
+    table = read_table(tmp_path / "a.zarr")
+    path = write_table(tmp_path / "b.zarr", table)
+    with warnings.catch_warnings(action="error"):
+        found = xarray.open_zarr(path, consolidated=False)
+    np.testing.assert_array_equal(found["reflectance"].values, table.array())
+
+
 def test_numbers_of_somebody_else_beside_a_header_are_kept(tmp_path):
     corpus.envi(corpus.CUBE, "bil")(tmp_path / "a.hdr")
     table = read_table(tmp_path / "a.hdr")
@@ -263,6 +324,62 @@ def test_header_of_fits_is_kept(tmp_path):
     corpus.fits(corpus.BANDS_FIRST, **corpus.SPECTRAL)(tmp_path / "a.fits")
     header = module.getheader(write_table(tmp_path / "b.fits", read_table(tmp_path / "a.fits")))
     assert header["OBJECT"] == "M 31" and header["CUNIT3"] == "nm" and header["CDELT3"] == 52.5
+
+
+SKY = {"CTYPE1": "RA---TAN", "CTYPE2": "DEC--TAN", "CRVAL1": 10.0, "CRVAL2": 20.0, "CDELT1": -0.01, "CDELT2": 0.01}
+SKY |= {"CRPIX1": 2.0, "CRPIX2": 3.0, "CUNIT1": "deg", "CUNIT2": "deg", "PC1_2": 0.1, "PC3_3": 1.0, "BUNIT": "mJy"}
+
+
+def test_maps_keep_the_sky_and_nothing_of_the_spectrum(tmp_path):
+    module, wcs = pytest.importorskip("astropy.io.fits"), pytest.importorskip("astropy.wcs")
+    corpus.fits(corpus.BANDS_FIRST, **corpus.SPECTRAL, **SKY)(tmp_path / "a.fits")
+    table = read_table(tmp_path / "a.fits")
+    n_pixels, n_bands = table.shape
+    for count in (2, n_bands):
+        maps = table.other_features(np.ones((n_pixels, count)), [f"component {k}" for k in range(count)])
+        header = module.getheader(write_table(tmp_path / "maps.fits", maps))
+        assert not {"CTYPE3", "CRVAL3", "CDELT3", "CUNIT3", "PC3_3", "BUNIT"} & {*header}
+        assert header["OBJECT"] == "M 31" and header["PC1_2"] == 0.1
+        place = wcs.WCS(header).celestial.pixel_to_world_values(1, 2)
+        np.testing.assert_allclose(place, (10, 20))
+    header = module.getheader(write_table(tmp_path / "spectra.fits", table.other_samples(np.ones((2, n_bands)))))
+    assert header["CTYPE1"] == "WAVE" and header["CRVAL1"] == 400 and not {"CTYPE2", "PC1_2", "BUNIT"} & {*header}
+    header = module.getheader(write_table(tmp_path / "mask.fits", table.with_values(table.values > 1)))
+    assert header["CTYPE3"] == "WAVE" and header["CTYPE1"] == "RA---TAN" and "BUNIT" not in header
+
+
+def test_sky_is_kept_where_spectra_come_last(tmp_path):
+    module = pytest.importorskip("astropy.io.fits")
+    cards = {"CTYPE1": "WAVE", "CTYPE2": "RA---TAN", "CTYPE3": "DEC--TAN", "CRVAL2": 10.0, "CRVAL3": 20.0, "PC2_3": 0.1}
+    corpus.fits(corpus.FLOAT_CUBE, **cards)(tmp_path / "a.fits")
+    table = read_table(tmp_path / "a.fits")
+    header = module.getheader(
+        write_table(tmp_path / "maps.fits", table.other_features(np.ones((len(table.values), 2))))
+    )
+    found = {name: header.get(name) for name in ("CTYPE1", "CTYPE2", "CTYPE3", "CRVAL1", "CRVAL2", "PC1_2", "PC2_3")}
+    expected = {"CTYPE1": "RA---TAN", "CTYPE2": "DEC--TAN", "CRVAL1": 10.0, "CRVAL2": 20.0, "PC1_2": 0.1}
+    assert found == expected | {"CTYPE3": None, "PC2_3": None}
+
+
+def test_headers_of_envi_hold_for_the_values_beside_them(tmp_path):
+    envi = pytest.importorskip("spectral.io.envi")
+    header = {"wavelength": list(corpus.WAVELENGTHS), "data ignore value": 0, "reflectance scale factor": 10000}
+    header |= {"fwhm": [3.0] * len(corpus.WAVELENGTHS), "default bands": [3, 2, 1], "map info": ["UTM", "1", "1"]}
+    envi.save_image(str(tmp_path / "a.hdr"), corpus.CUBE, metadata=header)
+    table = read_table(tmp_path / "a.hdr")
+
+    def written(name, matrix):
+        return envi.read_envi_header(str(write_table(tmp_path / name, matrix)))
+
+    cleaned, mask = written("cleaned.hdr", table), written("mask.hdr", table.with_values(table.values > 9))
+    assert cleaned["data ignore value"] == "0" and cleaned["fwhm"] == ["3.0"] * 6
+    about_values = {"data ignore value", "reflectance scale factor"}
+    assert not about_values & {*mask} and mask["wavelength"] == cleaned["wavelength"] and "fwhm" in mask
+    for count in (2, len(corpus.WAVELENGTHS)):
+        names = [f"component {k + 1}" for k in range(count)]
+        codes = written("codes.hdr", table.other_features(np.ones((table.shape[0], count)), names))
+        assert codes["band names"] == names and codes["map info"] == ["UTM", "1", "1"]
+        assert not (about_values | {"fwhm", "wavelength", "default bands"}) & {*codes}
 
 
 def test_axes_of_hyperspy_are_kept(tmp_path):

@@ -16,7 +16,7 @@ from robustnmf.data.validation import weights_of_stored
 from robustnmf.engines import NumPyEngine
 from robustnmf.errors import DataQualityWarning
 from robustnmf.estimators import NonNegativeInput, RobustNMF
-from robustnmf.formats.alignment import aligned_input, features_of, values_of
+from robustnmf.formats.alignment import aligned_input, axes_of, check_grid, features_of, values_of
 from robustnmf.utils.arrays import to_host
 from robustnmf.utils.process_state import ignored_warnings
 
@@ -157,6 +157,9 @@ class RobustNMFOutlierDetector(NonNegativeInput, OutlierMixin, BaseEstimator):
 
     def _aligned(self, X: Any, weights: Any, uncertainties: Any, *, training: bool = False) -> tuple[Any, Any, Any]:
         """Return data with the features of this detector, in its order, and what is known of its entries."""
+        remembered = None if training else self.model_.input_
+        if remembered is not None:
+            check_grid(axes_of(X)[1], remembered.features, "X", f"the data that {type(self).__name__} was fitted to")
         features = None if training else features_of(self.model_)
         may_use_file = training or self.model_._with_uncertainties
         known: dict[str, Any] = {"features": features, "model": type(self).__name__, "may_use_file": may_use_file}

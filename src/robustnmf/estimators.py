@@ -41,7 +41,15 @@ from robustnmf.data.out_of_core import as_data, engine_of, in_memory, is_out_of_
 from robustnmf.data.sparse import as_sparse, sparse_of
 from robustnmf.engines import Engine, NumPyEngine, StreamingEngine, engine_for
 from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeError
-from robustnmf.formats.alignment import aligned_input, axes_of, features_of, known_names, put_back, values_of
+from robustnmf.formats.alignment import (
+    aligned_input,
+    axes_of,
+    check_grid,
+    features_of,
+    known_names,
+    put_back,
+    values_of,
+)
 from robustnmf.formats.labelled_matrix import Input, LabelledMatrix
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.kernels.predictions import predictions
@@ -404,8 +412,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _findings(self, X: Any, data: Data, fitted: Fitted, engine: Engine, codes: Array | None = None) -> list[str]:
         """Return what the user should know of the data, and of what the fit rejects."""
-        names = getattr(self, "feature_names_in_", None), known_names(axes_of(X)[0])
-        sample = quality.Sample.of(data, engine, *names)
+        sample_names, feature_names = map(known_names, axes_of(X))
+        feature_names = getattr(self, "feature_names_in_", feature_names)
+        sample = quality.Sample.of(data, engine, feature_names, sample_names)
         scaled = self.feature_scaling is not None
         found = quality.findings(sample, data, self.n_components_, features_are_scaled=scaled)
         if fitted.result.pattern is not None:
@@ -463,6 +472,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _aligned(self, X: Any, weights: Any, uncertainties: Any, *, training: bool = False) -> tuple[Any, Any, Any]:
         """Return data with the features of this model, in its order, and weights and uncertainties in that of X."""
+        remembered = None if training else getattr(self, "input_", None)
+        if remembered is not None:
+            check_grid(axes_of(X)[1], remembered.features, "X", f"the data that {type(self).__name__} was fitted to")
         features = None if training else features_of(self)
         may_use_file = training or getattr(self, "_with_uncertainties", False)
         known: dict[str, Any] = {"features": features, "model": type(self).__name__, "may_use_file": may_use_file}
@@ -684,7 +696,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             X, options["weights"], options["uncertainties"] = self._aligned(
                 X, options.get("weights"), options.get("uncertainties")
             )
-            options = {"sample_names": X.sample_names} | options
+            names = {"sample_names": X.samples.shown_names, "feature_names": X.features.shown_names}
+            shapes = {"image_shape": X.features.picture_shape, "map_shape": X.samples.picture_shape}
+            options = names | shapes | options
             with ignored_warnings((UserWarning, "X does not have valid feature names")):  # they are those of the model
                 return write(self._on_host(), X.values, path, **options)
         return write(self._on_host(), X if is_on_host(X) else to_host(X), path, **options)

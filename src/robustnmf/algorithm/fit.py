@@ -212,9 +212,10 @@ def improve_fit(estimator: Any, given: Data, parts: Parts, engine: Engine) -> Fi
     result = result._replace(comparison=getattr(estimator, "comparison_", None))
     result = result._replace(history=[iteration.in_units_of(unit) for iteration in result.history])
     importance = None if scaled.M is None else engine.map(_row_totals, scaled.M)
-    components, basis = _basis(estimator, result, importance, known, noise, parts, engine)
+    unseen = estimator._unseen
+    components, basis = _basis(estimator, result, importance, known, noise, unseen, parts, engine)
     basis = replace(basis, units=before.units)
-    about = (estimator._samples, given.shape[0], result, estimator._with_uncertainties)
+    about = (estimator._samples, given.shape[0], result, estimator._with_uncertainties, unseen)
     fitted = Fitted(parts, components, basis, unit, noise, *about)
     return _described(fitted, scaled, encoding_limits(estimator), engine, may_overwrite=False)
 

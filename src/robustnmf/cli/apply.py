@@ -1,7 +1,6 @@
 """Commands that use a fitted model: transform, clean, outliers, report."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -16,7 +15,9 @@ from robustnmf.cli.console import echo, say, show, stage
 from robustnmf.cli.options import AsJson, Force, ModelFile, Quiet, path
 from robustnmf.cli.source import Source, as_input, is_streamed, reads_data
 from robustnmf.formats import Axis, LabelledMatrix
+from robustnmf.formats import Source as FileSource
 from robustnmf.formats.alignment import put_back
+from robustnmf.formats.labelled_matrix import CLIPPED
 
 FILE = "in the format of its suffix, or without one in that of the data"
 OutFile = Annotated[Path, typer.Option("--out", "-o", parser=path, help=f"File of the result, {FILE}.")]
@@ -57,7 +58,7 @@ def clean(
     work = prepare(model, source, out, force)
     cleaned = cleaned_data(work.model, work.table, work.ask("clean", quiet))
     changed = _replaced_share(put_back(work.table, cleaned).values, cleaned.values)
-    written = folder.write_matrix(out, cleaned, replace=force)
+    written = folder.write_matrix(out, with_clipped(cleaned, work.table), replace=force)
     if as_json:
         show({"samples": cleaned.shape[0], "replaced_share": changed, "cleaned": str(written)}, True)
     else:
@@ -202,6 +203,25 @@ def _replaced_share(measured: Any, cleaned: Any) -> float:
     return float(n_replaced / prod(cleaned.shape))
 
 
+def with_clipped(cleaned: LabelledMatrix, table: LabelledMatrix) -> LabelledMatrix:
+    """Return cleaned data in which negative entries that `--negative clip` set to zero are back, if they are right.
+
+    They are right if they are still zero: where the model explains another value, an outlier was replaced.
+    """
+    source = table.source or FileSource()
+    if CLIPPED not in source.about:
+        return cleaned
+    given = source.about[CLIPPED]
+    negative = table.with_values((given.T if source.options.transpose else given).tocsr())
+    clipped: Any = put_back(negative, cleaned).values.tocoo()
+    values: Any = cleaned.values
+    rows, columns = clipped.coords
+    is_right = np.asarray(values[rows, columns]).ravel() == 0
+    places = rows[is_right], columns[is_right]
+    back = sparse.csr_array((clipped.data[is_right].astype(values.dtype), places), shape=cleaned.shape)
+    return cleaned.with_values(values + (back if sparse.issparse(values) else back.toarray()))
+
+
 def _listed(work: Work, mask: LabelledMatrix, shares: Any, order: Any, n_features: int) -> list[dict[str, Any]]:
     """Return samples with their outliers: what was measured, what the model explains; those farthest off first."""
     if not len(order):
@@ -222,22 +242,23 @@ def _listed(work: Work, mask: LabelledMatrix, shares: Any, order: Any, n_feature
         entries = [
             {
                 "index": int(place),
-                "name": _name("feature", mask.feature_names, place),
+                "name": _name("feature", mask.features, place),
                 "measured": float(measured[row, place]),
                 "explained": float(explained[row, place]),
             }
             for place in farthest
         ]
-        name = _name("sample", work.table.sample_names, sample)
+        name = _name("sample", work.table.samples, sample)
         about = {"index": int(sample), "name": name, "share": float(shares[sample])}
         listed.append(about | {"outliers": len(places), "features": entries})
     return listed
 
 
-def _name(what: str, names: Sequence[str] | None, place: int) -> str:
+def _name(what: str, axis: Axis, place: int) -> str:
+    names = axis.shown_names
     return f"{what} {place}" if names is None else names[place]
 
 
 def write_report(model: Any, table: LabelledMatrix, arrays: dict[str, Any], page: Path, **options: Any) -> None:
     """Write a report of a model and its data."""
-    model.report(table, page, image_shape=table.image_shape, **arrays, **options)
+    model.report(table, page, **arrays, **options)

@@ -13,7 +13,7 @@ import typer
 from scipy import sparse
 
 from robustnmf.cli import console, folder
-from robustnmf.cli.apply import cleaned_data, write_report
+from robustnmf.cli.apply import cleaned_data, with_clipped, write_report
 from robustnmf.cli.console import say, show, stage, warnings_in_one_line
 from robustnmf.cli.options import AsJson, Force, Jobs, Method, Quiet, Seed, path
 from robustnmf.cli.source import Source, as_input, is_streamed, reads_data
@@ -212,7 +212,7 @@ def _write_results(place: Path, model: Any, codes: Any, table: LabelledMatrix, a
     if is_streamed(table):
         say("Cleaned data and report are left out: they need all data in memory.")
     else:
-        results["cleaned"] = cleaned_data(model, table, model.clean(table, **arrays))
+        results["cleaned"] = with_clipped(cleaned_data(model, table, model.clean(table, **arrays)), table)
     for name, matrix in results.items():
         folder.write_matrix(place / name, matrix)
 

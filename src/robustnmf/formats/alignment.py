@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from robustnmf.formats.errors import shortened
+from robustnmf.formats.axes import role_of
+from robustnmf.formats.errors import shortened, times
 from robustnmf.formats.labelled_matrix import Axis, LabelledMatrix
 from robustnmf.formats.rows import package_of
 from robustnmf.utils.user_warnings import warn_user
@@ -80,8 +81,9 @@ def place_of(X: Any, sample: int, feature: int) -> str:
 
 
 def known_names(axis: Axis) -> Sequence[str] | None:
-    """Return names, None for those that pandas gives to what has none."""
-    return None if axis.names is None or _is_numbered(axis.names) else axis.names
+    """Return names or places on a grid, None for names that pandas gives to what has none."""
+    names = axis.shown_names
+    return None if names is None or _is_numbered(names) else names
 
 
 # --- Weights and uncertainties ----------------------------------------------------------------------------------------
@@ -107,6 +109,8 @@ def aligned_values(values: Any, name: str, X: Any, *, has_units: bool = False) -
         Without names. As they are given if one of the two has no names.
     """
     given, wanted = axes_of(values), axes_of(X)
+    for axis, known in zip(given, wanted, strict=True):
+        check_grid(axis, known, name, "X")
     places = [
         _matched(f"{name} must have the {what} of X", what, axis, known)
         for what, axis, known in zip(("samples", "features"), given, wanted, strict=True)
@@ -379,3 +383,56 @@ def put_back(results: LabelledMatrix, X: LabelledMatrix) -> LabelledMatrix:
     order = [place[name] for name in wanted if name in place]
     in_order = results.some_features(order)
     return replace(in_order, features=X.features, source=X.source) if len(order) == X.shape[1] else in_order
+
+
+# --- Grids ------------------------------------------------------------------------------------------------------------
+
+
+def check_grid(given: Axis, wanted: Axis, what: str, owner: str) -> None:
+    """Raise UnalignedError if pixels lie on another grid than they must: one of another size, or turned.
+
+    Axes of length 1 do not count, and an axis without a known name may be any.
+
+    Parameters
+    ----------
+    given, wanted : Axis
+        Samples or features. Nothing is checked if the grid of one is not known, or has names for its points.
+    what : str
+        What is given, for the error.
+    owner : str
+        What the grid must be that of.
+
+    Examples
+    --------
+    >>> check_grid(Axis(grid=(88, 72)), Axis(grid=(72, 88), grid_names=("y", "x")), "weights", "X")
+    Traceback (most recent call last):
+    robustnmf.formats.alignment.UnalignedError: Pixels of weights must lie as those of X, 72 x 88 (y, x); they lie as 88 x 72. Crop or turn ...
+    """
+    if given.grid is None or wanted.grid is None or (given.names is not None and wanted.names is not None):
+        return
+    sizes, names = _long_axes(given)
+    known_sizes, known_names = _long_axes(wanted)
+    roles = zip(map(role_of, names), map(role_of, known_names), strict=False)
+    is_renamed = any(role and known and role != known for role, known in roles)
+    is_turned = names != known_names and sorted(names) == sorted(known_names)
+    # A single axis cannot be turned: a spectrum may be one of bands here and of energies there.
+    if max(len(sizes), len(known_sizes)) < 2 or (sizes == known_sizes and not is_renamed and not is_turned):
+        return
+    raise UnalignedError(
+        f"Pixels of {what} must lie as those of {owner}, {_grid_text(wanted)}; they lie as {_grid_text(given)}",
+        "Crop or turn the images, or give their axes the order that is required.",
+    )
+
+
+def _long_axes(axis: Axis) -> tuple[list[int], list[str]]:
+    """Return sizes and names of the axes of a grid that are longer than 1."""
+    grid = axis.grid or ()
+    named = zip(grid, axis.grid_names or ("",) * len(grid), strict=True)
+    kept = [(size, name.strip().lower()) for size, name in named if size > 1]
+    return [size for size, _ in kept], [name for _, name in kept]
+
+
+def _grid_text(axis: Axis) -> str:
+    names = axis.grid_names if axis.grid_names and any(axis.grid_names) else ()
+    known = f" ({', '.join(shortened(name) or '?' for name in names)})" if names else ""
+    return f"{times(axis.grid or ())}{known}"

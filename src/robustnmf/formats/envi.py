@@ -15,7 +15,7 @@ from robustnmf.formats.checks import Found, as_matrix, check_array, refuse_key
 from robustnmf.formats.errors import DataFileError, OversizedError, shortened
 from robustnmf.formats.folders import check_entry
 from robustnmf.formats.format import Format
-from robustnmf.formats.labelled_matrix import LabelledMatrix
+from robustnmf.formats.labelled_matrix import COMPONENT, LabelledMatrix
 from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.stored import array_in_file, points_in_file, unit_of_axis, vectors_in_file
 from robustnmf.utils.extras import optional
@@ -36,6 +36,12 @@ _OWN = frozenset(
     | {"wavelength", "wavelength units", "band names", "spectra names"}
 )
 """Entries of a header that follow from the values."""
+
+_OF_VALUES = frozenset(
+    {"data ignore value", "reflectance scale factor", "data units", "default stretch", "z plot range", "z plot titles"}
+    | {f"data {kind}{what} values" for kind in ("", "reflectance ") for what in ("gain", "offset")}
+)
+"""Entries of a header about the values of the data, which those of masks, codes and components are not."""
 
 
 def read_envi(path: Path, options: ReadOptions) -> LabelledMatrix:
@@ -172,9 +178,9 @@ def write_envi(temporary: Path, matrix: LabelledMatrix) -> None:
     """Write a cube, or a table as a library of spectra: the header, and numbers beside it."""
     envi = optional("spectral.io.envi", "envi")
     about = {} if matrix.source is None else matrix.source.about
-    kept = about.get("envi", {})
+    kept = _kept(about.get("envi", {}), matrix)
     array, band = _cube(_coded(matrix, kept), matrix)
-    header = {name: value for name, value in kept.items() if name not in _OWN} | _described(matrix, band)
+    header = kept | _described(matrix, band)
     place = temporary.with_suffix(".hdr")
     own = about.get("data_suffix") or (".sli" if array.ndim == 2 else ".img")
     data = temporary.with_suffix(own if temporary.suffix.lower() == ".hdr" else temporary.suffix)
@@ -185,6 +191,18 @@ def write_envi(temporary: Path, matrix: LabelledMatrix) -> None:
     envi.save_image(
         str(place), array, dtype=array.dtype, interleave=interleave, ext=data.suffix, metadata=header, force=True
     )
+
+
+def _kept(header: Mapping[str, Any], matrix: LabelledMatrix) -> dict[str, Any]:
+    """Return the entries of the header of the data that hold for these values too."""
+    dropped = _OWN | _OF_VALUES if matrix.is_result else _OWN
+    kept = {name: value for name, value in header.items() if name not in dropped}
+    if matrix.features.title != COMPONENT:
+        return kept
+    # Bands of codes are components: what is known of wavelengths, such as their widths, is not known of them.
+    n_bands = str(header.get("bands", ""))
+    of_bands = {name for name, value in kept.items() if isinstance(value, list) and str(len(value)) == n_bands}
+    return {name: value for name, value in kept.items() if name not in of_bands | {"default bands"}}
 
 
 def _write_library(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -10,11 +11,11 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robustnmf.formats.axes import ArrayAxes, number_texts, role_of
+from robustnmf.formats.axes import SPACE, ArrayAxes, number_texts, role_of
 from robustnmf.formats.checks import Found, as_matrix, choose
 from robustnmf.formats.errors import DataFileError, OversizedError, shortened
 from robustnmf.formats.format import Format
-from robustnmf.formats.labelled_matrix import STORED_TYPE, LabelledMatrix
+from robustnmf.formats.labelled_matrix import COMPONENT, STORED_TYPE, LabelledMatrix
 from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.stored import array_in_file, in_type, names_in_file, unit_of_axis, vectors_in_file
 from robustnmf.utils.extras import optional
@@ -152,10 +153,8 @@ def _scale(header: Any) -> tuple[float, float]:
 
 def _axes(header: Any, array: NDArray[Any]) -> ArrayAxes | None:
     """Return what the cards of coordinates tell about the axes, which come in reverse; None if they tell nothing."""
-    n_axes = array.ndim
-    numbers = range(n_axes, 0, -1)
-    kinds = [str(header.get(f"CTYPE{number}", "")).strip().upper().split("-")[0] for number in numbers]
-    names = tuple(_BANDS.get(kind, "spectral" if _AXES.get(kind) == "band" else _AXES.get(kind, "")) for kind in kinds)
+    numbers = range(array.ndim, 0, -1)
+    names = _axis_names(header, array.ndim)
     if not any(names):
         return None
     points: dict[int, list[str]] = {}
@@ -172,16 +171,26 @@ def _axes(header: Any, array: NDArray[Any]) -> ArrayAxes | None:
     return ArrayAxes(names, points, units)
 
 
+def _axis_names(header: Any, n_axes: int) -> tuple[str, ...]:
+    """Return what the axes are, the last one of the header first; "" where unknown."""
+    numbers = range(n_axes, 0, -1)
+    kinds = [str(header.get(f"CTYPE{number}", "")).strip().upper().split("-")[0] for number in numbers]
+    return tuple(_BANDS.get(kind, "spectral" if _AXES.get(kind) == "band" else _AXES.get(kind, "")) for kind in kinds)
+
+
 def write_fits(temporary: Path, matrix: LabelledMatrix) -> None:
     """Write an image or cube with the header that it was read with."""
     fits = optional("astropy.io.fits", "fits")
     about: Mapping[str, Any] = {} if matrix.source is None else matrix.source.about
     array = _scaled(matrix, about)
     header = fits.Header.fromstring(about["fits"], sep="\n") if about.get("fits") else fits.Header()
-    is_same = _same_axes(header, array)
+    is_same = _same_axes(header, array) and COMPONENT not in (names_in_file(matrix) or ())
+    moved = {} if is_same else _moved(header, names_in_file(matrix) or (), array.shape)
     for name in list(header):
-        if name in _OWN or name.startswith("NAXIS") or (not is_same and name[:5] in _WORLD):
+        is_other = not is_same and _WORLD.fullmatch(name) is not None
+        if name in _OWN or name.startswith("NAXIS") or is_other or (matrix.is_result and name in _OF_VALUES):
             header.remove(name, ignore_missing=True, remove_all=True)
+    header.update(moved)
     if not is_same or not about.get("fits"):
         _describe(header, matrix, array.ndim)
     hdu = fits.PrimaryHDU(array.astype(np.uint8) if array.dtype == bool else array, header=header)
@@ -192,8 +201,58 @@ def write_fits(temporary: Path, matrix: LabelledMatrix) -> None:
         hdu.writeto(file, output_verify="silentfix")
 
 
-_WORLD = frozenset({"CTYPE", "CRVAL", "CRPIX", "CDELT", "CUNIT", "CROTA"})
-"""Cards of coordinates, without the number of the axis."""
+_WORLD = re.compile(
+    r"WCSAXES[A-Z]?|(?P<card>CTYPE|CRVAL|CRPIX|CDELT|CUNIT|CROTA|CNAME|PC|CD|PV|PS)(?P<axis>\d+)(_(?P<other>\d+))?(?P<version>[A-Z]?)"
+)
+"""Cards of coordinates, with the number of an axis, or of two."""
+
+_OF_VALUES = frozenset({"BUNIT", "DATAMIN", "DATAMAX"})
+"""Cards about the values of the data, which those of masks, codes and components are not."""
+
+
+def _moved(header: Any, names: Sequence[str], shape: Sequence[int]) -> dict[str, tuple[Any, str]]:
+    """Return the cards of the axes of space that values still have, with the numbers that these axes have now.
+
+    Parameters
+    ----------
+    header : fits.Header
+        The header of the data.
+    names, shape : sequence
+        Names and lengths of the axes of the values.
+
+    Returns
+    -------
+    dict of str to (value, comment)
+        Cards by their names.
+    """
+    old = _axis_names(header, int(header.get("NAXIS", 0)))
+    numbers = {
+        len(old) - old.index(name): len(names) - axis
+        for axis, name in enumerate(names)
+        if name in SPACE and old.count(name) == 1 and header.get(f"NAXIS{len(old) - old.index(name)}") == shape[axis]
+    }
+    renamed = ((_renumbered(card.keyword, numbers), card) for card in header.cards)
+    return {name: (card.value, card.comment) for name, card in renamed if name is not None}
+
+
+def _renumbered(name: str, numbers: Mapping[int, int]) -> str | None:
+    """Return the name of a card of coordinates with other numbers of axes; None if an axis has none.
+
+    Examples
+    --------
+    >>> [_renumbered(name, {2: 1, 3: 2}) for name in ("CRVAL3", "PC2_3", "PV2_3A", "PC1_2", "OBJECT")]
+    ['CRVAL2', 'PC1_2', 'PV1_3A', None, None]
+    """
+    found = _WORLD.fullmatch(name)
+    if found is None or found["card"] is None:
+        return None
+    # Behind PC and CD stand two axes, behind PV and PS an axis and the number of a parameter.
+    axis, other = numbers.get(int(found["axis"])), found["other"]
+    if other is not None and found["card"] in ("PC", "CD"):
+        other = numbers.get(int(other), 0)
+    if axis is None or other == 0:
+        return None
+    return f"{found['card']}{axis}{'' if other is None else f'_{other}'}{found['version']}"
 
 
 def _same_axes(header: Any, array: NDArray[Any]) -> bool:
@@ -229,7 +288,7 @@ def _describe(header: Any, matrix: LabelledMatrix, n_axes: int) -> None:
     """Add cards for the axes that are known: evenly spaced wavelengths, and which axes are space."""
     for axis, name in enumerate(names_in_file(matrix) or ()):
         number, role = n_axes - axis, role_of(name)
-        if role in _CARDS:
+        if role in _CARDS and name != COMPONENT and f"CTYPE{number}" not in header:
             header[f"CTYPE{number}"] = _CARDS[role]
     for axis, (name, values) in vectors_in_file(matrix).items():
         number = n_axes - axis

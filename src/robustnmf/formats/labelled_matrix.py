@@ -11,8 +11,40 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from robustnmf.formats.axes import is_image
+from robustnmf.formats.axes import MAX_CHANNELS, is_image, role_of
 from robustnmf.formats.options import ReadOptions
+
+
+@dataclass(frozen=True)
+class GridNames(Sequence[str]):
+    """What the points of a grid are called, each made when it is asked for.
+
+    Parameters
+    ----------
+    grid : tuple of int
+        Shape of the grid.
+    axes : tuple of str or None
+        What its axes are.
+
+    Examples
+    --------
+    >>> GridNames((72, 88), ("y", "x"))[863], GridNames((72, 88), None)[863]
+    ('y 9, x 71', 'pixel (9, 71)')
+    """
+
+    grid: tuple[int, ...]
+    axes: tuple[str, ...] | None
+
+    def __len__(self) -> int:
+        return math.prod(self.grid)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return [self[each] for each in range(*place.indices(len(self)))]
+        numbers = np.unravel_index(range(len(self))[place], self.grid)
+        if self.axes is None or not all(self.axes):
+            return f"pixel ({', '.join(map(str, numbers))})"
+        return ", ".join(f"{axis} {number}" for axis, number in zip(self.axes, numbers, strict=True))
 
 
 @dataclass(frozen=True)
@@ -41,6 +73,29 @@ class Axis:
     grid_names: tuple[str, ...] | None = None
     units: Sequence[str] | None = None
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def shown_names(self) -> Sequence[str] | None:
+        """Names for the user: where there are none, places on a grid of several axes, such as those of pixels."""
+        is_grid = self.names is None and self.grid is not None and len(self.grid) > 1
+        return GridNames(self.grid or (), self.grid_names) if is_grid else self.names
+
+    @property
+    def picture_shape(self) -> tuple[int, ...] | None:
+        """Shape of what can be drawn as a picture: (y, x), (y, x, 3) in colour, or some channels of one, (..., y, x).
+
+        Examples
+        --------
+        >>> shapes = {("y", "x"): (7, 8), ("y", "x", "c"): (7, 8, 3), ("c", "y", "x"): (2, 7, 8), ("wavelength",): (9,)}
+        >>> [Axis(grid=grid, grid_names=names).picture_shape for names, grid in shapes.items()]
+        [(7, 8), (7, 8, 3), (2, 7, 8), None]
+        """
+        grid = self.grid or ()
+        roles = [role_of(name) for name in self.grid_names or ("",) * len(grid)]
+        is_colour = len(grid) == 3 and grid[-1] == 3 and roles[-1] in ("c", "") and {*roles[:2]} <= {"y", "x", ""}
+        is_stack = roles[-2:] == ["y", "x"] and grid[-1] != 3 and math.prod(grid[:-2]) <= MAX_CHANNELS
+        is_picture = is_image(self.grid_names) if len(grid) == 2 else len(grid) > 2 and (is_colour or is_stack)
+        return grid if is_picture else None
 
     def some(self, places: Sequence[int]) -> Axis:
         """Return what is known of some of them; they are no grid any more."""
@@ -135,8 +190,14 @@ class ArrayLayout:
         return replace(self, sample_axes=self.feature_axes, feature_axes=self.sample_axes)
 
 
+COMPONENT = "component"
+"""Name of the axis of components."""
+
 STORED_TYPE = "stored_type"
 """Key of `Source.about`: type of the numbers in the file, if those are scaled to floats when they are read."""
+
+CLIPPED = "clipped"
+"""Key of `Source.about`: the negative values that were set to zero when the file was read, in a csr_array."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,8 +278,13 @@ class LabelledMatrix:
             return None
         return grid[0], grid[1]
 
+    @property
+    def is_result(self) -> bool:
+        """Whether values are a mask, codes or components, and so in other units than the data."""
+        return self.values.dtype == bool or COMPONENT in (self.samples.title, self.features.title)
+
     def place(self, sample: int, feature: int) -> str:
-        """Return what an entry is called: by names where there are some, else by numbers from 0 on.
+        """Return what an entry is called: by names or places on a grid where there are some, else by numbers.
 
         Examples
         --------
@@ -264,7 +330,7 @@ class LabelledMatrix:
         names : sequence of str or None
             A name for each of the k.
         """
-        return self._other(values, Axis(names, "component"), self.features, is_sample=True)
+        return self._other(values, Axis(names, COMPONENT), self.features, is_sample=True)
 
     def other_features(self, values: NDArray[Any], names: Sequence[str] | None = None) -> LabelledMatrix:
         """Return values of the same samples, such as codes: of pixels, k maps.
@@ -275,7 +341,7 @@ class LabelledMatrix:
         names : sequence of str or None
             A name for each of the k.
         """
-        return self._other(values, self.samples, Axis(names, "component"), is_sample=False)
+        return self._other(values, self.samples, Axis(names, COMPONENT), is_sample=False)
 
     def _other(self, values: NDArray[Any], samples: Axis, features: Axis, is_sample: bool) -> LabelledMatrix:
         source = self.source or Source()
@@ -284,8 +350,10 @@ class LabelledMatrix:
         layout = None
         if old is not None and len(kept) > 1:
             n_new = values.shape[0 if is_sample else 1]
-            names = ("component", *(("",) * len(kept) if old.names is None else (old.names[axis] for axis in kept)))
+            names = (COMPONENT, *(("",) * len(kept) if old.names is None else (old.names[axis] for axis in kept)))
             points = {place: old.points[axis] for place, axis in enumerate(kept, 1) if axis in old.points}
+            called = (samples if is_sample else features).names
+            points |= {} if called is None else {0: called}
             units = {place: old.units[axis] for place, axis in enumerate(kept, 1) if axis in old.units}
             first, rest = (0,), tuple(range(1, len(kept) + 1))
             sizes = tuple(old.shape[axis] for axis in kept)
@@ -348,4 +416,5 @@ def _turned(values: Any) -> Any:
 
 
 def _called(what: str, axis: Axis, place: int) -> str:
-    return f"{what} {place}" if axis.names is None else f"{what} {axis.names[place]!r}"
+    names = axis.shown_names
+    return f"{what} {place}" if names is None else f"{what} {names[place]!r}"

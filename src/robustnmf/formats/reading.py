@@ -14,7 +14,7 @@ from scipy import sparse
 from robustnmf.errors import LARGEST_CODE, DataQualityWarning
 from robustnmf.formats.alignment import UnalignedError, aligned_values
 from robustnmf.formats.errors import DataFileError, broken_is_data_file_error, times
-from robustnmf.formats.labelled_matrix import LabelledMatrix, Source
+from robustnmf.formats.labelled_matrix import CLIPPED, LabelledMatrix, Source
 from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.registry import format_of
 from robustnmf.formats.table_doubts import doubts
@@ -115,8 +115,13 @@ def _without_negative(path: Path, matrix: LabelledMatrix, options: ReadOptions) 
         return matrix
     if options.negative == "error":
         raise _negative_error(path, matrix, stored[negative])
-    stored[negative] = 0 if options.negative == "clip" else np.nan
-    became = "were set to zero" if options.negative == "clip" else "are missing"
+    is_clipped = options.negative == "clip"
+    if is_clipped:
+        places = (matrix.values < 0).nonzero()
+        clipped = sparse.csr_array((np.asarray(matrix.values[places]).ravel(), places), shape=matrix.shape)
+        matrix = matrix.with_about(**{CLIPPED: clipped})
+    stored[negative] = 0 if is_clipped else np.nan
+    became = "were set to zero" if is_clipped else "are missing"
     return replace(matrix, notes=(*matrix.notes, f"{count} negative entries {became}."))
 
 

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from robustnmf.formats.axes import ArrayAxes, role_of
 from robustnmf.formats.checks import MAX_AXES, as_matrix, check_size, refuse_key
 from robustnmf.formats.errors import DataFileError, OversizedError, shortened, times
-from robustnmf.formats.labelled_matrix import LabelledMatrix, Source
+from robustnmf.formats.labelled_matrix import COMPONENT, LabelledMatrix, Source
 from robustnmf.formats.limits import room_for_chunk
 from robustnmf.formats.options import ReadOptions
 from robustnmf.formats.packed import DEFLATE_RATIO, unpacked_size
 from robustnmf.formats.pictures import Picture, Pictures, stacked
-from robustnmf.formats.stored import array_in_file, as_levels, points_in_file
+from robustnmf.formats.stored import array_in_file, as_levels, names_in_file, points_in_file
 from robustnmf.utils.extras import optional
 
 SUFFIXES = (".tif", ".tiff")
@@ -47,7 +47,7 @@ _BLACK_IS_ZERO, _RGB = 1, 2
 _SLACK = 4096
 
 _IMAGEJ_TYPES = (np.uint8, np.uint16, np.float32)
-_IMAGEJ_KEPT = ("unit", "yunit", "zunit", "spacing", "finterval", "fps", "loop", "min", "max")
+_IMAGEJ_KEPT = ("unit", "yunit", "zunit", "spacing", "finterval", "fps", "loop", "min", "max", "mode")
 _OME_KEPT = (
     *(f"PhysicalSize{axis}{unit}" for axis in "XYZ" for unit in ("", "Unit")),
     *("TimeIncrement", "TimeIncrementUnit"),
@@ -217,7 +217,7 @@ def described(path: Path) -> Described:
         text = page.description if isinstance(page.description, str) else ""
         resolution = _resolution(page)
         if text.startswith("ImageJ="):
-            return _imagej(text, count, resolution)
+            return _imagej(text, count, {**resolution, **_labels(page)})
         if text.lstrip().startswith("<") and text.rstrip().endswith("OME>"):
             return Described("ome", scales={"xml": text, **resolution})
         if text.startswith('{"shape":'):
@@ -233,6 +233,15 @@ def _resolution(page: Any) -> dict[str, Any]:
         return {}
     unit = page.tags.get(296)
     return {"resolution": tuple(values), "resolutionunit": 1 if unit is None else int(unit.value)}
+
+
+def _labels(page: Any) -> dict[str, Any]:
+    """Return the labels that ImageJ gives to the images of a stack."""
+    tag = page.tags.get(50839)
+    if tag is None or tag.count > MAX_DESCRIPTION or not isinstance(tag.value, dict):
+        return {}
+    labels = tag.value.get("Labels")
+    return {"labels": list(map(str, labels))} if isinstance(labels, list) else {}
 
 
 def _imagej(text: str, count: int, resolution: Mapping[str, Any]) -> Described:
@@ -437,7 +446,13 @@ def write_tiff(temporary: Path, matrix: LabelledMatrix) -> None:
         metadata = {"axes": letters, **_ome_scales(about.get("ome", {})), **_ome_channels(matrix, letters)}
         tifffile.imwrite(temporary, array, ome=True, metadata=metadata, **options)
     elif _suits_imagej(array, letters):
-        metadata = {"axes": letters, **_numbers(about.get("imagej", {})), "robustnmf": letters}
+        kept = _numbers(about.get("imagej", {}))
+        kept |= _labels_kept(
+            about.get("labels"), array, letters, is_data=COMPONENT not in (names_in_file(matrix) or ())
+        )
+        if "C" not in letters:
+            kept.pop("mode", None)  # it says how channels are shown
+        metadata = {"axes": letters, **kept, "robustnmf": letters}
         tifffile.imwrite(temporary, array, imagej=True, metadata=metadata, **options)
     else:
         tifffile.imwrite(temporary, array, metadata={"axes": letters}, **options)
@@ -473,6 +488,12 @@ _STORED = "QRUVWTZCYXS"
 def _suits_imagej(array: NDArray[Any], letters: str) -> bool:
     is_colour = letters.endswith("S")
     return array.dtype in _IMAGEJ_TYPES and set(letters) <= set("TZCYXS") and (not is_colour or array.dtype == np.uint8)
+
+
+def _labels_kept(labels: list[str] | None, array: NDArray[Any], letters: str, is_data: bool) -> dict[str, Any]:
+    """Return the labels of the images of a stack, if it still has the same ones."""
+    planes = math.prod(size for size, letter in zip(array.shape, letters, strict=True) if letter in "TZC")
+    return {"Labels": labels} if labels is not None and is_data and len(labels) == planes else {}
 
 
 def _numbers(pairs: Mapping[str, str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace as changed
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,8 @@ def write_table(
         stored: Any = matrix.values
         matrix = matrix.with_values(stored.toarray())
     assert kind.write is not None
-    writing = write_folder if kind.writes_folder else write_together
+    # Other programs read such a folder: nothing is in it but what its format has.
+    writing = partial(write_folder, listed_beside=True) if kind.writes_folder else write_together
     with ignored_warnings((Warning, "")), writing(path, replace=replace) as temporary:
         kind.write(temporary, matrix)
     return path

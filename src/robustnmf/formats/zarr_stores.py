@@ -216,16 +216,21 @@ def _unit(node: Any) -> str:
 
 
 def write_zarr(temporary: Path, matrix: LabelledMatrix) -> None:
-    """Write a group with an array and the points of its axes, with names as xarray reads them."""
+    """Write an array, in a group if it was read from one or its axes have points; with names as xarray reads them."""
     zarr = optional("zarr", "io")
     array = array_in_file(matrix)
     vectors = vectors_in_file(matrix)
     names = list(names_in_file(matrix) or ("",) * array.ndim)
     for axis, (name, _) in vectors.items():
         names[axis] = name
+    dimensions = [name or None for name in names] if any(names) else None
+    is_root = matrix.source is not None and matrix.source.about.get("key") == ""
+    if is_root and not vectors:
+        zarr.create_array(str(temporary), data=array, dimension_names=dimensions)
+        return
     group = zarr.open_group(str(temporary), mode="w")
     key = key_in_file(matrix)
-    group.create_array(key, data=array, dimension_names=[name or None for name in names] if any(names) else None)
+    group.create_array(key, data=array, dimension_names=dimensions)
     for axis, (name, values) in vectors.items():
         place = f"{key.rpartition('/')[0]}/{name}".strip("/")
         vector = group.create_array(place, data=values, dimension_names=[name])

@@ -13,7 +13,6 @@ from robustnmf.plots.base import (
     OUTLIER_COLOUR,
     Matrix,
     axes_of,
-    check_image_shape,
     check_names,
     codes_of,
     colour_of,
@@ -25,6 +24,7 @@ from robustnmf.plots.base import (
     numbers_of,
     plain_numbers,
 )
+from robustnmf.plots.grids import check_picture_shape, image_of
 from robustnmf.plots.shares import explained_shares
 
 Kind = Literal["auto", "images", "spectra", "bars"]
@@ -37,7 +37,7 @@ def components(
     model: Any,
     *,
     kind: Kind = "auto",
-    image_shape: tuple[int, int] | None = None,
+    image_shape: tuple[int, ...] | None = None,
     feature_names: Sequence[Any] | None = None,
     ax: Any = None,
 ) -> Any:
@@ -50,8 +50,8 @@ def components(
     kind : {"auto", "images", "spectra", "bars"}
         Images are laid out in a mosaic, row by row; lines and bars above each other, the first on top. "auto" draws
         images if there is an `image_shape`, bars for up to 30 features, and lines for more.
-    image_shape : (height, width) or None
-        Shape of one image; by default that of the model.
+    image_shape : (height, width), (height, width, 3), (channels, height, width) or None
+        Shape of one image; by default that of the model. Colours are drawn as such, and channels side by side.
     feature_names : sequence or None
         Names of the features, by default those that the model was fitted with. If all are numbers in rising or falling
         order, such as wavelengths, lines are drawn over them.
@@ -67,15 +67,14 @@ def components(
     if kind not in ("images", "spectra", "bars"):
         raise ValueError(f"kind must be 'auto', 'images', 'spectra' or 'bars'; got {kind!r}.")
     if kind == "images":
-        shape = check_image_shape(image_shape, C.shape[1])
         ax = axes_of(ax)
-        _mosaic(C.reshape(-1, *shape), ax)
+        _mosaic(_images(C, image_shape), ax)
         return ax
     return _ridges(C, kind, names, axes_of(ax))
 
 
 def component_images(
-    model: Any, image_shape: tuple[int, int] | None = None, *, codes: Any = None, ax: Any = None
+    model: Any, image_shape: tuple[int, ...] | None = None, *, codes: Any = None, ax: Any = None
 ) -> Any:
     """Draw the components as images, numbered from 1, and return the axes.
 
@@ -83,23 +82,24 @@ def component_images(
     ----------
     model : fitted estimator, or array (n_components, n_features)
         Whose components to draw.
-    image_shape : (height, width) or None
-        Shape of one image; by default that of the model.
+    image_shape : (height, width), (height, width, 3), (channels, height, width) or None
+        Shape of one image; by default that of the model. Colours are drawn as such, and channels side by side.
     codes : array-like (n_samples, n_components) or None
         Codes of samples. With them a component is drawn as bright as it is in the typical sample that has it.
     ax : matplotlib Axes or None
         Where to draw.
     """
     C = matrix_of(model, "components_", "components")
-    shape = check_image_shape(getattr(model, "image_shape", None) if image_shape is None else image_shape, C.shape[1])
+    image_shape = getattr(model, "image_shape", None) if image_shape is None else image_shape
     if codes is not None:
         H = codes_of(model, None, codes) if hasattr(model, "components_") else np.asarray(codes)
         C = C * np.array([np.median(h[h > 0]) if (h > 0).any() else 0.0 for h in H.T])[:, None]
-    ax = axes_of(ax)
-    picture = _mosaic(C.reshape(-1, *shape), ax)
-    ax.figure.colorbar(picture, ax=ax, shrink=0.8)
+    images, ax = _images(C, image_shape), axes_of(ax)
+    picture = _mosaic(images, ax)
+    if images.ndim == 3:
+        ax.figure.colorbar(picture, ax=ax, shrink=0.8)
     for number in range(len(C)):
-        top, left = _corner(number, len(C), shape)
+        top, left = _corner(number, len(C), images.shape[1:3])
         ax.text(left, top, str(number + 1), color=OUTLIER_COLOUR, ha="left", va="top", fontweight="bold")
     return ax
 
@@ -222,7 +222,13 @@ def _profile(given: Matrix, percent: Matrix, place: int, names: list[str], units
     return ax
 
 
-def _corner(number: int, count: int, shape: tuple[int, int]) -> tuple[int, int]:
+def _images(C: Matrix, image_shape: tuple[int, ...] | None) -> Matrix:
+    """Return components as images, (n_components, height, width), or (n_components, height, width, 3) in colour."""
+    shape = check_picture_shape(image_shape, C.shape[1])
+    return np.stack([image_of(component, shape) for component in C])
+
+
+def _corner(number: int, count: int, shape: Sequence[int]) -> tuple[int, int]:
     """Return the upper left corner of an image in the mosaic."""
     height, width = shape
     n_columns = min(count, ceil(sqrt(count * height / width)))
@@ -231,10 +237,12 @@ def _corner(number: int, count: int, shape: tuple[int, int]) -> tuple[int, int]:
 
 def _mosaic(images: Matrix, ax: Any) -> Any:
     """Draw images side by side, row by row, about as high as wide."""
-    count, height, width = images.shape
+    count, height, width, *colours = images.shape
     n_columns = min(count, ceil(sqrt(count * height / width)))
     n_rows = ceil(count / n_columns)
-    sheet = np.full((n_rows * (height + 1) - 1, n_columns * (width + 1) - 1), np.nan)
+    # Numbers of colours are drawn as they are: 1 is the largest. What lies between is white.
+    images, ground = (images / (float(images.max()) or 1.0), 1.0) if colours else (images, np.nan)
+    sheet = np.full((n_rows * (height + 1) - 1, n_columns * (width + 1) - 1, *colours), ground)
     for number, image in enumerate(images):
         top, left = _corner(number, count, (height, width))
         sheet[top : top + height, left : left + width] = image

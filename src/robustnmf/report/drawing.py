@@ -112,6 +112,18 @@ def grey(image: Matrix, top: float) -> str:
     return png(np.where(np.isnan(image), 0, np.maximum(np.round(255 * level), 1)), palette)
 
 
+def picture(image: Matrix, top: float) -> str:
+    """Return an image as PNG, (height, width) in grey or (height, width, 3) in colour, brightest at `top`."""
+    if image.ndim == 2:
+        return grey(image, top)
+    level = np.round(255 * np.clip(np.nan_to_num(image / (top or 1.0)), 0, 1))
+    opacity = np.where(np.isnan(image).any(axis=-1, keepdims=True), 0, 255)
+    content = io.BytesIO()
+    pixels = np.concatenate([level, opacity], axis=-1).astype(np.uint8)
+    optional("PIL.Image", "report", "pillow").fromarray(pixels).save(content, "PNG", optimize=True)
+    return "data:image/png;base64," + b64encode(content.getvalue()).decode("ascii")
+
+
 def pool(X: Matrix, limit: tuple[int, int], how: Callable[..., Matrix]) -> Matrix:
     """Return a matrix of at most `limit` rows and columns; `how` joins entries that share a cell, such as ``np.mean``.
 

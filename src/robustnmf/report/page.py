@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from robustnmf import plots
 from robustnmf.methods import METHODS
+from robustnmf.plots.grids import check_picture_shape, image_of, panel_columns
 from robustnmf.report.card import Card
 from robustnmf.report.diagnoses import Diagnosis, Verdict, diagnose, some_names
-from robustnmf.report.drawing import draw, grey, png, pool
+from robustnmf.report.drawing import draw, picture, png, pool
 from robustnmf.report.facts import UNUSUAL, Facts, Lines
 from robustnmf.report.pictures import explaining_cards, framed, q_ratio, set_margins
 from robustnmf.report.summary import percent, seconds, short
@@ -92,7 +93,8 @@ def write(
     X: Any,
     path: Path | str,
     *,
-    image_shape: tuple[int, int] | None = None,
+    image_shape: tuple[int, ...] | None = None,
+    map_shape: tuple[int, ...] | None = None,
     feature_names: Sequence[Any] | None = None,
     sample_names: Sequence[Any] | None = None,
     title: str | None = None,
@@ -113,8 +115,10 @@ def write(
         The data it was fitted to; NaN is missing.
     path : path-like
         The file. An earlier report is replaced in one step; any other file is refused.
-    image_shape : (height, width) or None
+    image_shape : (height, width), (height, width, 3), (channels, height, width) or None
         Shape of the image that each sample is, by default that of the model; None draws components as lines or bars.
+    map_shape : (height, width), (slices, height, width) or None
+        Shape of the image whose pixels the samples are; the page then has a map of each component.
     feature_names, sample_names : sequence or None
         Names, by default those of a data frame, or numbers from 0.
     title : str or None
@@ -126,9 +130,10 @@ def write(
     """
     path = Path(path)
     with write_proven(path, is_sealed) as temporary:
-        names = {"feature_names": feature_names, "sample_names": sample_names}
+        names: dict[str, Any] = {"feature_names": feature_names, "sample_names": sample_names}
         of_entries = {"weights": weights, "uncertainties": uncertainties}
-        page = render(model, X, image_shape=image_shape, title=title, units=units, **names, **of_entries)
+        shapes: dict[str, Any] = {"image_shape": image_shape, "map_shape": map_shape}
+        page = render(model, X, title=title, units=units, **shapes, **names, **of_entries)
         # A name or a parameter may hold half of a surrogate pair, of which UTF-8 knows nothing.
         temporary.write_bytes(sealed(page.encode("utf-8", "backslashreplace")))
     return path
@@ -138,7 +143,8 @@ def render(
     model: Any,
     X: Any,
     *,
-    image_shape: tuple[int, int] | None = None,
+    image_shape: tuple[int, ...] | None = None,
+    map_shape: tuple[int, ...] | None = None,
     feature_names: Sequence[Any] | None = None,
     sample_names: Sequence[Any] | None = None,
     title: str | None = None,
@@ -152,7 +158,8 @@ def render(
     facts = Facts.of(model, X, weights, uncertainties)
     n_samples, n_features = facts.shape
     image_shape = model.image_shape if image_shape is None else image_shape
-    shape = None if image_shape is None else plots.check_image_shape(image_shape, n_features)
+    shape = None if image_shape is None else check_picture_shape(image_shape, n_features)
+    map_shape = None if map_shape is None else check_picture_shape(map_shape, n_samples, "map_shape")
     features = names_of(feature_names, getattr(model, "feature_names_in_", None), n_features, "feature")
     samples = names_of(sample_names, getattr(X, "index", None), n_samples, "sample")
     worst_samples = worst(facts.samples, samples, facts.typical_residual)
@@ -160,7 +167,8 @@ def render(
     known = sample_names if sample_names is not None else getattr(X, "index", None)
     labels: dict[str, Any] = {"feature_names": features, "units": printable(units)}
     labels["index"] = None if known is None or callable(known) else samples
-    explained = explaining_cards(facts, X, weights, uncertainties, **labels, images=shape is not None)
+    labels |= {"images": shape is not None, "maps": map_shape is not None}
+    explained = explaining_cards(facts, X, weights, uncertainties, **labels)
     text = page.render(
         title=printable(title or "", LONGEST_TITLE)
         or f"{type(model).__name__} of {n_samples} × {n_features} entries, rank {model.n_components_}",
@@ -170,9 +178,11 @@ def render(
         percent=percent,
         counts=tally(diagnoses),
         components=list(component_cards(facts, shape, features)),
+        maps=[] if map_shape is None else list(map_cards(facts, map_shape)),
         explained=list(explained),
         shown=MOST_CARDS,
-        images=shape is not None,
+        panels=0 if shape is None else panel_columns(shape),
+        map_panels=0 if map_shape is None else panel_columns(map_shape),
         history=list(history_cards(model)),
         map=outlier_map(facts),
         names={
@@ -257,17 +267,33 @@ def tally(diagnoses: Sequence[Diagnosis]) -> list[tuple[Verdict, str]]:
     return [(v, f"{counts[v]} {VERDICTS[v][2 if counts[v] > 1 else 1]}") for v in VERDICTS if counts[v]]
 
 
-def component_cards(facts: Facts, shape: tuple[int, int] | None, names: list[str]) -> Iterator[Card]:
+def component_cards(facts: Facts, shape: tuple[int, ...] | None, names: list[str]) -> Iterator[Card]:
     """Yield pictures of the components, of many those that give most."""
     C = facts.model.components_
-    most = np.sort(np.argsort(-facts.contributions, kind="stable")[:MOST_CARDS])
-    for number in most:
-        caption = f"{number + 1} · {percent(float(facts.contributions[number]))}"
+    for number, caption in _captions(facts):
         if shape is not None:
-            image = pool(C[number].reshape(shape), (LONGEST_SIDE, LONGEST_SIDE), np.mean)
-            yield Card(caption, image=grey(image, float(image.max())))
+            image = image_of(C[number], shape, _pooled)
+            yield Card(caption, image=picture(image, float(np.nanmax(image))))
         else:
             yield Card(caption, svg=_curve(C[number], names, f"component-{number}"))
+
+
+def map_cards(facts: Facts, shape: tuple[int, ...]) -> Iterator[Card]:
+    """Yield where components are: their codes as images, of many components those that give most."""
+    codes = facts.codes_in_units
+    for number, caption in _captions(facts):
+        image = image_of(codes[:, number], shape, _pooled)
+        yield Card(caption, image=picture(image, float(np.nanmax(image))))
+
+
+def _captions(facts: Facts) -> list[tuple[int, str]]:
+    """Return number and caption of the components that are drawn."""
+    most = np.sort(np.argsort(-facts.contributions, kind="stable")[:MOST_CARDS])
+    return [(int(place), f"{place + 1} · {percent(float(facts.contributions[place]))}") for place in most]
+
+
+def _pooled(image: Matrix) -> Matrix:
+    return pool(image, (LONGEST_SIDE, LONGEST_SIDE), np.mean)
 
 
 def _curve(component: Matrix, names: list[str], identifier: str) -> str:
@@ -329,17 +355,21 @@ def noise_in_words(facts: Facts, names: Sequence[str]) -> Iterator[str]:
         yield facts.model.comparison_.reason
 
 
-def sample_cards(facts: Facts, shape: tuple[int, int], rows: Sequence[Row]) -> Iterator[tuple[str, list[Card]]]:
+def sample_cards(facts: Facts, shape: tuple[int, ...], rows: Sequence[Row]) -> Iterator[tuple[str, list[Card]]]:
     """Yield name and pictures of some samples: the data, what the model makes of it, and the outliers."""
-    limit = (LONGEST_SIDE, LONGEST_SIDE)
     for row in rows[:PICTURED]:
-        fit = (facts.codes[row.place] @ facts.model.components_).reshape(shape)
-        data = np.where(facts.observed([row.place])[0], facts.data.X[row.place], np.nan).reshape(shape)
-        missing, cut = np.isnan(data), facts.model.outliers_[row.place].reshape(shape)
-        top = float(fit.max())
-        shares = levels(pool(cut, limit, np.mean), pool(missing, limit, np.mean))
-        images = {"data": grey(pool(data, limit, np.mean), top), "model": grey(pool(fit, limit, np.mean), top)}
-        images["outliers"] = png(shares, PALETTE)
+        data = np.where(facts.observed([row.place])[0], facts.data.X[row.place], np.nan)
+        of_pixels = (
+            data,
+            facts.codes[row.place] @ facts.model.components_,
+            facts.model.outliers_[row.place],
+            np.isnan(data),
+        )
+        measured, fit, cut, missing = (image_of(values, shape, _pooled) for values in of_pixels)
+        top = float(np.nanmax(fit))
+        images = {"data": picture(measured, top), "model": picture(fit, top)}
+        is_grey = fit.ndim == 2
+        images["outliers"] = png(levels(*(part if is_grey else part.mean(axis=-1) for part in (cut, missing))), PALETTE)
         yield row.name, [Card(caption, image=image) for caption, image in images.items()]
 
 

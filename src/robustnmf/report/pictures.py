@@ -34,6 +34,7 @@ def explaining_cards(
     index: Any,
     units: str,
     images: bool,
+    maps: bool = False,
 ) -> Iterator[Card]:
     """Yield pictures of what components give and of what is left.
 
@@ -51,18 +52,21 @@ def explaining_cards(
         Unit of the data.
     images : bool
         Whether samples are images, whose features nobody reads one by one.
+    maps : bool
+        Whether samples are pixels, of which there are maps.
     """
     model, codes = facts.model, facts.codes_in_units
     names: dict[str, Any] = {"feature_names": feature_names}
     every = ceil(len(codes) / MOST_SAMPLES)
-    shown = None if index is None else list(index)[::every]
+    shown = list(positions_of(index, len(codes))[0][::every])
 
     def contributions(figure: Any) -> None:
         ax = framed(figure, right=1.35)
         how: dict[str, Any] = {"kind": "lines" if images else "stacked", "index": shown, "units": units}
         plots.contributions(model, codes=codes[::every], **how, **names, ax=ax)
 
-    yield _card("What components give to each sample", contributions, "contributions", (9.0, 2.9))
+    if not maps:
+        yield _card("What components give to each sample", contributions, "contributions", (9.0, 2.9))
     if images:
         yield _card("Pixels rejected in each sample", partial(_rejected, facts, index), "rejected", (9.0, 2.0))
     if not images and facts.shape[1] <= MOST_FEATURES:

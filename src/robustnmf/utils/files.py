@@ -3,8 +3,9 @@
 Two rules hold for all of them:
 
 - A file is there in full or not at all, and so is a folder of results.
-- The package replaces and removes only what it wrote itself. The proof is a manifest in the folder, with names and
-  checksums, or a checksum in the file. What has none, or was changed since, is left alone, and an error names it.
+- The package replaces and removes only what it wrote itself. The proof is a manifest in the folder, or beside it, with
+  names and checksums, or a checksum in the file. What has none, or was changed since, is left alone, and an error names
+  it.
 """
 
 import ctypes
@@ -277,14 +278,30 @@ class Manifest:
     """The files in a folder that this package wrote: for each name the checksums that it may have.
 
     A name has two checksums while its file is replaced: that of the old one and that of the new one.
+
+    Parameters
+    ----------
+    folder : Path
+    place : Path or None
+        If the manifest beside the folder lists its files: where the folder stands, or stood or will stand.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, place: Path | None = None) -> None:
         self.folder = folder
-        self._checksums = self._read()
+        self._path = (folder if place is None else place.parent) / MANIFEST
+        self._prefix = "" if place is None else f"{place.name}/"
+        listed = self._read()
+        inside = {name for name in listed if name.startswith(self._prefix)}
+        self._checksums = {name.removeprefix(self._prefix): listed[name] for name in inside}
+        self._beside = {name: listed[name] for name in listed if name not in inside}
+
+    @classmethod
+    def of(cls, folder: Path, place: Path) -> "Manifest":
+        """Return the manifest in a folder, or if there is none, the one beside the place where the folder stood."""
+        return cls(folder, None if os.path.lexists(folder / MANIFEST) else place)
 
     def _read(self) -> dict[str, list[str]]:
-        path = self.folder / MANIFEST
+        path = self._path
         if not os.path.lexists(path):
             return {}
         try:
@@ -306,7 +323,7 @@ class Manifest:
 
     def owns(self, path: Path) -> bool:
         """Return whether this package wrote a file of the folder, or of one in it, as it is now."""
-        checksums = self._checksums.get(path.relative_to(self.folder).as_posix(), [])
+        checksums = self._checksums.get(self._name(path), [])
         return bool(checksums) and path.is_file() and not path.is_symlink() and _checksum(path) in checksums
 
     def add(self, name: str, checksum: str) -> None:
@@ -318,9 +335,23 @@ class Manifest:
         self._write()
 
     def add_all(self) -> None:
-        """List every file of a folder that only this package knows of."""
-        self._checksums = {path.relative_to(self.folder).as_posix(): [_checksum(path)] for path in self._files()}
+        """List every file of a folder that only this package knows of, beside those in the place that it will take."""
+        for path in self._files():
+            known, checksum = self._checksums.setdefault(self._name(path), []), _checksum(path)
+            if checksum not in known:
+                known.append(checksum)
         self._write()
+
+    def forget_replaced(self) -> None:
+        """List only what is there."""
+        self._checksums = {self._name(path): [_checksum(path)] for path in self._files() if self.owns(path)}
+        if self._checksums or self._beside:
+            self._write()
+        else:
+            self._path.unlink(missing_ok=True)
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.folder).as_posix()
 
     def _files(self) -> list[Path]:
         """Return all that is in the folder and in those below, without folders and the manifest itself."""
@@ -329,12 +360,13 @@ class Manifest:
         return sorted({*found, *links} - {self.folder / MANIFEST})
 
     def _write(self) -> None:
-        with write_atomically(self.folder / MANIFEST) as temporary:
-            temporary.write_text(json.dumps({"written_by": "robustnmf", "files": self._checksums}, indent=1) + "\n")
+        files = self._beside | {self._prefix + name: checksums for name, checksums in self._checksums.items()}
+        with write_atomically(self._path) as temporary:
+            temporary.write_text(json.dumps({"written_by": "robustnmf", "files": files}, indent=1) + "\n")
 
     def strangers(self) -> list[str]:
         """Return what is in the folder and not owned, by name."""
-        strange = [path.relative_to(self.folder).as_posix() for path in self._files() if not self.owns(path)]
+        strange = [self._name(path) for path in self._files() if not self.owns(path)]
         return sorted([*strange, *self._foreign_folders()])
 
     def _own_folders(self) -> set[str]:
@@ -345,7 +377,7 @@ class Manifest:
         """Return folders inside that no file of ours was ever in: somebody has made them."""
         ours = self._own_folders()
         below = (Path(parent, name) for parent, names, _ in os.walk(self.folder) for name in names)
-        inside = (path.relative_to(self.folder).as_posix() for path in below if not path.is_symlink())
+        inside = (self._name(path) for path in below if not path.is_symlink())
         return [name for name in inside if name not in ours]
 
     def remove_folder(self) -> None:
@@ -365,11 +397,11 @@ class Manifest:
 
 
 @contextmanager
-def write_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
+def write_folder(path: Path, *, replace: bool = False, listed_beside: bool = False) -> Iterator[Path]:
     """Give a folder to write files to; it takes the place of `path` when all is written, or vanishes on failure.
 
     If it may not `replace` an earlier one, FileExistsError is raised where there is one, even if another process has
-    only just written it.
+    only just written it. If its files are `listed_beside` it, nothing is in the folder but them.
 
     Raises
     ------
@@ -384,7 +416,7 @@ def write_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     temporary.mkdir()  # with the permissions that new folders get
     try:
         yield temporary
-        Manifest(temporary).add_all()
+        Manifest(temporary, path if listed_beside else None).add_all()
     except BaseException:  # the writing failed: no other process uses this folder
         shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -393,7 +425,10 @@ def write_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
             shutil.copymode(path, temporary)
         _take_place(temporary, path, replace)
     finally:
-        _remove_new_or_old(temporary)
+        _remove_new_or_old(temporary, path)
+        with suppress(OSError):  # to list too much does no harm
+            if listed_beside:
+                Manifest(path, path).forget_replaced()
 
 
 def check_writable(path: Path) -> None:
@@ -404,13 +439,16 @@ def check_writable(path: Path) -> None:
     probe.rmdir()
 
 
-def check_owned_folder(path: Path) -> None:
-    """Raise ForeignFileError if there is something that a folder of results may not replace."""
+def check_owned_folder(path: Path, place: Path | None = None) -> None:
+    """Raise ForeignFileError if there is something that a folder of results may not replace.
+
+    `place` is where the folder stood if it was put aside.
+    """
     if not os.path.lexists(path):
         return
     if path.is_symlink() or not path.is_dir():
         raise ForeignFileError(f"{path} is not a folder, and is not replaced by one. Choose another name.")
-    strangers = Manifest(path).strangers()
+    strangers = Manifest.of(path, place or path).strangers()
     if strangers:
         more = f" and {len(strangers) - 1} more" if len(strangers) > 1 else ""
         raise ForeignFileError(
@@ -430,7 +468,7 @@ def _take_place(new: Path, path: Path, replace: bool) -> None:
         _replace_in_two_steps(new, path)
     else:
         try:
-            check_owned_folder(new)  # once more: a file may have come since
+            check_owned_folder(new, path)  # once more: a file may have come since
         except ForeignFileError:
             _exchange(new, path)
             raise
@@ -450,24 +488,21 @@ def _replace_in_two_steps(new: Path, path: Path) -> None:
     aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
     try:
         os.replace(path, aside / "old")
-        check_owned_folder(aside / "old")
+        check_owned_folder(aside / "old", path)
         os.replace(new, path)
     finally:
         if os.path.lexists(aside / "old") and not os.path.lexists(path):
             os.replace(aside / "old", path)
         if os.path.lexists(aside / "old"):
-            Manifest(aside / "old").remove_folder()
+            Manifest.of(aside / "old", path).remove_folder()
         with suppress(OSError):  # it holds a file that this package did not write: that stays
             aside.rmdir()
 
 
-def _remove_new_or_old(folder: Path) -> None:
+def _remove_new_or_old(folder: Path, place: Path) -> None:
     """Remove the folder that could not take its place, or the older one whose place it has taken."""
-    if (folder / MANIFEST).exists():
-        Manifest(folder).remove_folder()
-    else:
-        with suppress(OSError):  # the older one was empty, or there was none
-            folder.rmdir()
+    if folder.is_dir():
+        Manifest.of(folder, place).remove_folder()
 
 
 # --- Scratch folders --------------------------------------------------------------------------------------------------
