@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 from robustnmf import RobustNMF
-from robustnmf.algorithm.patterns import Trial, limits_of, scores
+from robustnmf.algorithm.patterns import Trial, least_needed, limits_of, scores
 from robustnmf.errors import DataQualityWarning
 
 
@@ -74,12 +74,74 @@ def test_pattern_of_groups_is_found_among_random_errors():
 
 
 def test_trial_is_good_only_if_entries_are_predicted_and_others_bear_it():
-    assert Trial(0.8, 1.05, 0.4).is_good
-    assert not Trial(0.99, 1.01, 0.01).is_good  # errors nobody predicts
+    assert Trial(0.8, 1.05, 0.4).is_good(is_sparse=True)
+    assert not Trial(0.99, 1.01, 0.01).is_good(is_sparse=True)  # errors nobody predicts
     blocks = Trial(0.9, 20.0, 0.9)
-    assert not blocks.is_good
-    assert not blocks.leaves_doubt
-    assert Trial(0.3, 1.4, 0.4).leaves_doubt
+    assert not blocks.is_good(is_sparse=True)
+    assert not blocks.leaves_doubt(is_sparse=True)
+    assert Trial(0.3, 1.4, 0.4).leaves_doubt(is_sparse=True)
+
+
+def test_where_most_entries_are_positive_nearly_all_must_be_predicted():
+    assert Trial(0.98, 2.0, 0.99).is_good(is_sparse=False)
+    white_blocks = Trial(0.99, 1.1, 0.5)
+    assert not white_blocks.is_good(is_sparse=False)
+    assert not white_blocks.leaves_doubt(is_sparse=False)
+    too_few_components = Trial(0.8, 16.0, 0.99)
+    assert not too_few_components.is_good(is_sparse=False)
+    assert too_few_components.leaves_doubt(is_sparse=False)
+
+
+def excess(group, seed=0, shape=(300, 40)):
+    """Return what rejected entries exceed their predictions by: of few at random, and of a group."""
+    residuals = np.where(np.random.default_rng(seed).random(shape) < 0.01, 5.0, 0.0)
+    residuals[group] = 2.0
+    return sparse.csr_array(residuals)
+
+
+def test_group_that_is_large_enough_and_accepted_in_part_has_a_pattern():
+    limits = limits_of(excess(np.s_[:40, :15]), is_sparse=False)
+    assert np.all(limits[:15] == 6)
+    assert not limits[15:].any()
+    assert not limits_of(excess(np.s_[:8, :15]), is_sparse=False).any()  # days of fireworks
+    assert not limits_of(excess(np.s_[:40]), is_sparse=False).any()  # samples that are wrong as a whole
+
+
+def test_component_that_others_replace_is_least_needed():
+    W = np.array([[1.0, 0, 1], [0, 1, 1], [0, 0, 0.1]])
+    place, by_others = least_needed(W, np.ones((5, 3)))
+    assert place == 2
+    np.testing.assert_allclose(by_others, [1, 1, 0])
+    assert least_needed(W[:, :1], np.ones((5, 1)))[0] == 0
+
+
+def spectra(seed, n_pixels=900, n_bands=50):
+    """Return spectra of dark water under haze, a tenth of which hold trees, with spikes: clean ones, spikes, trees."""
+    rng = np.random.default_rng(seed)
+    band = np.linspace(0, 1, n_bands)
+    water, haze = 0.05 + 0.03 * np.exp(-band / 0.3), 0.02 + 0.04 * np.exp(-(((band - 0.3) / 0.2) ** 2))
+    tree = np.where(band > 0.6, 0.6 + 0.1 * np.sin(6 * band), 0.05)
+    trees = np.where(rng.random(n_pixels) < 0.15, rng.uniform(0.3, 1, n_pixels), 0)
+    codes = np.c_[rng.uniform(0.8, 1.2, n_pixels), rng.gamma(1, 0.5, n_pixels), trees]
+    clean = codes @ np.stack([water, haze, tree])
+    X = np.abs(clean * (1 + 0.02 * rng.normal(size=clean.shape)) + 0.0005 * rng.normal(size=clean.shape))
+    wrong = rng.random(X.shape) < 0.006
+    return np.where(wrong, X + rng.uniform(0.5, 3, X.shape), X), clean, wrong, np.ix_(trees > 0, band > 0.6)
+
+
+@pytest.mark.parametrize(("seed", "rank"), [(0, 3), (1, 3), (2, 4)])
+def test_material_of_a_tenth_of_the_pixels_is_no_outlier_beside_spikes(seed, rank):
+    X, clean, wrong, trees = spectra(seed)
+    model = RobustNMF(rank, random_state=0).fit(X)
+    assert model.outliers_[wrong].mean() > 0.99
+    assert model.outliers_[trees].mean() < 0.05
+    assert np.linalg.norm(model.clean(X) - clean) < 0.05 * np.linalg.norm(clean)
+
+
+def test_material_that_too_few_components_leave_out_is_named():
+    X = spectra(0)[0]
+    with pytest.warns(DataQualityWarning, match="follow a pattern"):
+        RobustNMF(2, random_state=0).fit(X)
 
 
 @pytest.mark.parametrize("as_given", [sparse.csr_array, np.asarray])

@@ -29,7 +29,7 @@ from robustnmf.algorithm.least_squares import (
     Judged,
     LeastSquares,
 )
-from robustnmf.algorithm.patterns import Pattern, Trial, pattern_limits, start_within, try_pattern
+from robustnmf.algorithm.patterns import Pattern, Trial, pattern_limits, start_with_group, start_within, try_pattern
 from robustnmf.algorithm.singular_start import singular_start
 from robustnmf.algorithm.stage import RESOLUTION, End, Fit, State, Steps, encode_all_samples, final_weighting
 from robustnmf.algorithm.steps import Compute, Measure
@@ -59,6 +59,8 @@ LEARNT_NOTHING = 0.95
 REWEIGHTED_EVERY, AT_REST = 5, 2
 # Sweeps of least squares from the second start of counts, and times that entries are then judged by their noise.
 SECOND_SWEEPS, SECOND_ROUNDS = 60, 3
+# Share of the limits of a pattern within which an entry is near the component that begins it.
+NEAR = 1 / 3
 # Anchors of a sample together count like so many entries for each component; the one in the middle is tried first, with
 # so many times so many sweeps of least squares, in which an entry counts half at so many medians of clean residuals.
 ANCHORED_AS, ANCHORED_ROUNDS, ANCHORED_SWEEPS, SOFTNESS = (64.0, 16.0, 4.0, 1.0, 0.25), 3, 8, 3.0
@@ -219,28 +221,55 @@ def accept_patterns(
 
     And the pattern, if that is in doubt.
     """
-    # Samples that have few entries in common cannot be alike in what is rejected of them. And where most entries are
-    # positive, a few samples that share large entries (days of fireworks) are what users want to be told of.
-    if fit.method.fixed or fit.weights_counts or fit.is_anchored or fit.is_mostly_missing or not fit.is_sparse:
+    # Samples that have few entries in common cannot be alike in what is rejected of them.
+    if fit.method.fixed or fit.weights_counts or fit.is_anchored or fit.is_mostly_missing:
         return squares, judged, None
-    limits = yield Measure(partial(pattern_limits, squares, judged), are_limits(fit.n_features), judged.point, "limits")
+    find = partial(pattern_limits, squares, judged, fit.is_sparse)
+    limits = yield Measure(find, are_limits(fit.n_features), judged.point, "limits")
     if not limits.any():
         return squares, judged, None
-    least = fit.engine.place(limits, judged.point.W.dtype)
-    least = least if squares.least is None else fit.engine.xp.where(least > squares.least, least, squares.least)
-    wider, model = replace(squares, least=least), replace(judged.model, least=least)
-    within = Judged(judged.point, model)
-    point = yield Compute(lambda: fit.held.point(*start_within(wider, within, fit.rank)), (judged.point,))
-    point, _ = yield from improve(fit, wider, point, within, SECOND_SWEEPS)
-    found = Judged(point, (yield from find_noise(fit, wider, point, model, within)))
-    for _ in range(SECOND_ROUNDS - 1):
-        point, _ = yield from improve(fit, wider, point, found, NOISE_SWEEPS)
-        found = Judged(point, (yield from find_noise(fit, wider, point, found.model, found)))
+    if fit.is_sparse:
+        squares_after, found = yield from fit_within(fit, squares, judged, limits)
+    else:
+        squares_after, found = squares, (yield from fit_with_group(fit, squares, judged, limits))
+    point = found.point
     measured = yield Measure(partial(try_pattern, squares, judged, found), is_trial, point)
     trial = Trial._make(float(measured[name]) for name in Trial._fields)
-    if trial.is_good:
-        return wider, found, None
-    return squares, judged, Pattern(np.flatnonzero(limits), trial.predicted) if trial.leaves_doubt else None
+    if trial.is_good(fit.is_sparse):
+        return squares_after, found, None
+    doubtful = trial.leaves_doubt(fit.is_sparse)
+    return squares, judged, Pattern(np.flatnonzero(limits), trial.predicted) if doubtful else None
+
+
+def fit_within(
+    fit: Fit, squares: LeastSquares, judged: Judged, limits: Any
+) -> Generator[Any, Any, tuple[LeastSquares, Judged]]:
+    """Return the fit to entries that are accepted up to limits of features, (m,), from singular vectors."""
+    least = fit.engine.place(limits, judged.point.W.dtype)
+    least = least if squares.least is None else fit.engine.xp.where(least > squares.least, least, squares.least)
+    wider, within = replace(squares, least=least), Judged(judged.point, replace(judged.model, least=least))
+    point = yield Compute(lambda: fit.held.point(*start_within(wider, within, fit.rank)), (judged.point,))
+    point, _ = yield from improve(fit, wider, point, within, SECOND_SWEEPS)
+    found = Judged(point, (yield from find_noise(fit, wider, point, within.model, within)))
+    return wider, (yield from judge_again(fit, wider, found))
+
+
+def fit_with_group(fit: Fit, squares: LeastSquares, judged: Judged, limits: Any) -> Generator[Any, Any, Judged]:
+    """Return the fit with a component for a group of samples, whose entries are then judged like others."""
+    point = yield Compute(lambda: fit.held.point(*start_with_group(squares, judged, limits)), (judged.point,))
+    # The component begins as a product of rank one, to which not all of its entries are near.
+    near = Judged(point, replace(judged.model, least=fit.engine.place(NEAR * limits, point.W.dtype)))
+    point, _ = yield from improve(fit, squares, point, near, SECOND_SWEEPS)
+    found = Judged(point, (yield from find_noise(fit, squares, point, near.model, near)))
+    return (yield from judge_again(fit, squares, found))
+
+
+def judge_again(fit: Fit, squares: LeastSquares, found: Judged) -> Generator[Any, Any, Judged]:
+    """Return the fit after some more rounds."""
+    for _ in range(SECOND_ROUNDS - 1):
+        point, _ = yield from improve(fit, squares, found.point, found, NOISE_SWEEPS)
+        found = Judged(point, (yield from find_noise(fit, squares, point, found.model, found)))
+    return found
 
 
 def with_second_start(

@@ -7,6 +7,10 @@ rejected entries of its feature in other samples, each weighted by how much its 
 features, beyond what the numbers of rejected entries of samples and features explain. Where rejected entries are spread
 at random, their scores are those of any entry of the feature; a rank test (Mann and Whitney's) tells.
 
+Where most entries are positive, rejected entries of one sample that is wrong as a whole would look so too. There a
+group must be larger, its samples must be accepted in part, and numbers of rejected entries tell it: a material that a
+tenth of the pixels show, bright in some of the bands.
+
 Errors may follow a pattern too: something that covers neighbouring pixels. So entries with a pattern are accepted only
 on trial, and stay so if the others bear it.
 """
@@ -15,11 +19,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse, stats
+from scipy import optimize, sparse, stats
 
 from robustnmf.algorithm.least_squares import DAMAGES, Judged, LeastSquares
 from robustnmf.algorithm.leverage import MOST_LEVERAGE, inverse, leverages, without_own
-from robustnmf.algorithm.singular_start import singular_start
+from robustnmf.algorithm.singular_start import from_singular_vectors, singular_start
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.model.noise import NoiseModel
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
@@ -37,6 +41,10 @@ WITHIN = 3.0
 # The others bear it if a fit with those entries still explains this share of what was explained of them, and leaves at
 # most so many times their squares; and it must predict this share of the squares of the entries in question.
 STILL_EXPLAINED, BEARABLE, PREDICTABLE = 0.4, 1.6, 0.1
+# Where most entries are positive a group is at least this share of the samples, of a sample at most this share of the
+# features may be rejected, nearly all of the squares must be predicted and stay explained, and the others may become so
+# many times worse. Days of fireworks, of which there are few, are what users want to be told of.
+GROUP, REJECTED_OF_SAMPLE, NEARLY_ALL, WORSE = 0.05, 0.5, 0.95, 5.0
 
 
 class Trial(NamedTuple):
@@ -49,15 +57,17 @@ class Trial(NamedTuple):
     predicted: float
     """Share of the squares of the entries in question that is predicted without them."""
 
-    @property
-    def is_good(self) -> bool:
+    def is_good(self, is_sparse: bool) -> bool:
         """Whether the entries are right."""
+        if not is_sparse:
+            return min(self.predicted, self.still_explained) >= NEARLY_ALL and self.damage <= WORSE
         return self.predicted >= PREDICTABLE and self.still_explained >= STILL_EXPLAINED and self.damage <= BEARABLE
 
-    @property
-    def leaves_doubt(self) -> bool:
+    def leaves_doubt(self, is_sparse: bool) -> bool:
         """Whether they may be, although the others do not bear them."""
-        return not self.is_good and self.predicted >= PREDICTABLE and self.damage <= DAMAGES
+        if not is_sparse:
+            return not self.is_good(is_sparse) and self.predicted >= NEARLY_ALL
+        return not self.is_good(is_sparse) and self.predicted >= PREDICTABLE and self.damage <= DAMAGES
 
 
 class Pattern(NamedTuple):
@@ -69,33 +79,44 @@ class Pattern(NamedTuple):
     """Share of their squares that other entries predict."""
 
 
-def pattern_limits(squares: LeastSquares, judged: Judged) -> Array:
+def pattern_limits(squares: LeastSquares, judged: Judged, is_sparse: bool) -> Array:
     """Return by how much entries of each feature may exceed their prediction by the pattern of what is rejected.
 
     (m,), 0 where there is none; on the host.
     """
+    limits = limits_of(rejected_excess(squares, judged), is_sparse)
+    return limits if squares.few is None else np.where(to_host(squares.few), 0.0, limits)
+
+
+def rejected_excess(squares: LeastSquares, judged: Judged) -> Any:
+    """Return by how much rejected entries exceed their predictions, a sparse matrix (n, m) on the host."""
     engine, shape = squares.engine, (sum(len(block) for block in squares.V), len(judged.point.W))
     numbers = engine.split(engine.place(np.arange(shape[0])[:, None]), like=squares.V)
     shared = {"W": judged.point.W, "model": judged.model, "engine": engine}
     blocks = engine.map(_excess, squares.V, squares.M, judged.point.Ht, numbers, **shared)
     samples, features, values = to_host(engine.join(blocks)).T
-    places = (samples.astype(np.int64), features.astype(np.int64))
-    limits = limits_of(sparse.csr_array((values, places), shape=shape))
-    return limits if squares.few is None else np.where(to_host(squares.few), 0.0, limits)
+    return sparse.csr_array((values, (samples.astype(np.int64), features.astype(np.int64))), shape=shape)
 
 
-def limits_of(excess: Any) -> Matrix:
-    """Return the limits for a sparse matrix (n, m) of what rejected entries exceed their predictions by, else 0."""
+def limits_of(excess: Any, is_sparse: bool = True) -> Matrix:
+    """Return the limits for a sparse matrix (n, m) of what rejected entries exceed their predictions by, else 0.
+
+    `is_sparse` says whether most entries of the data are zero.
+    """
     n_samples, n_features = excess.shape
     rows = excess[:: max(1, -(-n_samples // MOST_SAMPLES))]
+    fewest = FEWEST_REJECTED
+    if not is_sparse:
+        fewest = max(fewest, int(GROUP * rows.shape[0]))
+        rows = rows[np.diff(rows.indptr) <= REJECTED_OF_SAMPLE * n_features]
     limits, counts = np.zeros(n_features), np.diff(rows.tocsc().indptr)
-    features = np.flatnonzero((counts >= FEWEST_REJECTED) & (2 * counts <= rows.shape[0]))
+    features = np.flatnonzero((counts >= fewest) & (2 * counts <= rows.shape[0]))
     features = np.sort(features[np.argsort(-counts[features], kind="stable")[:MOST_FEATURES]])
     if features.size < 2:
         return limits
     residuals = rows[:, features].toarray()
     is_rejected = residuals > 0
-    ranks = stats.rankdata(scores(is_rejected), axis=0)
+    ranks = stats.rankdata(scores(is_rejected) if is_sparse else _others(is_rejected), axis=0)
     n_rejected = is_rejected.sum(axis=0)
     n_others = len(ranks) - n_rejected
     above = ((ranks * is_rejected).sum(axis=0) - n_rejected * (n_rejected + 1) / 2) / (n_rejected * n_others)
@@ -103,8 +124,15 @@ def limits_of(excess: Any) -> Matrix:
     found = (above > PREDICTED) & (deviations > stats.norm.isf(SIGNIFICANCE / features.size))
     for place in np.flatnonzero(found):
         follows = is_rejected[:, place] & (ranks[:, place] > PREDICTED * len(ranks))
-        limits[features[place]] = WITHIN * np.median(residuals[follows, place])
+        if follows.any():
+            limits[features[place]] = WITHIN * np.median(residuals[follows, place])
     return limits
+
+
+def _others(is_rejected: Matrix) -> Matrix:
+    """Return how many other entries of the sample are rejected, (n, m) as given."""
+    others: Matrix = is_rejected.sum(axis=1, keepdims=True) - is_rejected
+    return others
 
 
 def scores(is_rejected: Matrix) -> Matrix:
@@ -140,6 +168,33 @@ def start_within(squares: LeastSquares, judged: Judged, rank: int) -> tuple[Arra
     shared = {"W": judged.point.W, "model": judged.model, "engine": squares.engine}
     V = squares.engine.map(_limited, squares.V, squares.M, judged.point.Ht, **shared)
     return singular_start(V, rank, squares.engine)
+
+
+def start_with_group(squares: LeastSquares, judged: Judged, limits: Matrix) -> tuple[Array, Blocks]:
+    """Return factors of which one is for the entries with a pattern, in place of the one that the fit needs least."""
+    engine, (W, Ht) = squares.engine, judged.point[:2]
+    excess = rejected_excess(squares, judged).tocoo()
+    limited = sparse.csr_array((np.minimum(excess.data, limits[excess.col]), excess.coords), shape=excess.shape)
+    codes, components = from_singular_vectors(limited, 1)
+    basis, H = (to_host(array).astype(np.float64) for array in (W, engine.join(Ht)))
+    place, by_others = least_needed(basis, H)
+    H = H + H[:, place, None] * by_others
+    basis[:, place], H[:, place] = components[0], codes[:, 0]
+    return engine.place(basis, W.dtype), engine.split(engine.place(H, W.dtype), like=squares.V)
+
+
+def least_needed(W: Matrix, H: Matrix) -> tuple[int, Matrix]:
+    """Return which component (m, r) the others replace best, and with what coefficients, (r,), 0 for itself."""
+    best, found = np.inf, (0, np.zeros(W.shape[1]))
+    for k in range(W.shape[1]):
+        others = np.delete(np.arange(W.shape[1]), k)
+        coefficients, left = (np.zeros(0), float(np.linalg.norm(W[:, k])))
+        if others.size:
+            coefficients, left = optimize.nnls(W[:, others], W[:, k])
+        if left * np.linalg.norm(H[:, k]) < best:
+            best, found = left * float(np.linalg.norm(H[:, k])), (k, np.zeros(W.shape[1]))
+            found[1][others] = coefficients
+    return found
 
 
 def try_pattern(squares: LeastSquares, before: Judged, after: Judged) -> dict[str, float]:

@@ -406,7 +406,7 @@ def check_grid(given: Axis, wanted: Axis, what: str, owner: str) -> None:
     --------
     >>> check_grid(Axis(grid=(88, 72)), Axis(grid=(72, 88), grid_names=("y", "x")), "weights", "X")
     Traceback (most recent call last):
-    robustnmf.formats.alignment.UnalignedError: Pixels of weights must lie as those of X, 72 x 88 (y, x); they lie as 88 x 72. Crop or turn ...
+    robustnmf.formats.alignment.UnalignedError: Pixels of weights must lie as those of X, 72 x 88 (y, x); they ...
     """
     if given.grid is None or wanted.grid is None or (given.names is not None and wanted.names is not None):
         return
