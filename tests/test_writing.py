@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 
@@ -395,3 +396,22 @@ def test_axes_of_hyperspy_are_kept(tmp_path):
         ("Energy loss", "eV", False),
     ]
     assert [(axis["scale"], axis["offset"]) for axis in about] == [(0.5, 0.0), (0.5, 0.0), (52.5, 400.0)]
+
+
+@pytest.mark.parametrize("hours", [24, 1])
+@pytest.mark.parametrize("file", ["x.xlsx", "x.parquet", "index.parquet", "index.feather"])
+def test_dates_and_categories_come_back_as_they_were(file, hours, tmp_path):
+    frame = pd.DataFrame(np.random.default_rng(0).random((6, 3)), columns=list("abc"))
+    frame.insert(0, "date", pd.date_range("2020-01-01", periods=6, freq=f"{hours}h"))
+    frame["site"] = pd.Categorical(list("ABABAB"))
+    path, written = tmp_path / file, tmp_path / f"written-{file}"
+    if file == "x.xlsx":
+        frame.to_excel(path, index=False)
+    elif file == "index.feather":
+        frame.set_index("date").to_feather(path)
+    else:
+        (frame.set_index("date") if file.startswith("index") else frame).to_parquet(path)
+    write_table(written, read_table(path))
+    options = {"engine": "openpyxl"} if file == "x.xlsx" else {}
+    read = {".xlsx": pd.read_excel, ".parquet": pd.read_parquet, ".feather": pd.read_feather}[path.suffix]
+    pd.testing.assert_frame_equal(read(written, **options), read(path, **options), check_freq=False)

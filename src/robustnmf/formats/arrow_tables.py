@@ -26,6 +26,9 @@ _NO_TITLE = "__index_level_0__"
 
 _MIDNIGHT = " 00:00:00"
 
+_TYPES, _HAS_INDEX = "arrow_types", "arrow_index"
+"""What of a file its writer needs: types of columns of text, and whether one of them is the index of pandas."""
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -45,6 +48,10 @@ class Columns:
         Units of the columns of numbers.
     places : tuple of int
         Where the columns of text are among all that are kept.
+    types : dict
+        Types of Arrow of the columns of text, by their names.
+    has_index : bool
+        Whether pandas takes some of the columns for the index.
     """
 
     names: list[str]
@@ -53,6 +60,8 @@ class Columns:
     dtype: np.dtype[Any]
     units: list[str] | None
     places: tuple[int, ...]
+    types: dict[str, Any]
+    has_index: bool
 
     @property
     def labels(self) -> list[str]:
@@ -90,6 +99,8 @@ def columns_of(
         np.dtype(np.float32 if is_single else np.float64),
         units if any(units) else None,
         tuple(places[i] for i in (names[:1] + texts)),
+        {titles[i]: schema.types[i] for i in labels},
+        bool(index),
     )
 
 
@@ -171,7 +182,8 @@ def _days(texts: list[str]) -> list[str]:
 
 def labelled(values: Any, samples: Axis, columns: Columns) -> LabelledMatrix:
     """Return the matrix of a table."""
-    source = Source(dtype=columns.dtype, about={"label_places": columns.places})
+    about = {"label_places": columns.places, _TYPES: columns.types, _HAS_INDEX: columns.has_index}
+    source = Source(dtype=columns.dtype, about=about)
     notes: tuple[str, ...] = ()
     if columns.texts:
         kept = ", ".join(repr(shortened(title)) for title in columns.texts[:5])
@@ -181,22 +193,28 @@ def labelled(values: Any, samples: Axis, columns: Columns) -> LabelledMatrix:
 
 
 def arrow_table(matrix: LabelledMatrix) -> Any:
-    """Return a matrix as a table of Arrow; pandas takes its names for the index."""
+    """Return a matrix as a table of Arrow; pandas takes its names for the index, unless the file had none.
+
+    Dates and categories have the types that they had in the file.
+    """
     arrow = optional("pyarrow", "io")
     labels = labels_of(matrix)
     values = matrix.values if isinstance(matrix.values, np.ndarray) else matrix.values.toarray()
     names = matrix.features.names or [str(place) for place in range(matrix.shape[1])]
     titles = [_title(title, names) for title in labels]
-    texts = [arrow.array(list(column), arrow.string()) for column in labels.values()]
+    about: Any = {} if matrix.source is None else matrix.source.about
+    types = about.get(_TYPES, {})
+    texts = [_typed(arrow.array(list(column), arrow.string()), types.get(title)) for title, column in labels.items()]
     numbers = [arrow.array(np.ascontiguousarray(column), from_pandas=True) for column in values.T]
     units = matrix.features.units or [""] * len(names)
-    fields = [arrow.field(title, arrow.string()) for title in titles]
+    fields = [arrow.field(title, column.type) for title, column in zip(titles, texts, strict=True)]
     of_features = [
         arrow.field(name, column.type, metadata={_UNITS: unit.encode()} if unit else None)
         for name, column, unit in zip(names, numbers, units, strict=True)
     ]
     places = label_places(matrix, len(labels))
-    schema = arrow.schema(arranged(fields, places, of_features), metadata=_pandas(titles, matrix))
+    metadata = _pandas(fields[0], matrix) if about.get(_HAS_INDEX, True) and fields else None
+    schema = arrow.schema(arranged(fields, places, of_features), metadata=metadata)
     return arrow.Table.from_arrays(arranged(texts, places, numbers), schema=schema)
 
 
@@ -204,14 +222,29 @@ def _title(title: str, names: Sequence[str]) -> str:
     return _NO_TITLE if title == "" or title in names else title
 
 
-def _pandas(titles: Sequence[str], matrix: LabelledMatrix) -> dict[bytes, bytes] | None:
-    """Return what tells pandas that names are the index."""
+def _typed(texts: Any, kind: Any) -> Any:
+    """Return a column of text as the dates, times or categories that it was, if all of it can be read so."""
+    arrow, types = optional("pyarrow", "io"), optional("pyarrow.types", "io")
+    if kind is None or not (types.is_temporal(kind) or types.is_dictionary(kind)):
+        return texts
+    if types.is_dictionary(kind):
+        return texts.dictionary_encode()
+    try:
+        return optional("pyarrow.compute", "io").if_else(arrow.compute.equal(texts, ""), None, texts).cast(kind)
+    except arrow.ArrowInvalid:
+        return texts
+
+
+def _pandas(index: Any, matrix: LabelledMatrix) -> dict[bytes, bytes] | None:
+    """Return what tells pandas that names, in the field `index`, are the index."""
     if matrix.sample_names is None:
         return None
-    index = titles[0]
-    about = {"name": None if index == _NO_TITLE else index, "field_name": index, "metadata": None}
-    column = about | {"pandas_type": "unicode", "numpy_type": "object"}
-    known = {"index_columns": [index], "column_indexes": [], "columns": [column], "pandas_version": "2.2.0"}
+    is_time = optional("pyarrow.types", "io").is_timestamp(index.type)
+    kinds = {"pandas_type": "datetime", "numpy_type": "datetime64[ns]"} if is_time else {}
+    name = None if index.name == _NO_TITLE else index.name
+    about = {"name": name, "field_name": index.name, "metadata": None}
+    column = about | {"pandas_type": "unicode", "numpy_type": "object"} | kinds
+    known = {"index_columns": [index.name], "column_indexes": [], "columns": [column], "pandas_version": "2.2.0"}
     return {b"pandas": json.dumps(known).encode()}
 
 

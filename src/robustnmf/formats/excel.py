@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
@@ -34,6 +35,8 @@ MAX_XLSX = (1_048_576, 16_384)
 
 _ZIP = b"PK\x03\x04"
 
+_ISO = re.compile(r"\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d+)?)?")
+
 
 def read_workbook(path: Path, options: ReadOptions) -> LabelledMatrix:
     """Read a sheet of a workbook."""
@@ -48,7 +51,8 @@ def read_workbook(path: Path, options: ReadOptions) -> LabelledMatrix:
     timed = {j for _, cells in rows for j, cell in enumerate(cells) if _has_time(cell)}
     kept = [Row(line, [_text(cell, j in timed, has_numbers) for j, cell in enumerate(cells)]) for line, cells in rows]
     footer = Footer(options.skip_footer)
-    matrix = _matrix(path, list(footer.above(kept)), options).with_about(sheet=name)
+    has_dates = any(isinstance(cell, datetime.date) for _, cells in rows for cell in cells)
+    matrix = _matrix(path, list(footer.above(kept)), options).with_about(sheet=name, dates=has_dates)
     return replace(matrix, notes=matrix.notes + footer.notes)
 
 
@@ -139,7 +143,7 @@ def _matrix(path: Path, rows: list[Row], options: ReadOptions) -> LabelledMatrix
 
 
 def write_xlsx(temporary: Path, matrix: LabelledMatrix) -> None:
-    """Write a matrix as a workbook with one sheet, of the name that it had."""
+    """Write a matrix as a workbook with one sheet, of the name that it had; dates are dates if some were."""
     openpyxl = optional("openpyxl", "excel")
     n_rows, n_columns = matrix.shape
     labels = len(matrix.samples.columns) + 1
@@ -152,22 +156,35 @@ def write_xlsx(temporary: Path, matrix: LabelledMatrix) -> None:
     about: Any = {} if matrix.source is None else matrix.source.about
     sheet = book.create_sheet(about.get("sheet") or "Sheet1")
     for row in table_rows(matrix):
-        cells = [_cell(openpyxl, sheet, value) for value in row]
+        cells = [_cell(openpyxl, sheet, value, about.get("dates", False)) for value in row]
         # An empty row is no sample.
         sheet.append(cells if any(cell is not None for cell in cells) else ["NA"])
     with temporary.open("wb") as file:
         book.save(file)
 
 
-def _cell(openpyxl: Any, sheet: Any, value: Any) -> Any:
+def _cell(openpyxl: Any, sheet: Any, value: Any, may_be_date: bool) -> Any:
     """Return what openpyxl is given; a text that begins with "=" is no formula."""
     if not isinstance(value, str):
         return None if math.isnan(value) else str(value) if math.isinf(value) else value
     if not value:
         return None
+    if may_be_date and (date := _date(value)) is not None:
+        return date
     cell = openpyxl.cell.WriteOnlyCell(sheet, value=value)
     cell.data_type = "s"
     return cell
+
+
+def _date(text: str) -> datetime.date | None:
+    """Return a text of ISO 8601 as a date, or a time of a day; None for other texts, and before the time of Excel."""
+    if not _ISO.fullmatch(text):
+        return None
+    try:
+        time = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return None if time.year < 1900 else time if " " in text else time.date()
 
 
 _WORDS = "a workbook of Excel or LibreOffice", "Save it as .xlsx, or the sheet as comma-separated text."
