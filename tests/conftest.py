@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,6 +38,20 @@ def make_data(n=30, m=20, rank=3, noise=0.02, outliers=0.1, seed=0) -> Sample:
 @pytest.fixture
 def data() -> Sample:
     return make_data()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave all variants of a test but every k-th to test-all, where it is marked ``thinned(k)``."""
+    counts: Counter[str] = Counter()
+    for item in items:
+        thinned = item.get_closest_marker("thinned")
+        if thinned is None:
+            continue
+        test = item.nodeid.split("[")[0]
+        if counts[test] % thinned.args[0]:
+            item.add_marker(pytest.mark.slow)
+        counts[test] += 1
 
 
 def pytest_sessionfinish() -> None:

@@ -32,6 +32,7 @@ def factorise(X, M=None, *, method, n_iter, rank=3, block_entries=2**18, seed=0,
     return result.state.W, engine.join(result.state.Ht).T, result
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize(
     ("rule", "reference"),

@@ -338,6 +338,7 @@ def test_missing_is_the_same_as_weight_zero(preset, X, nowhere, with_weights):
 # Degenerate data: a defined, finite result.
 
 
+@pytest.mark.thinned(3)
 @each_setting
 @each_dtype
 @pytest.mark.parametrize("shape", [(1, 1), (1, 20), (30, 1), (2, 2)], ids=str)
@@ -353,6 +354,7 @@ def test_single_sample_or_feature_is_reproduced(shape, X):
     np.testing.assert_allclose(model.inverse_transform(model.fit_transform(X)), X, rtol=1e-6)
 
 
+@pytest.mark.thinned(3)
 @each_setting
 @each_dtype
 @pytest.mark.parametrize("value", [0.0, 1e-3, 7.0])
@@ -426,6 +428,7 @@ def without_factor(X):
     return cache(lambda dtype, method, preset: outcome(make(method=method, preset=preset), X.astype(dtype)))
 
 
+@pytest.mark.thinned(3)
 @each_preset
 @each_method
 @pytest.mark.parametrize(("dtype", "factor"), FACTORS, ids=name_of)
@@ -459,6 +462,7 @@ def test_factor_of_data_and_fixed_scale_is_a_factor_of_the_result(factor, X):
         np.testing.assert_array_equal(results[name] / factor, expected[name], err_msg=name)
 
 
+@pytest.mark.thinned(3)
 @each_setting
 @pytest.mark.parametrize(
     ("dtype", "value"),
@@ -537,6 +541,7 @@ def memory_mapped(X, tmp_path):
     return np.load(tmp_path / "X.npy", mmap_mode="r")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "contain",
     [

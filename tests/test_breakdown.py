@@ -26,6 +26,7 @@ def test_contamination_is_what_it_says(kind, share):
     np.testing.assert_array_equal(data.judged, ~data.wrong if kind in ("rows", "columns") else np.ones(data.X.shape))
 
 
+@pytest.mark.thinned(2)
 @each_kind
 @pytest.mark.parametrize("amplitude", [10.0, 1e6])
 def test_default_holds_out(kind, amplitude):
@@ -39,6 +40,7 @@ def test_least_squares_does_not():
     assert point.share == 0.0
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", ["dense", "one-sided", "blocks"])
 @pytest.mark.parametrize("amplitude", [1.0, 1e6])
 def test_no_gross_error_escapes_the_mask(kind, amplitude):

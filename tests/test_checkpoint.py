@@ -67,6 +67,7 @@ CASES = {
 SLOW = {"norms of samples", "few samples", "staged, other rules"}
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.slow] * (case in SLOW)) for case in CASES])
 def test_a_resumed_fit_is_the_same_to_the_last_bit(case, tmp_path, saved_often, monkeypatch):
     monkeypatch.setattr(numpy_engine, "BLOCK_ENTRIES", 500)

@@ -347,6 +347,7 @@ def test_ctrl_c_keeps_what_was_found(tmp_path):
     assert robustnmf.load(tmp_path / "out" / "model.robustnmf").n_components_ == 30
 
 
+@pytest.mark.slow
 def test_a_killed_fit_leaves_no_result(tmp_path):
     process = start_long_fit(tmp_path)
     os.killpg(process.pid, signal.SIGKILL)
@@ -455,6 +456,7 @@ def wicked(tmp_path_factory, truth):
     return place
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -557,6 +559,7 @@ def weighted(tmp_path_factory, truth):
     return place, X, arrays
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("names", "missing"),
     [
@@ -782,6 +785,7 @@ def test_hostile_weights_end_in_a_result_or_in_one_line(hostile, command, option
 ONE_FIT = ("fit", "x.npy", "-k", 1, "--max-iter", 3, "-q", "--no-report")
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -842,6 +846,7 @@ RUN = shlex.join(COMMAND)
 ONE_LINE = f"{RUN} fit x.npy -k 1 --max-iter 3 --no-report"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="a shell of Unix")
 @pytest.mark.parametrize(
     ("line", "code", "result"),
@@ -889,6 +894,7 @@ def write_counts(path, X):
                 file[axis]["_index"] = [f"{letter} {i}" for i in range(count)]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("stays_sparse", [False, True])
 @pytest.mark.parametrize("name", ["x.npz", "x.mtx", "x.h5ad"])
 def test_sparse_files_are_fitted_and_cleaned_and_results_are_sparse(tmp_path, counts, monkeypatch, name, stays_sparse):

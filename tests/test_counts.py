@@ -104,6 +104,7 @@ def test_codes_have_the_smallest_divergence():
         assert divergence(code) <= best.fun + 1e-3 * divergence(start) + 1e-6
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("mean", [0.05, 0.5, 10.0])
 def test_fits_of_clean_counts_are_those_of_kullback_leibler(mean):
     X, _, W = planted(3, (500, 150), mean=mean, sizes=10)
@@ -126,6 +127,7 @@ def test_gross_errors_do_not_reach_the_components_of_counts():
     assert model.outliers_[wrong].mean() > 0.98 and model.outliers_[~wrong].mean() < 1e-3
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
 @pytest.mark.parametrize("mean", [0.3, 5.0])
 def test_drop_outs_are_tolerated(mean, share):

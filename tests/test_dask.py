@@ -198,6 +198,7 @@ def test_quantiles_of_a_cluster_are_exact(engine, blocks):
 # --- Agreement with one machine ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("method", PLAIN)
 def test_streamed_fits_agree_with_those_in_memory(method, tmp_path):
     parts = parts_of(method, "published")
@@ -206,6 +207,7 @@ def test_streamed_fits_agree_with_those_in_memory(method, tmp_path):
         assert_agree(fit_there(StreamingEngine(block_bytes=1700), parts, tmp_path, weights=weights), expected)
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("method", [pytest.param(m, marks=[pytest.mark.slow] * (m == "cauchy")) for m in PLAIN])
 def test_fits_on_a_cluster_agree_with_those_of_one_machine(method, client, tmp_path):
     parts = parts_of(method, "published")
@@ -754,6 +756,7 @@ class TestEmptyChunks:
         np.testing.assert_array_equal(codes.compute(), found["transform"])
         assert_same(found, everything_of(model.fit(plain, weights=WEIGHTS), plain, weights=WEIGHTS))
 
+    @pytest.mark.thinned(3)
     @pytest.mark.parametrize("kind", ["alike", "not known", "in memory"])
     @pytest.mark.parametrize("what", ["weights", pytest.param("uncertainties", marks=pytest.mark.slow)])
     def test_what_entries_have_may_be_chunked_in_any_way(self, what, kind):
@@ -809,6 +812,7 @@ class TestEmptyChunks:
             assert [len(block) for block in blocks] == list(FILLED["several"])
             np.testing.assert_array_equal(engine.join(blocks), X)
 
+    @pytest.mark.slow
     def test_partitions_of_no_rows_are_passed_over(self):
         pd, dd = pytest.importorskip("pandas"), pytest.importorskip("dask.dataframe")
         table = pd.DataFrame(X, columns=[f"c{i}" for i in range(M_FEATURES)]).assign(row=np.arange(N))
@@ -945,6 +949,7 @@ def test_what_entries_have_must_be_numbers(what, name, words):
         RobustNMF(2, engine="stream").fit(da.from_array(TEN), **{what: da.from_array(TYPES[name])})
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore:.*no observed entry")
 def test_unit_of_few_positive_counts_is_found(tmp_path, monkeypatch):
     """None of the entries that the unit is taken from is positive, and whole numbers have no order of bits."""

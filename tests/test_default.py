@@ -126,6 +126,7 @@ def speckled_faces(share):
     return Problem(X, FACES, mask, 10), fit(X, 10)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("share", "limit"), [(0.05, 0.131), (0.2, 0.142), (0.4, 0.172)])
 def test_faces_under_salt_and_pepper(share, limit):
     assert relative(speckled_faces(share)[1].reconstruction, FACES) < limit

@@ -74,6 +74,7 @@ def ranks(X):
     return [rank for rank in (1, 2, 5) if rank <= min(X.shape)]
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("engine", ["numpy", "stream", pytest.param("torch", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", CASES)
 def test_the_default_gives_bounded_results(name, engine):

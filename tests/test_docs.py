@@ -99,6 +99,7 @@ def test_example_takes_the_data_from_a_folder(name, file, tmp_path):
     assert file in run_example(ROOT / "examples" / f"{name}.py", tmp_path, ROBUSTNMF_DATA=str(data))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [path for path in EXAMPLES if path.stem in DATA], ids=lambda path: path.stem)
 def test_example_names_the_package_that_it_lacks(path, tmp_path):
     package = DATA[path.stem]

@@ -250,6 +250,7 @@ class LikeAnnData(SimpleNamespace):
         self.var = pd.DataFrame({"highly_variable": marked})
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("engine", ["auto", "sparse", "stream"])
 @pytest.mark.parametrize("in_file", [False, True])
 def test_sparse_data_of_what_is_like_anndata_stays_sparse(tmp_path, engine, in_file):

@@ -499,6 +499,7 @@ def rows(name):
     return {"permuted": order, "subset": order[:7], "single": order[:1], "repeated": np.repeat(order, 2)}[name]
 
 
+@pytest.mark.thinned(4)
 @each_preset
 @each_dtype
 @pytest.mark.parametrize("batch", ["permuted", "subset", "single", "repeated"])

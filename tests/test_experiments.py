@@ -657,6 +657,7 @@ def two_repeats(monkeypatch):
     monkeypatch.setattr(measures, "REPEATS", 2)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
     ("experiment", "level", "method", "extra"),
@@ -848,6 +849,7 @@ def finish(name, choices, folder, tmp_path):
     return results
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("name", "columns"),
     [("ar-clustering", TITLES), ("caltech-clustering", TITLES), ("same-solver-ar", same_solver.LOSSES)],
@@ -1017,6 +1019,7 @@ def check_section(section, experiment):
     assert "<h1>" in report.render([section], title="", summary={})
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.filterwarnings("ignore:No artists with labels:UserWarning")
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=list(EXPERIMENTS))
 def test_section_of_all_results_has_a_number_in_every_cell_that_can_have_one(experiment):
@@ -1026,6 +1029,7 @@ def test_section_of_all_results_has_a_number_in_every_cell_that_can_have_one(exp
     assert [(caption, row) for caption, row in empty if "Breakdown point" not in caption] == []
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.filterwarnings("ignore:No artists with labels:UserWarning")
 @pytest.mark.parametrize("kept", ["first", "half"])
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=list(EXPERIMENTS))

@@ -139,6 +139,7 @@ def test_kill_while_a_folder_of_results_is_replaced_leaves_the_old_or_the_new(tm
     kill_at_random(work, check, n_faults)
 
 
+@pytest.mark.slow
 @each_effort
 def test_kill_while_experiments_run_loses_no_finished_one(tmp_path, n_faults):
     """What `robustnmf reproduce` keeps while it runs."""
@@ -217,6 +218,7 @@ def test_kill_while_a_checkpoint_is_written_leaves_the_old_or_the_new(tmp_path, 
 STRANGERS = {"data.npy": b"mine", "point-000003.npz": b"mine", "steps-000002.npz": b"mine", "notes.txt": b"mine"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["staged", pytest.param("plain", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("n_kills", [pytest.param(5, id="few"), pytest.param(250, id="many", marks=pytest.mark.slow)])
 def test_fit_that_is_killed_goes_on_to_the_same_result_beside_files_of_others(tmp_path, monkeypatch, schedule, n_kills):
@@ -338,6 +340,7 @@ print(told[0], bool((model.components_ == expected.components_).all()))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", [pytest.param("plain", marks=pytest.mark.slow), "staged"])
 def test_full_disk_keeps_the_last_checkpoint(schedule, tmp_path):
     spectra(tmp_path / "x.npy")
@@ -371,6 +374,7 @@ print(*sorted(record.task.trial for record in Log(Path(sys.argv[1])).results().r
 """
 
 
+@pytest.mark.slow
 def test_full_disk_keeps_the_results_of_experiments(tmp_path):
     done = python(FULL_DISK_OF_A_LOG, tmp_path)
     assert done.stdout.splitlines() == ["refused"] * 3 + ["0 1 2 3"], done.stderr
@@ -442,6 +446,7 @@ for write in writes:
 """
 
 
+@pytest.mark.slow
 def test_folder_that_cannot_be_written_keeps_what_it_holds():
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
@@ -599,6 +604,7 @@ def same(one, other):
     return set(one) == set(other) and all(np.array_equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.thinned(2)
 @each_effort
 @pytest.mark.parametrize(
     "fitted_before", [pytest.param(False, id="unfitted", marks=pytest.mark.slow), pytest.param(True, id="fitted")]

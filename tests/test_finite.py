@@ -213,6 +213,7 @@ def test_components_that_nothing_is_left_for_do_not_take_the_others_with_them(me
 # --- Found on the way -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(700, 400), (2000, 132)])
 def test_a_window_of_many_entries_is_learnt_from(shape):
     """Codes are cut into the blocks of the data, whatever their own size."""

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.filterwarnings(
 )  # of the libraries that read; that ours are silent is tested elsewhere
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", TARGETS)
 @pytest.mark.parametrize("n_examples", [10, pytest.param(300, marks=pytest.mark.slow)])
 def test_spoilt_file_is_read_or_refused_and_nothing_else(name, n_examples):

@@ -63,6 +63,7 @@ def test_corpus_has_distinct_cases_and_enough_of_them():
     assert len({case.name for case in CORPUS}) == len(CORPUS) >= 200
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("case", CORPUS, **by_name)
 def test_case_ends_in_a_finite_result_or_a_clear_error(case):
     check(case)
@@ -92,6 +93,7 @@ def fitted():
 NEW = [case for case in CORPUS if case not in PARAMETERS and case not in SHAPES]
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("case", NEW, **by_name)
 def test_new_samples_get_finite_codes_or_a_clear_error(case, fitted):
     before = fitted.components_.copy()
@@ -106,6 +108,7 @@ def test_new_samples_get_finite_codes_or_a_clear_error(case, fitted):
     np.testing.assert_array_equal(fitted.components_, before)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("case", [*VALUES, *MISSING], **by_name)
 def test_batch_of_a_stream_leaves_finite_components_or_a_clear_error(case):
     model = RobustNMF(2, random_state=0, max_iter=5).fit(X)

@@ -243,6 +243,7 @@ for name, options in json.loads(sys.argv[2]).items():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell the largest memory of a process")
 def test_hostile_files_take_little_memory_and_time(tmp_path):
     for name, (make, _, _) in HOSTILE.items():

@@ -420,6 +420,7 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell the largest memory of a process")
 def test_bombs_do_not_take_memory(tmp_path):
     for name, (write, _) in BOMBS.items():

@@ -143,6 +143,7 @@ def test_the_densest_part_of_a_row_bears_more_than_half_of_errors():
 # --- Fits -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.2, 0.4])
 @pytest.mark.parametrize("kind", ["constant", "poisson", "proportional"])
 def test_errors_are_found_whatever_the_noise(kind, share):
@@ -266,6 +267,7 @@ def test_errors_are_found_in_every_column_of_a_table_with_units():
     assert (found & wrong).sum() >= 0.8 * found.sum()
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("share", [0.1, 0.2])
 @pytest.mark.parametrize("shape", [(300, 200), (1000, 50)])
 def test_repeated_samples_do_not_cost_the_others_their_entries(shape, share):

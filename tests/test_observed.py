@@ -151,6 +151,7 @@ def ratings(density, shape=(150, 60), rank=2, dtype=float):
     return sparse.csr_array((values, (i, j)), shape=shape), gaps
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("density", "options"),
     [

@@ -316,6 +316,7 @@ def fitted(x, weights=None, **options):
     return RobustNMF(**{"n_components": 3, "random_state": 0, "max_iter": 60} | options).fit(x, weights=weights)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     "make",
     [
@@ -349,6 +350,7 @@ def test_weights_of_entries_count_in_streamed_fits(tmp_path):
 UNCERTAINTIES = np.random.default_rng(3).uniform(0.01, 0.05, X.shape) * np.linspace(0.5, 2, X.shape[1])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*1 feature:UserWarning")
 @pytest.mark.parametrize(
     "weights",
@@ -550,6 +552,7 @@ def test_sparse_data_in_columns_is_taken_into_memory_or_refused(tmp_path, monkey
             fitted(stored, engine=engine)
 
 
+@pytest.mark.slow
 def test_duplicates_and_disorder_in_streamed_sparse_data_are_taken(tmp_path):
     tidy = sparse.csr_array(ZEROS)
     parts = [np.split(array, tidy.indptr[1:-1]) for array in (tidy.data / 2, tidy.indices)]
@@ -623,6 +626,7 @@ class BackedDataset:
 BackedDataset.__module__ = "anndata._core.sparse_dataset"
 
 
+@pytest.mark.slow
 def test_sparse_datasets_of_anndata_are_known_by_their_group(tmp_path):
     stored = BackedDataset(sparse_group(tmp_path))
     for options in (STREAM, {}):

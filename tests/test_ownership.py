@@ -434,6 +434,7 @@ def test_a_replaced_folder_keeps_its_permissions(place):
     assert (place / "out").stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.slow
 def test_a_report_in_a_folder_of_results_can_be_made_anew(place):
     assert command(place, "report", "out", "x.csv", "-o", "out/report.html")[0] == 0
     assert command(place, "fit", "x.csv", *FIT[2:-2], "-q", "-o", "with", "--force")[0] == 0

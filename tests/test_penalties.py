@@ -45,6 +45,7 @@ def test_penalised_problems_are_solved_like_nnls_with_more_rows(solver, engine):
         np.testing.assert_allclose(x, expected, atol=1e-6)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("solver", "l1_ratio", "alpha_W", "alpha_H"),
     [

@@ -127,6 +127,7 @@ def forge(path, document, arrays, version=1):
 # --- The same model comes back ---
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("preset", ["default", "published"])
 @pytest.mark.parametrize("method", METHODS)
 def test_model_of_every_method_comes_back(method, preset, tmp_path):
@@ -740,6 +741,7 @@ print(sorted(seen))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_kill_during_save_leaves_the_old_or_the_new_file(tmp_path):
     many = np.tile(X, (200, 1))  # so that writing takes a while

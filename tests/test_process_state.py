@@ -480,6 +480,7 @@ print([thread.name for thread in threading.enumerate()])
 """
 
 
+@pytest.mark.slow
 @on_posix
 @pytest.mark.parametrize("verbose", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_process_that_is_killed_does_not_block_fits_of_its_parent(verbose):

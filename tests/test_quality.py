@@ -104,6 +104,7 @@ def test_good_data_has_no_findings(name):
     assert found_in(good_data()[name], rank=2) == []
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", ["digits", "noise", "counts", "8 bits", "spectra", "spikes"])
 def test_fits_of_good_data_do_not_warn_of_it(name):
     messages = told(TruncatedCauchyNMF(4, random_state=0), good_data()[name][:200])

@@ -1295,6 +1295,7 @@ UNMUTATED = ("v2.zarr", "v3.zarr", "a.hdf5", "columns.h5ad")
 
 
 # The same examples in every run: what is tested is this package, not whether the C libraries below it are free of bugs.
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "name", [name for name in EVERYTHING if name not in ("v2.zarr", "v3.zarr", "a.hdf5", "columns.h5ad")]
 )

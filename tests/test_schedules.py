@@ -322,6 +322,7 @@ def test_number_of_threads_does_not_change_a_bit(monkeypatch):
     np.testing.assert_array_equal(fits[0].history_["objective"], fits[1].history_["objective"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block_entries", [60, 500])
 def test_size_of_the_blocks_changes_no_more_than_rounding(block_entries, monkeypatch):
     whole = make().fit(data.X)

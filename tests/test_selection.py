@@ -126,6 +126,7 @@ def test_predictions_out_of_all_bounds_cost_no_more_than_wrong_entries():
     assert found.scale == pytest.approx(0.1, rel=0.1)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("kind", ["constant noise", "constant noise, 20 % spikes", "counts, 5 % spikes"])
 def test_rank_is_found_in_simulated_data(kind):
     simulated = simulate(kind, 3)

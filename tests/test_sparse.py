@@ -63,6 +63,7 @@ def test_every_method_gives_what_it_gives_for_dense_data(method):
     assert_same(*pair(X, method=method), X)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     "options",
     [
@@ -129,6 +130,7 @@ def test_explicit_zeros_are_ratings_of_zero():
         weights_of_stored(data, np.ones((3, 2)))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("container", [sparse.csr_matrix, sparse.csc_matrix, sparse.csc_array, sparse.coo_array])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.uint8, bool])
 def test_all_kinds_of_sparse_matrices_are_taken(container, dtype):
@@ -352,6 +354,7 @@ def test_a_file_keeps_sparse_outliers(method, tmp_path):
     assert_array_equal(same.transform(sparse.csr_array(X)), model.transform(sparse.csr_array(X)))
 
 
+@pytest.mark.slow
 def test_summaries_plots_and_reports_take_sparse_data(tmp_path):
     pytest.importorskip("matplotlib")
     from robustnmf import plots

@@ -99,6 +99,7 @@ def test_methods_that_need_dense_data_say_so(kind, method):
         RobustNMF(method=method, **FIT, **engines(kind)[0]).fit(sparse.csr_array(counts(0.2)))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("kind", DEVICES)
 @pytest.mark.parametrize(
     "options",
@@ -122,6 +123,7 @@ def test_options_do_what_they_do_for_dense_data_on_a_device(kind, options, monke
     assert_agree(found.fit(sparse.csr_array(X)), expected.fit(X), X, sparse.csr_array(X))
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("kind", DEVICES)
 @pytest.mark.parametrize("form", ["dense", "sparse", "tensor", "sparse tensor"])
 def test_weights_and_uncertainties_count_whatever_they_are(kind, form):
@@ -201,6 +203,7 @@ def test_dense_weights_that_are_too_large_for_a_gpu_stay_on_the_host():
 # --- Tensors ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("kind", DEVICES)
 @pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc, torch.sparse_coo], ids=str)
 def test_results_are_of_the_kind_that_was_given(kind, layout):
@@ -261,6 +264,7 @@ def test_tensors_that_cannot_be_worked_on_are_refused():
         RobustNMF(2, engine=TorchSparseEngine("cpu", TILE)).fit(tensor(X))
 
 
+@pytest.mark.slow
 def test_models_of_tensors_are_saved_cloned_and_go_on(tmp_path):
     from sklearn.base import clone
 
@@ -352,6 +356,7 @@ def test_kernels_of_a_gpu_work_on_tiles_in_the_interpreter(method):
     assert found.objective_ == pytest.approx(expected.objective_, rel=1e-6)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("axis", [None, "feature"])
 @pytest.mark.parametrize("device", DEVICES)
 def test_quantiles_of_tiles_are_exact(device, axis, monkeypatch):

@@ -110,6 +110,7 @@ class TestBlocks:
         np.testing.assert_array_equal(results[2], results[0])
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("method", ALTERNATING)
 @pytest.mark.parametrize(
     ("gaps", "weighted"), [*(pytest.param(gaps, False, marks=pytest.mark.slow) for gaps in (False, True)), (True, True)]
@@ -157,6 +158,7 @@ def test_the_objective_after_fifty_iterations_is_that_of_numpy_in_double_precisi
     assert ours.state.objective == pytest.approx(exact.state.objective, rel=agree)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "float64"])
 def test_estimators_give_the_results_of_numpy(device, method, dtype):
@@ -178,6 +180,7 @@ def test_estimators_give_the_results_of_numpy(device, method, dtype):
         assert np.mean(np.abs(mine - other)) < agree * np.mean(np.abs(other))
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("shape", [(60, 40), (200, 150)], ids=["nothing held out", "held out"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_errors_are_found_in_sparse_counts(device, dtype, shape):

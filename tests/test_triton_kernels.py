@@ -95,6 +95,7 @@ PRECISIONS = [(np.float32, 1e-4), (np.float64, 1e-11)]
 SLOW = ("wide", np.float64)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("name", "dtype", "tolerance"),
     [
@@ -270,6 +271,7 @@ def test_new_weights_are_seen_by_the_next_sweep():
     torch.testing.assert_close(second, expected)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", ["clean", "weighted", "visible", "zeros", "equal", "nothing"])
 def test_mixtures_of_residuals_are_those_of_the_host(kind):
     rng = np.random.default_rng(0)
@@ -345,6 +347,7 @@ def test_predictions_are_entries_of_the_product(dtype):
     np.testing.assert_allclose(to_host(found), (X @ W.T)[positions[:, 0], positions[:, 1]], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_codes_settle_as_those_of_the_reference(monkeypatch):
     """However seldom it is looked how many still move, and whichever are left behind."""
     monkeypatch.setattr(cuda_graphs, "FEW_ENOUGH", 4)

@@ -246,6 +246,7 @@ def test_missing_entries_need_no_uncertainty_for_the_choice_of_a_rank():
     np.testing.assert_array_equal(one.scores, other.scores)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 def test_rank_auto_is_found_by_auto_rank_with_the_same_uncertainties(monkeypatch, weighted):
     X, uncertainties, _ = small()

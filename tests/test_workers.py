@@ -147,6 +147,7 @@ def fail():
     raise KeyError("of the work")
 
 
+@pytest.mark.slow
 @on_linux
 def test_the_signal_is_asked_for_as_long_as_the_work_lasts():
     with Parallel(n_jobs=1, backend="loky") as parallel:
