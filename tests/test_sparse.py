@@ -140,7 +140,7 @@ def test_all_kinds_of_sparse_matrices_are_taken(container, dtype):
     assert model.components_.dtype == (np.float32 if dtype == np.float32 else np.float64)
     expected = RobustNMF(2, engine="numpy", random_state=0, max_iter=20).fit(given)
     # Sums over stored entries and over dense rows are rounded in another order, and hundreds of sweeps follow.
-    tolerance = {"rtol": 1e-3, "atol": 1e-4} if dtype == np.float32 else {"rtol": 1e-8, "atol": 1e-9}
+    tolerance = {"rtol": 1e-3, "atol": 5e-4} if dtype == np.float32 else {"rtol": 1e-8, "atol": 1e-9}
     assert_allclose(model.components_, expected.components_, **tolerance)
 
 

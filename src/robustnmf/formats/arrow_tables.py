@@ -204,7 +204,10 @@ def arrow_table(matrix: LabelledMatrix) -> Any:
     titles = [_title(title, names) for title in labels]
     about: Any = {} if matrix.source is None else matrix.source.about
     types = about.get(_TYPES, {})
-    texts = [_typed(arrow.array(list(column), arrow.string()), types.get(title)) for title, column in labels.items()]
+    texts = [
+        _typed(arrow.array(list(column), arrow.string()), types.get(title or _NO_TITLE))
+        for title, column in labels.items()
+    ]
     numbers = [arrow.array(np.ascontiguousarray(column), from_pandas=True) for column in values.T]
     units = matrix.features.units or [""] * len(names)
     fields = [arrow.field(title, column.type) for title, column in zip(titles, texts, strict=True)]
@@ -223,15 +226,15 @@ def _title(title: str, names: Sequence[str]) -> str:
 
 
 def _typed(texts: Any, kind: Any) -> Any:
-    """Return a column of text as the dates, times or categories that it was, if all of it can be read so."""
-    arrow, types = optional("pyarrow", "io"), optional("pyarrow.types", "io")
-    if kind is None or not (types.is_temporal(kind) or types.is_dictionary(kind)):
+    """Return a column of text in the type that it had, such as dates or categories, if all of it can be read so."""
+    arrow, compute = optional("pyarrow", "io"), optional("pyarrow.compute", "io")
+    if kind is None:
         return texts
-    if types.is_dictionary(kind):
-        return texts.dictionary_encode()
+    is_text = arrow.types.is_string(kind) or arrow.types.is_large_string(kind) or arrow.types.is_dictionary(kind)
+    known = texts if is_text else compute.if_else(compute.equal(texts, ""), None, texts)
     try:
-        return optional("pyarrow.compute", "io").if_else(arrow.compute.equal(texts, ""), None, texts).cast(kind)
-    except arrow.ArrowInvalid:
+        return (known.dictionary_encode() if arrow.types.is_dictionary(kind) else known).cast(kind)
+    except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError):
         return texts
 
 
