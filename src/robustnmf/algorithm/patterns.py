@@ -190,7 +190,8 @@ def least_needed(W: Matrix, H: Matrix) -> tuple[int, Matrix]:
         others = np.delete(np.arange(W.shape[1]), k)
         coefficients, left = (np.zeros(0), float(np.linalg.norm(W[:, k])))
         if others.size:
-            coefficients, left = optimize.nnls(W[:, others], W[:, k])
+            # It raises where it has not converged, and its own limit is tight for components that are nearly alike.
+            coefficients, left = optimize.nnls(W[:, others], W[:, k], maxiter=100 * W.shape[1])
         if left * np.linalg.norm(H[:, k]) < best:
             best, found = left * float(np.linalg.norm(H[:, k])), (k, np.zeros(W.shape[1]))
             found[1][others] = coefficients

@@ -1,7 +1,7 @@
 """One pass over the data: half-steps by one Gram matrix, the kernels of `robustnmf.solvers.SharedGram`.
 
 Rows are worked on by tiles that stay in the cache. Matrix products are those of NumPy; between them are a few short
-loops in Numba. One compiled function for the whole would take four times as long to compile, and is no faster.
+loops in Numba. One compiled function for the whole would take several times as long to compile, and is no faster.
 """
 
 from math import inf
