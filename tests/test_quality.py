@@ -248,7 +248,7 @@ def test_a_fit_warns_once_of_each_finding(engine):
 
 
 def test_features_and_samples_that_are_mostly_rejected_are_named():
-    X = pd.DataFrame(low_rank(), index=[f"day {i}" for i in range(300)], columns=[f"c{j}" for j in range(80)])
+    X = pd.DataFrame(low_rank().copy(), index=[f"day {i}" for i in range(300)], columns=[f"c{j}" for j in range(80)])
     rng = np.random.default_rng(0)
     X.iloc[7] = rng.uniform(0, 60, 80)
     X["c11"] = rng.uniform(0, 60, 300)

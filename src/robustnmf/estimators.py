@@ -896,7 +896,7 @@ def _warning_of(fitted: Fitted) -> str | None:
         return warning
     share = float(about.outliers.sum()) / prod(about.outliers.shape)
     final: Comparison = compared._replace(rejected=share)
-    return final.doubt or final.much_is_wrong
+    return final.doubt or final.much_is_wrong or warning  # what was in doubt stays so, whatever the share became
 
 
 def _check_can_be_sparse(estimator: Any, data: Data, parts: Parts) -> None:

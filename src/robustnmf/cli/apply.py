@@ -198,7 +198,8 @@ def _known(measured: Any, cleaned: Any) -> Any:
 
 def _replaced_share(measured: Any, cleaned: Any) -> float:
     """Return the share of entries that were replaced; what is still missing was not."""
-    n_missing = np.isnan(cleaned.data if sparse.issparse(cleaned) else cleaned).sum()
+    stored: Any = cleaned
+    n_missing = np.isnan(stored.data if sparse.issparse(cleaned) else cleaned).sum()
     n_replaced = (cleaned != measured).sum() - n_missing
     return float(n_replaced / prod(cleaned.shape))
 
