@@ -21,10 +21,11 @@ from typer.testing import CliRunner
 
 import browser
 from conftest import make_data
-from robustnmf import RobustNMF
+from robustnmf import RobustNMF, plots
 from robustnmf.cli.app import app
 from robustnmf.formats import Axis, LabelledMatrix
-from robustnmf.view import Study, views, write_page
+from robustnmf.plots.grids import image_of
+from robustnmf.view import Study, exports, views, write_page
 from robustnmf.view import study as study_module
 from robustnmf.view.server import HOST, MOST_STUDIES, Studies, application, uploads
 from robustnmf.view.study import StudyError
@@ -40,12 +41,25 @@ DATES = [f"2024-01-{day:02d}" for day in range(1, 32)] + [f"2024-02-{day:02d}" f
 NAMES = [HOSTILE, *(f"f{j}" for j in range(1, 12))]
 
 
-def csv_bytes():
+def csv_bytes(X=SAMPLE.X, dates=DATES):
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(["date", *NAMES])
-    writer.writerows([[date, *row] for date, row in zip(DATES, SAMPLE.X.tolist(), strict=True)])
+    writer.writerows([[date, *row] for date, row in zip(dates, X.tolist(), strict=True)])
     return text.getvalue().encode()
+
+
+def write_cube(path, cube):
+    """Write a cube (y, x, wavelength) whose wavelengths are in nanometres."""
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(path, "w") as file:
+        data, scale = file.create_dataset("cube", data=cube), file.create_dataset("w", data=400.0 + np.arange(12) / 7)
+        scale.make_scale("wavelength")
+        scale.attrs["units"] = "nm"
+        for axis, label in enumerate(("y", "x", "wavelength")):
+            data.dims[axis].label = label
+        data.dims[2].attach_scale(scale)
+    return path
 
 
 def wait(study):
@@ -157,6 +171,74 @@ def test_images_are_drawn_from_the_grid():
     assert len(views.components(study)["images"]) == 2
 
 
+def pixels(picture):
+    """Return the bytes of a picture as an array."""
+    flat = np.frombuffer(b64decode(picture["bytes"]), np.uint8)
+    return flat.reshape(picture["height"], picture["width"], *([4] if picture["colour"] else []))
+
+
+def fitted_images(X, *, shape, names, rank=2):
+    study = Study(LabelledMatrix(X, features=Axis(grid=shape, grid_names=names)), "images")
+    study.start_fit(rank)
+    assert wait(study).state == "done", study.job.message
+    return study
+
+
+def test_pictures_in_colour_stay_in_colour():
+    X = SAMPLE.X.copy()
+    X[0, 4] = np.nan
+    picture = views.sample(fitted_images(X, shape=(2, 2, 3), names=("y", "x", "c")), 0)["pictures"]["data"]
+    found, image = pixels(picture), X[0].reshape(2, 2, 3)
+    seen = ~np.isnan(image).any(axis=2)
+    np.testing.assert_array_equal(found[..., 3], 255 * seen)
+    brightest = found[seen][:, :3].argmax(axis=1)
+    assert found[seen].shape == (3, 4) and len({*map(tuple, found[seen][:, :3].tolist())}) == 3
+    np.testing.assert_array_equal(brightest, image[seen].argmax(axis=1))
+
+
+def test_channels_stand_side_by_side_with_nothing_between_them():
+    study = fitted_images(SAMPLE.X, shape=(3, 2, 2), names=("c", "y", "x"))
+    pictures = views.sample(study, 5)["pictures"]
+    found, channels = pixels(pictures["data"]), SAMPLE.X[5].reshape(3, 2, 2)
+    assert found.shape == (2, 3 * 2 + 2) and not found[:, [2, 5]].any()
+    top = SAMPLE.X[5][~study.fitted.outliers[5]].max()
+    for place, channel in enumerate(channels):
+        expected = np.clip(np.round(255 * channel / top), 1, 255)
+        np.testing.assert_array_equal(found[:, 3 * place : 3 * place + 2], expected)
+    mask = pixels(pictures["outliers"])
+    assert np.count_nonzero(mask) == study.fitted.outliers[5].sum()
+    assert pixels(views.components(study)["images"][0]).shape == found.shape
+
+
+def test_a_large_image_keeps_its_proportions():
+    X = np.tile(SAMPLE.X[:4, :1], (1, 300 * 500)) + np.arange(300 * 500) / 1e5
+    study = Study(LabelledMatrix(X, features=Axis(grid=(300, 500), grid_names=("y", "x"))), "large")
+    study.take_model(RobustNMF(1, method="l2", random_state=0).fit(X))
+    picture = views.sample(study, 0)["pictures"]["data"]
+    assert (picture["height"], picture["width"]) == (150, 250)
+
+
+def test_a_cube_has_the_units_of_its_scale_on_the_scale_alone(tmp_path):
+    study = Study.open(write_cube(tmp_path / "cube.h5", SAMPLE.X.reshape(5, 8, 12)))
+    study.start_fit(2)
+    assert wait(study).state == "done"
+    found = views.overview(study)
+    assert found["units"] == "" and found["feature_axis"]["units"] == ["nm"] * 12
+    assert found["features"][1] == "400.14286"
+    assert_allclose(found["feature_axis"]["numbers"], 400 + np.arange(12) / 7, rtol=1e-5)
+    svg = exports.export(study, "contributions", "svg")[0].decode()
+    assert "nm" not in re.sub(r"<[^>]*>", "", svg)
+    pictures = views.feature(study, 3)["pictures"]
+    assert pixels(pictures["data"]).shape == (5, 8)
+    np.testing.assert_array_equal(pixels(pictures["outliers"]) > 0, study.fitted.outliers[:, 3].reshape(5, 8))
+
+
+def test_exported_tables_name_pixels_by_their_places():
+    study = fitted_images(SAMPLE.X, shape=(3, 4), names=("y", "x"))
+    heading = exports.export(study, "components", "csv")[0].decode().splitlines()[0]
+    assert next(csv.reader([heading]))[1:] == [f"y {y}, x {x}" for y in range(3) for x in range(4)]
+
+
 # --- What the user decides --------------------------------------------------------------------------------------------
 
 
@@ -208,7 +290,7 @@ def test_what_cannot_be_gone_on_with_is_fitted_anew():
     assert study.fitted.model.method == "l2" and study.fitted.components.shape == (3, 12)
 
 
-def test_the_script_repeats_fit_and_refit(studies, client, tmp_path):
+def test_the_script_repeats_fit_and_refit(studies, client, tmp_path, monkeypatch):
     number = upload(client).json()["id"]
     study = studies[number]
     study.start_fit(3)
@@ -216,11 +298,39 @@ def test_the_script_repeats_fit_and_refit(studies, client, tmp_path):
     study.judge(5, 6, "reject")
     study.start_refit()
     wait(study)
-    script = tmp_path / "study.py"
-    script.write_bytes(client.get(f"/api/studies/{number}/export/script.py").content)
-    found = runpy.run_path(str(script))
+    found = run_script(client.get(f"/api/studies/{number}/export/script.py").content, tmp_path, monkeypatch)
     assert_allclose(found["model"].components_, study.fitted.components)
     np.testing.assert_array_equal(found["outliers"], study.is_outlier(slice(None)))
+
+
+def run_script(content, folder, monkeypatch):
+    """Run an exported program in a folder with the file that was dropped, and return what it has found."""
+    (folder / "air.csv").write_bytes(csv_bytes())
+    (folder / "study.py").write_bytes(content)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["study.py"])
+    return runpy.run_path("study.py")
+
+
+def test_the_script_reads_the_uncertainties_again(tmp_path, monkeypatch):
+    data, uncertainties = tmp_path / "air.csv", tmp_path / "errors.csv"
+    data.write_bytes(csv_bytes())
+    uncertainties.write_bytes(csv_bytes(0.1 + np.sqrt(SAMPLE.X)))
+    study = Study.open(data, uncertainties)
+    study.start_fit(3)
+    assert wait(study).state == "done"
+    found = run_script(exports.script(study).encode(), tmp_path, monkeypatch)
+    assert_allclose(found["model"].components_, study.fitted.components)
+    without = RobustNMF(3, random_state=0).fit(SAMPLE.X)
+    assert not np.allclose(found["model"].components_, without.components_)
+
+
+def test_uncertainties_that_a_file_tells_are_used():
+    matrix = LabelledMatrix(SAMPLE.X, uncertainties=0.1 + np.sqrt(SAMPLE.X))
+    study = Study(matrix, "table")
+    study.start_fit(3)
+    assert wait(study).state == "done"
+    assert_allclose(study.fitted.components, RobustNMF(3, random_state=0).fit(matrix).components_)
 
 
 def test_a_search_for_the_rank_shows_what_is_found_so_far(monkeypatch):
@@ -298,9 +408,10 @@ def test_a_study_from_a_dropped_file_to_the_script(client, studies, tmp_path):
         assert client.get(f"{path}/{view}").status_code == 200, view
     told = client.post(f"{path}/verdict", content=json.dumps({"sample": 1, "feature": 2, "verdict": "reject"}))
     assert told.json()["verdicts"] == [[1, 2, "reject"]]
-    script = tmp_path / "study.py"
+    script, data = tmp_path / "study.py", tmp_path / "moved.csv"
     script.write_bytes(client.get(f"{path}/export/script.py").content)
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    data.write_bytes(csv_bytes())
+    done = subprocess.run([sys.executable, script, data], capture_output=True, text=True, check=True)
     assert "components have shape (3, 12)" in done.stdout
 
 
@@ -446,7 +557,7 @@ def address():
     listener.close()
 
 
-def open_page(chromium, address, tmp_path, **options):
+def open_page(chromium, address, tmp_path, *, name="air.csv", content=None, **options):
     """Open the page and a file in it, and fit it."""
     page = chromium.new_page(**options)
     page.set_default_timeout(1000 * browser.PATIENCE)
@@ -454,13 +565,13 @@ def open_page(chromium, address, tmp_path, **options):
     page.on("request", lambda request: requests.append(request.url))
     page.goto(address)
     page.wait_for_selector("#start:not([hidden])")
-    file = tmp_path / "air.csv"
-    file.write_bytes(csv_bytes())
+    file = tmp_path / name
+    file.write_bytes(csv_bytes() if content is None else content)
     page.set_input_files("#open", file)
     page.wait_for_selector("#fit:not([hidden])")
     page.fill("#rank", "3")
     page.press("#rank", "Enter")
-    page.wait_for_selector("#outliers tbody tr")
+    page.wait_for_selector("#outliers :is(tbody tr, caption)")
     return page, requests
 
 
@@ -492,13 +603,94 @@ def test_the_page_can_be_used_on_a_phone_in_the_dark_with_keys_alone(chromium, a
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert max(map(int, re.findall(r"\d+", background)[:3])) < 80
-    page.focus("#map")
     second = page.inner_text("#outliers tbody tr:nth-child(2)").split()[0]
     page.keyboard.press("n")  # from the first outlier to the second
     page.locator("#entry-facts", has_text=second).wait_for()
     page.keyboard.press("a")
     page.locator("#entry-facts", has_text="accepted").wait_for()
     assert browser.errors(page) == []
+
+
+def test_large_entries_are_marked_at_the_edge_of_the_axis(chromium, address, tmp_path):
+    X = SAMPLE.X.copy()
+    X[[7, 20], 4] = (1e4, 2.5e4)
+    large = X[X[:, 4] > 5, 4]  # the others are about 1
+    page, _ = open_page(chromium, address, tmp_path, content=csv_bytes(X))
+    page.locator("#outliers tbody tr", has_text="25000").click()
+    marks = page.locator("#feature-line .beyond")
+    page.locator("#feature-line", has_text=f"above the axis: {large.size}, up to 25000").wait_for()
+    titles = marks.locator("title").all_text_contents()
+    assert [float(title.split()[0]) for title in titles] == large.tolist()
+    marks.nth(large.tolist().index(1e4)).click()
+    page.locator("#entry-facts", has_text="10000").wait_for()
+    assert browser.errors(page) == []
+
+
+def test_lines_leave_long_gaps_of_time_empty_as_plots_do(chromium, address, tmp_path):
+    days = np.datetime64("2024-01-01") + np.r_[0:15, 200:225]
+    page, _ = open_page(chromium, address, tmp_path, content=csv_bytes(dates=[str(day) for day in days]))
+    for line in ("#feature-line svg path:nth-of-type(2)", "#contributions svg path:nth-of-type(2)"):
+        assert page.get_attribute(line, "d").count("M") == 2, line
+    axes = plots.contributions(RobustNMF(1, random_state=0).fit(SAMPLE.X), SAMPLE.X, index=days, kind="lines")
+    assert np.isnan(axes.lines[0].get_ydata()).sum() == 1  # the same one gap
+
+
+def test_pixels_are_named_and_found_by_their_places(chromium, address, tmp_path):
+    stack = io.BytesIO()
+    X = np.tile(SAMPLE.X, (1, 2)).reshape(40, 4, 6)
+    X[9, 2, 3] += 500
+    np.save(stack, X)
+    page, _ = open_page(chromium, address, tmp_path, name="stack.npy", content=stack.getvalue())
+    assert "pixel (2, 3)" in page.inner_text("#outliers tbody tr:first-child")
+    canvas = page.locator("#pictures canvas").first
+    box = canvas.bounding_box()
+    canvas.click(position={"x": 4.5 / 6 * box["width"], "y": 1.5 / 4 * box["height"]})
+    page.locator("#feature-title", has_text="Pixel (1, 4)").wait_for()
+    box, ring = canvas.bounding_box(), page.locator("#pictures .ring").first.bounding_box()
+    assert ring["x"] + ring["width"] / 2 == pytest.approx(box["x"] + 4.5 / 6 * box["width"], abs=2)
+    assert ring["y"] + ring["height"] / 2 == pytest.approx(box["y"] + 1.5 / 4 * box["height"], abs=2)
+    page.click("#play")
+    page.locator("#sample-title", has_text=re.compile(r"Sample (1[2-9]|[23]\d)")).wait_for()  # it was 9
+    page.click("#play")
+    assert browser.errors(page) == []
+
+
+def test_a_click_on_a_channel_finds_its_pixel(chromium, fitted, tmp_path):
+    page, _ = show_from_disk(chromium, write_page(fitted, tmp_path / "page"))
+    shape, places = (5, 3, 4), [(0, 0, 0), (2, 1, 3), (3, 2, 0), (4, 0, 2)]
+    sheet = image_of(np.arange(60.0), shape)
+    ask = """([height, width, shape, y, x]) => {
+        const box = { left: 10, top: 20, width: 3 * width, height: 3 * height };
+        const canvas = { height, width, getBoundingClientRect: () => box };
+        return pixelAt({ clientX: 10 + 3 * (x + 0.5), clientY: 20 + 3 * (y + 0.5) }, canvas, shape);
+    }"""
+    for place in places:
+        ((y, x),) = np.argwhere(sheet == np.ravel_multi_index(place, shape)).tolist()
+        assert page.evaluate(ask, [*sheet.shape, shape, y, x]) == sheet[y, x]
+    ((y, x),) = np.argwhere(np.isnan(sheet))[:1].tolist()
+    assert page.evaluate(ask, [*sheet.shape, shape, y, x]) is None
+
+
+def test_a_cube_shows_maps_and_a_band_as_a_picture(chromium, address, tmp_path):
+    cube = write_cube(tmp_path / "made.h5", np.abs(SAMPLE.X).reshape(5, 8, 12)).read_bytes()
+    page, _ = open_page(chromium, address, tmp_path, name="cube.h5", content=cube)
+    assert page.locator("#contribution-maps canvas").count() == 3 and not page.is_visible("#contributions")
+    canvas = page.locator("#feature-pictures canvas").first
+    box = canvas.bounding_box()
+    canvas.click(position={"x": 6.5 / 8 * box["width"], "y": 2.5 / 5 * box["height"]})
+    page.locator("#sample-title", has_text="Sample y 2, x 6").wait_for()
+    assert re.match(r"Wavelength 40[01][\d.]* nm$", page.inner_text("#feature-title"))
+    assert "over wavelength in nm" in page.inner_text("#sample-line")
+    assert browser.errors(page) == []
+
+
+def test_data_without_outliers_says_so(chromium, address, tmp_path):
+    rng = np.random.default_rng(0)
+    clean = (rng.random((40, 3)) @ rng.random((3, 12)) + 0.1) * (1 + 0.02 * rng.standard_normal((40, 12)))
+    page, _ = open_page(chromium, address, tmp_path, content=csv_bytes(clean))
+    page.keyboard.press("n")
+    page.locator("#message", has_text="No entry is an outlier").wait_for()
+    assert "No entry is an outlier" in page.inner_text("#outliers")
 
 
 def test_a_wrong_token_is_told_in_words(chromium, address):
@@ -546,6 +738,7 @@ def test_an_exploration_of_the_documentation_answers_a_click(chromium, tmp_path,
     page.locator("#entry-facts", has_text="the model says").wait_for()
     sample, feature, measured = row.locator("td").all_inner_texts()[:3]
     told = page.inner_text("#entry-facts")
+    assert name != "faces" or re.search(r"\by \d+, x \d+", told)
     assert all(text in told for text in (sample, feature, measured, "outlier"))
     assert page.locator("#pictures canvas").count() == (3 if name == "faces" else 0)
     assert_alone(page, requests)

@@ -698,7 +698,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             )
             names = {"sample_names": X.samples.shown_names, "feature_names": X.features.shown_names}
             shapes = {"image_shape": X.features.picture_shape, "map_shape": X.samples.picture_shape}
-            options = names | shapes | options
+            options = names | shapes | {"units": X.unit} | options
             with ignored_warnings((UserWarning, "X does not have valid feature names")):  # they are those of the model
                 return write(self._on_host(), X.values, path, **options)
         return write(self._on_host(), X if is_on_host(X) else to_host(X), path, **options)

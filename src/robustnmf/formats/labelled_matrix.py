@@ -65,6 +65,8 @@ class Axis:
         Unit of each, "" where there is none.
     columns : mapping of str to sequence of str
         Further texts about each, by their headings.
+    is_scale : bool
+        Whether they are points of a scale, such as wavelengths. Units are then those of the scale, not of the entries.
     """
 
     names: Sequence[str] | None = None
@@ -73,6 +75,7 @@ class Axis:
     grid_names: tuple[str, ...] | None = None
     units: Sequence[str] | None = None
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    is_scale: bool = field(default=False, compare=False)  # a saved model does not remember it
 
     @property
     def shown_names(self) -> Sequence[str] | None:
@@ -101,7 +104,7 @@ class Axis:
         """Return what is known of some of them; they are no grid any more."""
         taken = [_some(values, places) for values in (self.names, self.units)]
         columns = {title: [column[i] for i in places] for title, column in self.columns.items()}
-        return Axis(taken[0], self.title, units=taken[1], columns=columns)
+        return Axis(taken[0], self.title, units=taken[1], columns=columns, is_scale=self.is_scale)
 
 
 def _some(values: Sequence[str] | None, places: Sequence[int]) -> list[str] | None:
@@ -171,6 +174,7 @@ class ArrayLayout:
             names=self.points.get(axis),
             title=names[0] or None if names else None,
             units=[unit] * self.shape[axis] if unit else None,
+            is_scale=True,
         )
 
     def matrix(self, array: NDArray[Any]) -> NDArray[Any]:
@@ -269,6 +273,20 @@ class LabelledMatrix:
     def feature_names(self) -> Sequence[str] | None:
         """A name for each feature."""
         return self.features.names
+
+    @property
+    def unit(self) -> str:
+        """Unit of the entries, "" if it is unknown or not the same for all.
+
+        Examples
+        --------
+        >>> air, cube = Axis(["Al", "Fe"], units=["ng", "ng"]), Axis(["400", "410"], units=["nm", "nm"], is_scale=True)
+        >>> [LabelledMatrix(np.ones((1, 2)), features=features).unit for features in (air, cube)]
+        ['ng', '']
+        """
+        known = [axis.units for axis in (self.features, self.samples) if axis.units and not axis.is_scale]
+        different = set(known[0]) if known else set()
+        return different.pop() if len(different) == 1 else ""
 
     @property
     def image_shape(self) -> tuple[int, int] | None:

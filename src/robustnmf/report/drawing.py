@@ -124,6 +124,18 @@ def picture(image: Matrix, top: float) -> str:
     return "data:image/png;base64," + b64encode(content.getvalue()).decode("ascii")
 
 
+def shrunk(image: Matrix, longest: int) -> Matrix:
+    """Return an image whose sides have at most `longest` pixels, in its proportions: squares of pixels are averaged.
+
+    Examples
+    --------
+    >>> shrunk(np.ones((90, 100)), 96).shape
+    (45, 50)
+    """
+    step = ceil(max(image.shape[:2]) / longest)
+    return pool(image, (ceil(image.shape[0] / step), ceil(image.shape[1] / step)), np.mean)
+
+
 def pool(X: Matrix, limit: tuple[int, int], how: Callable[..., Matrix]) -> Matrix:
     """Return a matrix of at most `limit` rows and columns; `how` joins entries that share a cell, such as ``np.mean``.
 

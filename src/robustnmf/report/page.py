@@ -17,7 +17,7 @@ from robustnmf.methods import METHODS
 from robustnmf.plots.grids import check_picture_shape, image_of, panel_columns
 from robustnmf.report.card import Card
 from robustnmf.report.diagnoses import Diagnosis, Verdict, diagnose, some_names
-from robustnmf.report.drawing import draw, picture, png, pool
+from robustnmf.report.drawing import draw, picture, png, pool, shrunk
 from robustnmf.report.facts import UNUSUAL, Facts, Lines
 from robustnmf.report.pictures import explaining_cards, framed, q_ratio, set_margins
 from robustnmf.report.summary import percent, seconds, short
@@ -293,7 +293,7 @@ def _captions(facts: Facts) -> list[tuple[int, str]]:
 
 
 def _pooled(image: Matrix) -> Matrix:
-    return pool(image, (LONGEST_SIDE, LONGEST_SIDE), np.mean)
+    return shrunk(image, LONGEST_SIDE)
 
 
 def _curve(component: Matrix, names: list[str], identifier: str) -> str:

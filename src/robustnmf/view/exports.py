@@ -49,12 +49,14 @@ def _names(study: Study) -> dict[str, Any]:
 
 
 def _components(study: Study, ax: Any) -> Any:
-    return plots.components(study.need_fit().model, image_shape=study.matrix.image_shape, **_names(study), ax=ax)
+    shape = study.matrix.features.picture_shape
+    return plots.components(study.need_fit().model, image_shape=shape, **_names(study), ax=ax)
 
 
 def _contributions(study: Study, ax: Any) -> Any:
     fit = study.need_fit()
-    return plots.contributions(fit.model, codes=fit.codes, index=study.matrix.sample_names, **_names(study), ax=ax)
+    options: dict[str, Any] = {"codes": fit.codes, "index": study.matrix.sample_names, "units": study.matrix.unit}
+    return plots.contributions(fit.model, **options, **_names(study), ax=ax)
 
 
 def _explained(study: Study, ax: Any) -> Any:
@@ -102,11 +104,11 @@ def _table(heading: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _samples(study: Study) -> Sequence[str]:
-    return study.matrix.sample_names or [str(i) for i in range(study.shape[0])]
+    return study.matrix.samples.shown_names or [str(i) for i in range(study.shape[0])]
 
 
 def _features(study: Study) -> Sequence[str]:
-    return study.matrix.feature_names or [str(j) for j in range(study.shape[1])]
+    return study.matrix.features.shown_names or [str(j) for j in range(study.shape[1])]
 
 
 def _title(study: Study) -> str:
@@ -173,28 +175,33 @@ def script(study: Study) -> str:
     accepted = sorted(place for place, verdict in study.verdicts.items() if verdict == "accept")
     parameters = ", ".join(f"{name}={value!r}" for name, value in ({"random_state": 0} | fit.options).items())
     path = study.name if study.path is None else str(study.path)
-    again = "".join(f"model.refit(matrix.values, weights=weights_without({list(step)}))\n" for step in fit.steps[1:])
-    return f"""# What was explored with 'robustnmf view', as a program.
+    again = "".join(f"model.refit(matrix.values, **about_all_but({list(step)}))\n" for step in fit.steps[1:])
+    return f"""# What was explored with 'robustnmf view', as a program; give it the path of the data if that has moved.
+import sys
+
 import numpy as np
 
 from robustnmf import RobustNMF
-from robustnmf.formats import read_table
+from robustnmf.formats import read_like, read_table
+from robustnmf.formats.alignment import uncertainties_of
 
-matrix = read_table({path!r}{arguments})
+path = sys.argv[1] if len(sys.argv) > 1 else {path!r}
+matrix = read_table(path{arguments})
+uncertainties = {_uncertainties(study)}
 rejected = {list(study.rejected)!r}  # (sample, feature): left out by hand
 accepted = {accepted!r}  # (sample, feature): outliers that are right
 
 
-def weights_without(places):
+def about_all_but(places):
     weights = np.ones(matrix.shape)
     for place in places:
         weights[place] = 0
-    return weights
+    return {{"weights": weights, "uncertainties": uncertainties}}
 
 
 model = RobustNMF({parameters})
-model.fit(matrix.values, weights=weights_without({list(fit.steps[0])}))
-{again}codes = model.transform(matrix.values, weights=weights_without({list(fit.steps[-1])}))
+model.fit(matrix.values, **about_all_but({list(fit.steps[0])}))
+{again}codes = model.transform(matrix.values, **about_all_but({list(fit.steps[-1])}))
 outliers = np.array(model.outliers_)
 for place in rejected:
     outliers[place] = True
@@ -203,6 +210,15 @@ for place in accepted:
 cleaned = np.where(outliers | np.isnan(matrix.values), codes @ model.components_, matrix.values)
 print(f"{{outliers.mean():.2%}} of the entries are outliers; components have shape {{model.components_.shape}}.")
 """
+
+
+def _uncertainties(study: Study) -> str:
+    """Return how the program comes by the uncertainties of the entries."""
+    if study.uncertainties_path is not None:
+        return f"uncertainties_of(matrix, read_like({str(study.uncertainties_path)!r}, matrix))"
+    if study.uncertainties is not None and study.matrix.uncertainties is None:
+        return 'read_like("uncertainties.csv", matrix)  # a file of those that were given in Python'
+    return "uncertainties_of(matrix, None)  # those that the file tells"
 
 
 def _given(options: Any) -> dict[str, Any]:

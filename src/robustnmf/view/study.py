@@ -19,6 +19,7 @@ from robustnmf.algorithm.feature_scaling import WIDELY_DIFFERENT, size_ratio
 from robustnmf.errors import IncompatibleError
 from robustnmf.estimators import RobustNMF
 from robustnmf.formats import LabelledMatrix, read_like, read_table
+from robustnmf.formats.alignment import uncertainties_of
 from robustnmf.persistence import load
 from robustnmf.selection import auto_rank
 from robustnmf.utils.cached import cached_property
@@ -93,10 +94,10 @@ class Study:
         The data.
     name : str
         What it is called: the name of its file.
-    path : Path or None
-        Where it is, for the script that repeats the exploration.
+    path, uncertainties_path : Path or None
+        Where data and uncertainties are, for the script that repeats the exploration.
     weights, uncertainties : array-like (n_samples, n_features) or None
-        As in `RobustNMF.fit`.
+        As in `RobustNMF.fit`: uncertainties that the file of the data tells are used too.
     """
 
     def __init__(
@@ -107,10 +108,11 @@ class Study:
         *,
         weights: Any = None,
         uncertainties: Any = None,
+        uncertainties_path: Path | None = None,
     ) -> None:
-        self.matrix, self.name, self.path = matrix, name, path
+        self.matrix, self.name, self.path, self.uncertainties_path = matrix, name, path, uncertainties_path
         self.weights = weights
-        self.uncertainties = uncertainties
+        self.uncertainties = uncertainties_of(matrix, uncertainties)
         self.fitted: Fit | None = None
         self.verdicts: dict[tuple[int, int], Verdict] = {}
         self.ranks: Any = None
@@ -121,8 +123,8 @@ class Study:
 
     @classmethod
     def read(cls, path: Path, name: str | None = None, **options: Any) -> Study:
-        """Read data from a file, see `robustnmf.formats.read_table`."""
-        return cls(read_table(path, **options), name or path.name, path)
+        """Read data from a file, see `robustnmf.formats.read_table`; with a name from a copy that will not stay."""
+        return cls(read_table(path, **options), name or path.name, None if name else path)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -285,7 +287,7 @@ class Study:
         model = path / "model.robustnmf"
         if not (path.is_dir() and model.is_file()):
             matrix = read_table(path)
-            return cls(matrix, path.name, path, uncertainties=uncertainties and read_like(uncertainties, matrix))
+            return cls(matrix, path.name, path, **_read_uncertainties(uncertainties, matrix))
         summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
         source = Path(str(summary.get("options", {}).get("data", "")))
         if not source.exists() or source == Path():
@@ -297,9 +299,13 @@ class Study:
         known = getattr(fitted, "input_", None)
         matrix = read_table(source) if known is None else read_table(source, known.options)
         given = uncertainties or summary["options"].get("uncertainties")
-        study = cls(matrix, path.name, source, uncertainties=given and read_like(given, matrix))
+        study = cls(matrix, path.name, source, **_read_uncertainties(given and Path(given), matrix))
         study.take_model(fitted)
         return study
+
+
+def _read_uncertainties(path: Path | None, matrix: LabelledMatrix) -> dict[str, Any]:
+    return {} if path is None else {"uncertainties": read_like(path, matrix), "uncertainties_path": path}
 
 
 def dense_column(values: Any, place: int) -> Matrix:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from math import ceil, isfinite
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robustnmf.plots.base import positions_of
+from robustnmf.formats import Axis
+from robustnmf.plots.base import numbers_of, positions_of
+from robustnmf.plots.grids import image_of, panel_columns
+from robustnmf.report.drawing import shrunk
 from robustnmf.view.study import Study, dense_column
 
 Matrix = NDArray[Any]
@@ -22,8 +26,8 @@ MOST_NAMES = 5000
 """Names that are sent with the overview, at most, of samples and of features."""
 MOST_CELLS = 640
 """Cells of a map along each side, at most."""
-LONGEST_SIDE = 160
-"""Pixels of an image along each side, at most."""
+LONGEST_SIDE, WIDEST_PICTURE = 256, 512
+"""Pixels of an image along each side, at most, and of channels side by side together."""
 DENSE_ENTRIES = 2**21
 """Entries of a map that are looked at for one picture, at most; of more, every few samples are taken."""
 MOST_PROFILE = 300
@@ -31,6 +35,8 @@ MOST_PROFILE = 300
 LISTED = 200
 """Outliers that are listed."""
 LONGEST_NAME = 80
+MOST_DIGITS = 10
+"""Signs of a name that is a number, at most."""
 SHOWN_DIGITS = 4
 """Digits of a number on the page."""
 
@@ -46,15 +52,30 @@ def overview(study: Study) -> dict[str, Any]:
         "shape": [n_samples, n_features],
         "samples": _names(samples.names, n_samples),
         "features": _names(features.names, n_features),
-        "units": _common(features.units),
+        "units": study.matrix.unit,
         "times": positions.astype("datetime64[ms]").astype(np.int64).tolist() if is_time else None,
-        "sample_grid": samples.grid,
-        "feature_grid": features.grid,
+        "sample_axis": _axis(samples),
+        "feature_axis": _axis(features),
         "notes": list(study.matrix.notes),
         "verdicts": [[i, j, verdict] for (i, j), verdict in sorted(study.verdicts.items())],
         "fit": _fit(study),
         "ranks": _ranks(study),
         "job": job(study),
+    }
+
+
+def _axis(axis: Axis) -> dict[str, Any]:
+    """Return what samples or features are: points of a grid, of a scale, or neither."""
+    few = axis.names is not None and len(axis.names) <= MOST_NAMES
+    numbers = numbers_of(list(axis.names)) if few and axis.names is not None else None
+    return {
+        "title": axis.title if axis.is_scale else None,
+        "grid": axis.grid,
+        "grid_names": axis.grid_names,
+        "picture": axis.picture_shape,
+        "numbers": None if numbers is None else _numbers(numbers),
+        "units": axis.units if few else None,
+        "is_scale": axis.is_scale,
     }
 
 
@@ -114,7 +135,7 @@ def components(study: Study) -> dict[str, Any]:
     percent = 100 * given / np.where(total > 0, total, 1)
     return {
         "lines": [_pooled_line(line) for line in C],
-        "images": _images(C, study.matrix.features.grid),
+        "images": _images(C, study.matrix.features.picture_shape),
         # Of what all components give to a feature; for tables, whose features one can read.
         "percent": [_numbers(line) for line in percent] if C.shape[1] <= MOST_PROFILE else None,
     }
@@ -126,7 +147,7 @@ def contributions(study: Study) -> dict[str, Any]:
     given = fit.codes * fit.components.sum(axis=1)
     return {
         "lines": [_pooled_line(line) for line in given.T],
-        "images": _images(fit.codes.T, study.matrix.samples.grid),
+        "images": _images(fit.codes.T, study.matrix.samples.picture_shape),
     }
 
 
@@ -136,32 +157,36 @@ def sample(study: Study, place: int, start: int = 0, stop: int | None = None) ->
     measured, explained = study.rows([place])[0], fit.codes[place] @ fit.components
     wrong, features = study.is_outlier([place])[0], np.arange(study.shape[1])
     found = _entries(study, measured[part], explained[part], wrong[part], features[part], part.start)
-    grid = study.matrix.features.grid
-    if grid is not None and len(grid) in (2, 3):
-        found["pictures"] = _pictures(measured, explained, wrong, grid)
+    shape = study.matrix.features.picture_shape
+    if shape is not None:
+        found["pictures"] = _pictures(measured, explained, wrong, shape)
     return found
 
 
-def _pictures(measured: Matrix, explained: Matrix, wrong: Matrix, grid: tuple[int, ...]) -> dict[str, Any]:
+def _pictures(measured: Matrix, explained: Matrix, wrong: Matrix, shape: tuple[int, ...]) -> dict[str, Any]:
     """Return a sample as images: data, cleaned and outliers."""
     cleaned = np.where(wrong | np.isnan(measured), explained, measured)
     top = float(np.nanmax(np.where(wrong, np.nan, measured), initial=0.0)) or 1.0
     return {
-        "data": _grey(_picture_of(measured, grid), top),
-        "clean": _grey(_picture_of(cleaned, grid), top),
-        "outliers": _grey(_picture_of(wrong.astype(float), grid), 1.0),
+        "data": _picture(_image(measured, shape), top),
+        "clean": _picture(_image(cleaned, shape), top),
+        "outliers": _mask(_image(wrong.astype(float), shape)),
     }
 
 
 def feature(study: Study, place: int, start: int = 0, stop: int | None = None) -> dict[str, Any]:
-    """Return the entries of a feature over all samples."""
+    """Return the entries of a feature over all samples; where samples are pixels, also as pictures."""
     fit, part = study.need_fit(), slice(max(start, 0), stop)
     measured, explained = dense_column(study.matrix.values[part], place), fit.codes[part] @ fit.components[:, place]
     wrong = dense_column(fit.outliers[part], place).astype(bool)
     for (i, j), verdict in study.verdicts.items():
         if j == place and 0 <= i - part.start < len(wrong):
             wrong[i - part.start] = verdict == "reject"
-    return _entries(study, measured, explained, wrong, np.full(len(measured), place), part.start)
+    found = _entries(study, measured, explained, wrong, np.full(len(measured), place), part.start)
+    shape = study.matrix.samples.picture_shape
+    if shape is not None and len(measured) == study.shape[0]:
+        found["pictures"] = _pictures(measured, explained, wrong, shape)
+    return found
 
 
 def _entries(
@@ -324,32 +349,36 @@ def _limits(given: tuple[int, int], count: int) -> tuple[int, int]:
     return first, min(max(given[1], first + 1), count)
 
 
-def _images(lines: Matrix, grid: tuple[int, ...] | None) -> list[dict[str, Any]] | None:
-    """Return rows of a matrix as grey images, if its columns are points of a grid."""
-    if grid is None or len(grid) not in (2, 3):
+def _images(lines: Matrix, shape: tuple[int, ...] | None) -> list[dict[str, Any]] | None:
+    """Return rows of a matrix as images, if its columns are pixels."""
+    if shape is None:
         return None
-    return [_grey(_picture_of(line, grid), float(line.max()) or 1.0) for line in lines]
+    return [_picture(_image(line, shape), float(line.max()) or 1.0) for line in lines]
 
 
-def _picture_of(values: Matrix, grid: tuple[int, ...]) -> Matrix:
-    """Return values of a grid as an image no larger than a screen needs; further axes are averaged."""
-    image = values.reshape(grid)
-    if image.ndim == 3:  # colours stand last, channels and planes first
-        image = image.mean(axis=2 if grid[2] <= 4 else 0)
-    for axis in (0, 1):
-        step = ceil(image.shape[axis] / LONGEST_SIDE)
-        if step > 1:
-            starts = np.arange(0, image.shape[axis], step)
-            counts = np.diff(np.append(starts, image.shape[axis]))
-            sums = np.add.reduceat(np.nan_to_num(image), starts, axis=axis)
-            image = sums / (counts[:, None] if axis == 0 else counts)
-    return image
+def _image(values: Matrix, shape: tuple[int, ...]) -> Matrix:
+    """Return pixels as an image no larger than a screen needs: in grey, in colour, or with channels side by side."""
+    longest = max(32, min(LONGEST_SIDE, WIDEST_PICTURE // panel_columns(shape)))
+    return image_of(values, shape, partial(shrunk, longest=longest))
 
 
-def _grey(image: Matrix, top: float) -> dict[str, Any]:
-    """Return an image as bytes, 0 black and 255 white, or `top`."""
-    levels = np.clip(np.nan_to_num(image) / top, 0, 1)
-    return {"height": image.shape[0], "width": image.shape[1], "bytes": _bytes(np.round(255 * levels))}
+def _picture(image: Matrix, top: float) -> dict[str, Any]:
+    """Return an image as bytes: grey from 1 to 255, which is `top`, 0 where missing; or red, green, blue, opacity."""
+    levels, seen = np.round(255 * np.clip(np.nan_to_num(image) / top, 0, 1)), ~np.isnan(image)
+    if image.ndim == 2:
+        return _sized(np.where(seen, np.maximum(levels, 1), 0))
+    opacity = 255 * seen.all(axis=-1, keepdims=True)
+    return _sized(np.concatenate([levels, opacity], axis=-1))
+
+
+def _mask(image: Matrix) -> dict[str, Any]:
+    """Return shares of outliers as bytes, 0 none and 255 all; of a pixel in colour the share of its colours."""
+    shares = np.nan_to_num(image)
+    return _sized(np.ceil(255 * (shares if image.ndim == 2 else shares.mean(axis=-1))))
+
+
+def _sized(pixels: Matrix) -> dict[str, Any]:
+    return {"height": pixels.shape[0], "width": pixels.shape[1], "colour": pixels.ndim == 3, "bytes": _bytes(pixels)}
 
 
 def _bytes(values: Matrix) -> str:
@@ -376,10 +405,17 @@ def _number(value: Any, digits: int = 6) -> float | None:
 def _names(names: Sequence[str] | None, count: int) -> list[str] | None:
     if names is None or count > MOST_NAMES:
         return None
-    return [name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…" for name in names]
+    return [_short_name(name) for name in names]
 
 
-def _common(units: Sequence[str] | None) -> str:
-    """Return the unit of all features, if they have one in common."""
-    different = set(units or ())
-    return different.pop() if len(different) == 1 else ""
+def _short_name(name: str) -> str:
+    """Return a name that is not endless; a number with many digits is rounded, as in reports.
+
+    Examples
+    --------
+    >>> _short_name("476.56129032258065"), _short_name("Sulphate")
+    ('476.56129', 'Sulphate')
+    """
+    if MOST_DIGITS < len(name) <= LONGEST_NAME and name.replace(".", "", 1).isdecimal() and "." in name:
+        return f"{float(name):.8g}"
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"

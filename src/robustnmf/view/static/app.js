@@ -9,7 +9,7 @@ const EXPORTS = {
   Program: ["script.py"],
 };
 
-const state = { about: null, sample: 0, feature: 0, component: null, lines: {}, worst: [], view: null, drawn: 0, map: null, playing: null };
+const state = { about: null, sample: 0, feature: 0, component: null, lines: {}, worst: [], view: null, drawn: 0, map: null, playing: false };
 
 function tell(message) {
   $("message").textContent = message || "";
@@ -26,9 +26,34 @@ async function attempt(work) {
   }
 }
 
-const nameOf = (names, place, word) => (names ? names[place] : `${word} ${place}`);
-const sampleName = (i) => nameOf(state.about.samples, i, "sample");
-const featureName = (j) => nameOf(state.about.features, j, "feature");
+// Where a point of a grid is, along each axis; points are counted line by line.
+function placesOf(point, grid) {
+  const places = [];
+  for (const side of [...grid].reverse()) {
+    places.unshift(point % side);
+    point = Math.floor(point / side);
+  }
+  return places;
+}
+
+// What a sample or feature is called: by its name, by its place on a grid (as in robustnmf.formats), or by its number.
+function nameOf(names, axis, place, word) {
+  if (names) return names[place];
+  if (!axis.grid || axis.grid.length < 2) return `${word} ${place}`;
+  const places = placesOf(place, axis.grid), called = axis.grid_names || [];
+  return called.length && called.every(Boolean) ? places.map((number, i) => `${called[i]} ${number}`).join(", ") : `pixel (${places.join(", ")})`;
+}
+const sampleName = (i) => nameOf(state.about.samples, state.about.sample_axis, i, "sample");
+const featureName = (j) => nameOf(state.about.features, state.about.feature_axis, j, "feature");
+const capital = (text) => text[0].toUpperCase() + text.slice(1);
+const headed = (word, name) => capital(name.startsWith(`${word} `) || name.startsWith("pixel ") ? name : `${word} ${name}`);
+
+// A feature with its unit: of entries behind the name, of a scale such as wavelengths behind the number.
+function featureTitle(j) {
+  const axis = state.about.feature_axis, unit = axis.units ? axis.units[j] : "";
+  if (axis.is_scale && axis.title && state.about.features) return [capital(axis.title), featureName(j), unit].filter(Boolean).join(" ");
+  return headed("feature", featureName(j)) + (unit ? (axis.is_scale ? ` ${unit}` : ` (${unit})`) : "");
+}
 
 const MOST_BARS = 60;
 const widthOf = (id) => Math.max(300, Math.min(1600, $(id).clientWidth || 900));
@@ -71,7 +96,7 @@ async function refresh() {
   showContributions();
   showWorst();
   $("histogram").replaceChildren(barsChart(histogram.edges, histogram.kept, histogram.outliers, about.fit.threshold, widthOf("histogram"),
-    `number of entries (log10) by residual in ${about.fit.unit}`));
+    `number of entries by residual in ${about.fit.unit}; the outermost bars hold all beyond`));
   await Promise.all([showMap(), showEntry()]);
 }
 
@@ -190,19 +215,24 @@ function select(sample, feature) {
 }
 
 function nextOutlier(step) {
-  if (!state.worst.length) return;
+  if (!state.worst.length) return tell("No entry is an outlier.");
   const here = state.worst.findIndex((one) => one.sample === state.sample && one.feature === state.feature);
   const next = state.worst[(here + step + state.worst.length) % state.worst.length];
   select(next.sample, next.feature);
 }
 
+const LETTERS = {
+  n: () => nextOutlier(1), p: () => nextOutlier(-1), r: () => decide("reject"), a: () => decide("accept"), u: () => decide(null),
+};
+const isTyping = (target) => target.matches("select, textarea, input:not([type=range])");
+
+// Letters work wherever the focus is, except where they are typed. Arrows scroll the page unless the map has the focus.
 function pressed(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
-  const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-  if (moves[event.key]) select(state.sample + moves[event.key][0], state.feature + moves[event.key][1]);
-  else if (event.key === "+" || event.key === "-") zoom(event.key === "+" ? 0.5 : 2, [state.sample, state.feature]);
-  else if (event.key === "n" || event.key === "p") nextOutlier(event.key === "n" ? 1 : -1);
-  else if ("rau".includes(event.key)) decide({ r: "reject", a: "accept", u: null }[event.key]);
+  if (event.ctrlKey || event.metaKey || event.altKey || !state.about || !state.about.fit) return;
+  const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }, onMap = event.target === $("map");
+  if (onMap && moves[event.key]) select(state.sample + moves[event.key][0], state.feature + moves[event.key][1]);
+  else if (onMap && (event.key === "+" || event.key === "-")) zoom(event.key === "+" ? 0.5 : 2, [state.sample, state.feature]);
+  else if (LETTERS[event.key] && !isTyping(event.target)) LETTERS[event.key]();
   else return;
   event.preventDefault();
 }
@@ -234,14 +264,22 @@ async function showEntry() {
   $("entry-facts").replaceChildren(...Object.entries(facts).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
   for (const button of $("verdicts").children) button.setAttribute("aria-pressed", String(button.dataset.verdict === verdict));
   $("neighbours").replaceChildren(neighbours("Features beside it", rowNear, feature, featureName), neighbours("Samples beside it", columnNear, sample, sampleName));
-  $("sample-title").textContent = state.about.samples ? `Sample ${sampleName(sample)}` : `Sample ${sample}`;
-  $("feature-title").textContent = `Feature ${state.about.features ? featureName(feature) : feature}${state.about.units ? ` (${state.about.units})` : ""}`;
-  const chart = m <= MOST_BARS ? tableChart : entryChart;
-  const words = m <= MOST_BARS ? "measured (dots) and explained (bars) of each feature" : "measured, explained (dashed) and outliers over features";
-  $("sample-line").replaceChildren(chart(row, { width: widthOf("sample-line"), names: featureName, selected: feature, label: words, click: (j) => select(sample, j) }));
-  $("feature-line").replaceChildren(entryChart(column, { width: widthOf("feature-line"), positions: state.about.times, times: Boolean(state.about.times), selected: sample, label: "measured, explained (dashed) and outliers over samples", click: (i) => select(i, feature) }));
-  showPictures(row.pictures);
+  $("sample-title").textContent = headed("sample", sampleName(sample));
+  $("feature-title").textContent = featureTitle(feature);
+  const { feature_axis: scale, units } = state.about, unit = units ? ` (${units})` : "";
+  const isTable = m <= MOST_BARS && !scale.is_scale, chart = isTable ? tableChart : entryChart;
+  const over = scale.numbers && scale.title ? `${scale.title}${scale.units ? ` in ${scale.units[0]}` : ""}` : "features";
+  const words = isTable ? `measured (dots) and explained (bars) of each feature${unit}` : `measured, explained (dashed) and outliers (red) over ${over}${unit}`;
+  $("sample-line").replaceChildren(chart(row, { width: widthOf("sample-line"), names: featureName, positions: scale.numbers, selected: feature, label: words, click: (j) => select(sample, j) }));
+  $("feature-line").replaceChildren(entryChart(column, { width: widthOf("feature-line"), ...overSamples(), selected: sample, label: "measured, explained (dashed) and outliers (red) over samples", click: (i) => select(i, feature) }));
+  showPictures($("pictures"), row.pictures, { shape: scale.picture, selected: feature, click: (j) => select(sample, j) });
+  showPictures($("feature-pictures"), column.pictures, { shape: state.about.sample_axis.picture, selected: sample, click: (i) => select(i, feature) });
+  showPlayer(row.pictures);
+  showMaps();
 }
+
+// Samples are drawn over time, over numbers that are their names, or in their order.
+const overSamples = () => ({ positions: state.about.times || state.about.sample_axis.numbers, times: Boolean(state.about.times) });
 
 function neighbours(title, line, at, nameOfPlace) {
   const here = line.places.indexOf(at), near = line.places.map((_, i) => i).slice(Math.max(0, here - NEAR), here + NEAR + 1);
@@ -252,22 +290,25 @@ function neighbours(title, line, at, nameOfPlace) {
   return el("table", {}, el("thead", {}, el("tr", {}, el("th", {}, title), el("th", {}, "measured"), el("th", {}, "explained"))), el("tbody", {}, ...rows));
 }
 
-function showPictures(pictures) {
+function showPictures(place, pictures, how) {
+  place.replaceChildren(...Object.entries(pictures || {}).map(([name, picture]) =>
+    el("figure", {}, clickablePicture(picture, { ...how, red: name === "outliers" }), el("figcaption", {}, name))));
+}
+
+function showPlayer(pictures) {
   $("player").hidden = !pictures;
   $("frame").max = state.about.shape[0] - 1;
   $("frame").value = state.sample;
-  $("pictures").replaceChildren(...Object.entries(pictures || {}).map(([name, picture]) =>
-    el("figure", {}, greyCanvas(picture, name === "outliers"), el("figcaption", {}, name))));
 }
 
-function play() {
-  if (state.playing) {
-    clearInterval(state.playing);
-    state.playing = null;
-  } else {
-    state.playing = setInterval(() => select((state.sample + 1) % state.about.shape[0], state.feature), 200);
-  }
+// Each frame waits for the one before it: large ones are shown slowly, but all are.
+async function play() {
+  state.playing = !state.playing;
   $("play").textContent = state.playing ? "Stop" : "Play";
+  while (state.playing) {
+    await select((state.sample + 1) % state.about.shape[0], state.feature);
+    await new Promise((done) => setTimeout(done, 150));
+  }
 }
 
 function decide(verdict) {
@@ -293,7 +334,7 @@ function showComponents() {
   $("components").replaceChildren(...lines.map((line, k) => el("button",
     { class: "card", type: "button", "aria-pressed": String(state.component === k), onclick: () => choose(k) },
     el("span", {}, `${k + 1} · ${(100 * state.about.fit.shares[k]).toFixed(1)} %`),
-    images ? greyCanvas(images[k]) : smallLine(line, k))));
+    images ? pictureCanvas(images[k]) : smallLine(line, k))));
   showProfile();
 }
 
@@ -328,17 +369,27 @@ function smallLine(line, k) {
 
 function showContributions() {
   const { lines, images } = state.lines.contributions;
-  $("contributions").replaceChildren(linesChart(lines, { width: widthOf("contributions"), positions: state.about.times, times: Boolean(state.about.times), chosen: state.component,
+  // Lines over the numbers of pixels say nothing: pixels have maps.
+  $("contributions").hidden = Boolean(images);
+  $("legend").replaceChildren(...lines.map((_, k) => chip(k)));
+  $("contributions").replaceChildren(linesChart(lines, { width: widthOf("contributions"), ...overSamples(), chosen: state.component,
     label: `what components give to samples${state.about.units ? ` (${state.about.units})` : ""}` }));
-  $("contribution-maps").replaceChildren(...(images || []).map((image, k) => {
-    const canvas = greyCanvas(image);
-    canvas.addEventListener("click", (event) => {
-      const box = canvas.getBoundingClientRect(), [rows, columns] = state.about.sample_grid.slice(-2);
-      const y = Math.floor(((event.clientY - box.top) / box.height) * rows), x = Math.floor(((event.clientX - box.left) / box.width) * columns);
-      select(y * columns + x, state.feature);
-    });
-    return el("figure", { class: "card" }, canvas, el("figcaption", {}, `component ${k + 1}: click a pixel for its spectrum`));
-  }));
+  showMaps();
+}
+
+// The colour of a component; a click shows it alone.
+function chip(k) {
+  const spot = el("span", { class: "spot" });
+  spot.style.background = colourOf(k);
+  return el("button", { type: "button", "aria-pressed": String(state.component === k), onclick: () => choose(k) }, spot, `component ${k + 1}`);
+}
+
+function showMaps() {
+  const { images } = state.lines.contributions, shape = state.about.sample_axis.picture;
+  $("legend").hidden = Boolean(images);
+  $("contribution-maps").replaceChildren(...(images || []).map((image, k) => el("figure", { class: "card" },
+    clickablePicture(image, { shape, selected: state.sample, click: (i) => select(i, state.feature) }),
+    el("figcaption", {}, `component ${k + 1}: click a pixel for its spectrum`))));
 }
 
 function showWorst() {
@@ -349,6 +400,7 @@ function showWorst() {
       el("td", {}, sampleName(one.sample)), el("td", {}, featureName(one.feature)),
       ...["measured", "explained", "ratio"].map((name) => el("td", {}, short(one[name]))));
   });
+  if (!rows.length) return $("outliers").replaceChildren(el("caption", {}, "No entry is an outlier."));
   $("outliers").replaceChildren(el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows));
 }
 
@@ -371,6 +423,7 @@ function listen() {
   $("open").addEventListener("change", (event) => attempt(() => take(event.target.files[0])));
   $("fit-form").addEventListener("submit", (event) => {
     event.preventDefault();
+    $("rank").blur(); // from here on letters are keys of the page
     const text = $("rank").value.trim();
     if (text !== "auto" && !/^[0-9]{1,5}$/.test(text)) tell("The number of components must be a whole number, or auto.");
     else attempt(() => run("fit", { rank: text === "auto" ? text : Number(text) }));
@@ -379,7 +432,7 @@ function listen() {
   $("search").addEventListener("click", () => attempt(() => run("rank", {})));
   $("cancel").addEventListener("click", () => attempt(() => source.post("cancel")));
   $("map").addEventListener("click", (event) => select(...placeOnMap(event)));
-  $("map").addEventListener("keydown", pressed);
+  addEventListener("keydown", pressed);
   $("map").addEventListener("wheel", (event) => {
     event.preventDefault();
     zoom(event.deltaY < 0 ? 0.7 : 1.4, placeOnMap(event));
