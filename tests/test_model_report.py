@@ -340,6 +340,29 @@ def test_components_in_colour_are_drawn_in_colour():
     assert len(samples) == page.PICTURED and {pixels(uri).shape for uri in samples} == {(4, 4, 4)}
 
 
+def test_outliers_of_every_sample_are_pictures_unless_they_are_many(monkeypatch):
+    model, X = fitted(situation="gaps")
+    monkeypatch.setattr(page, "MOST_MASKS", len(X))
+    found = re.findall(r'<img src="([^"]+)" alt="Outliers of sample (\d+)"', page.render(model, X, image_shape=(8, 8)))
+    assert [int(number) for _, number in found] == list(range(len(X)))
+    for uri, number in found[:9]:
+        red = (pixels(uri)[..., :3] == (214, 39, 40)).all(axis=-1)
+        np.testing.assert_array_equal(red, model.outliers_[int(number)].reshape(8, 8))
+    monkeypatch.setattr(page, "MOST_MASKS", len(X) - 1)
+    assert "Outliers of every sample" not in page.render(model, X, image_shape=(8, 8))
+
+
+def test_a_table_tells_the_unit_of_its_entries_and_a_cube_that_of_its_scale_does_not(tmp_path):
+    X = make(n=30, m=12)
+    model = RobustNMF(2, random_state=0).fit(X)
+    units, names = ["ng/m³"] * 12, [str(400 + k) for k in range(12)]
+    for is_scale, is_told in ((False, True), (True, False)):
+        table = LabelledMatrix(X, features=Axis(names, units=units, is_scale=is_scale))
+        html = model.report(table, tmp_path / f"{is_scale}.html").read_text()
+        assert ("all features (ng/m³)" in html) == is_told
+        assert "Residuals of each feature" in html
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_channels_of_components_stand_side_by_side():
     X = make(n=40, m=32)
@@ -593,6 +616,15 @@ def test_browser_finds_no_fault_and_loads_every_picture(show):
     assert browser.errors(tab) == []
     assert tab.evaluate("[...document.images].map(i => i.complete && i.naturalWidth > 0)") == [True] * (4 + 1 + 3 * 10)
     assert tab.evaluate("[...document.querySelectorAll('figure svg')].every(s => s.clientWidth > 200)")
+
+
+def test_pictures_and_drawings_can_be_taken_along(show):
+    tab = show()
+    for section, start in (("#components", b"\x89PNG"), ("#explained", b"<svg")):
+        with tab.expect_download() as download:
+            tab.locator(f"{section} figure .download").first.click()
+        assert download.value.path().read_bytes().startswith(start)
+    assert tab.locator(".cards img").count() == tab.locator("figure .download", has_text="PNG").count()
 
 
 def test_the_map_is_zoomed_by_buttons(show):

@@ -124,6 +124,18 @@ def test_the_histogram_of_a_feature_counts_its_entries(model, data, ax):
     assert counts == [np.isfinite(data.X[:, 6]).sum() - model.outliers_[:, 6].sum(), model.outliers_[:, 6].sum()]
 
 
+def test_histograms_of_all_features_have_the_shares_of_their_entries(model, data, ax):
+    assert plots.residuals(model, data.X, kind="features", ax=ax) is ax
+    cells = ax.images[0].get_array().filled(0)
+    np.testing.assert_allclose(cells.sum(axis=0), 100)
+    top, counts = ax.images[0].get_extent()[3], np.isfinite(data.X).sum(axis=0)
+    limit = model.noise_.threshold
+    outer = np.abs(np.linspace(-top, top, 61)[:-1] + top / 60) > limit + top / 60
+    found = np.round(cells[outer].sum(axis=0) * counts / 100)
+    assert np.all(np.abs(found - model.outliers_.sum(axis=0)) <= 2)  # one cell holds the threshold
+    assert found.sum() > 0.8 * model.outliers_.sum() > 0
+
+
 @pytest.mark.parametrize("method", ["cauchy", "l2", "truncated-cauchy"])
 def test_residuals_of_a_fit_with_uncertainties_are_in_units_of_them(data, ax, method):
     U = 0.02 + 0.05 * np.nan_to_num(data.X)
@@ -219,6 +231,21 @@ def test_the_image_of_a_sample_has_its_outliers_in_colour(model, data, ax):
     plots.outlier_image(model, data.X, sample, (4, 6), ax=ax)
     red = np.all(np.round(255 * drawn(ax)) == [214, 39, 40], axis=2)
     np.testing.assert_array_equal(red, model.outliers_[sample].reshape(4, 6))
+
+
+def test_the_image_of_a_sample_is_drawn_in_colour_or_with_channels_side_by_side(model, data, ax):
+    sample = int(model.outliers_.sum(axis=1).argmax())
+    wrong, values = model.outliers_[sample], data.X[sample]
+    top = values[~wrong & np.isfinite(values)].max()
+    plots.outlier_image(model, data.X, sample, (2, 4, 3), ax=ax)
+    right = ~(wrong | np.isnan(values)).reshape(2, 4, 3).any(axis=2)
+    assert right.any() and not right.all()
+    np.testing.assert_allclose(drawn(ax)[right], values.reshape(2, 4, 3)[right] / top)
+    figure, other = plt.subplots()
+    plots.outlier_image(model, data.X, sample, (2, 3, 4), ax=other)
+    red = np.all(np.round(255 * drawn(other)) == [214, 39, 40], axis=2)
+    np.testing.assert_array_equal(red[:, [0, 1, 2, 3, 5, 6, 7, 8]], np.hstack(wrong.reshape(2, 3, 4)))
+    plt.close(figure)
 
 
 def test_given_codes_are_not_computed_again(model, data, monkeypatch):
@@ -365,7 +392,7 @@ def test_before_after_draws_into_a_figure_and_missing_pixels_in_grey():
         (lambda m, X: plots.components(np.ones(3)), r"components must be.*shape \(3,\)"),
         (lambda m, X: plots.codes(m), "pass the samples, X, or their codes"),
         (lambda m, X: plots.codes(m, X[:, :3]), "3 features"),
-        (lambda m, X: plots.residuals(m, X, kind="pie"), "'histogram' or 'map'"),
+        (lambda m, X: plots.residuals(m, X, kind="pie"), "'histogram', 'features' or 'map'"),
         (lambda m, X: plots.noise_width(RobustNMF(), X), "not fitted"),
         (lambda m, X: plots.noise_width(RobustNMF(2, method="l2", tol=1.0).fit(X), X), "Fit with noise='auto'"),
         (lambda m, X: plots.noise_width(m, X, most_points=0), "positive integer; got 0"),

@@ -17,6 +17,7 @@ from robustnmf.plots.base import (
     figure_of,
     matrix_of,
 )
+from robustnmf.plots.grids import check_picture_shape, image_of
 from robustnmf.plots.shares import mask_of
 from robustnmf.utils.arrays import to_host
 
@@ -44,13 +45,13 @@ def outlier_image(
     model: Any,
     X: Any,
     sample: int,
-    image_shape: tuple[int, int] | None = None,
+    image_shape: tuple[int, ...] | None = None,
     *,
     mask: Any = None,
     vmax: float | None = None,
     ax: Any = None,
 ) -> Any:
-    """Draw a sample as an image with its outliers in colour, and return the axes.
+    """Draw a sample as an image with its outliers in red, and return the axes.
 
     Parameters
     ----------
@@ -60,8 +61,9 @@ def outlier_image(
         Samples; missing pixels are grey.
     sample : int
         Which one to draw.
-    image_shape : (height, width) or None
-        Shape of the image, by default that of the model.
+    image_shape : (height, width), (height, width, 3), (channels, height, width) or None
+        Shape of the image, by default that of the model. A pixel in colour is red if one of its colours is an outlier;
+        channels stand side by side.
     mask : array of bool (n_samples, n_features) or None
         Outliers of all samples, such as ``model.outliers_``; None asks the model for those of this sample.
     vmax : float or None
@@ -74,13 +76,16 @@ def outlier_image(
     if not isinstance(sample, Integral) or isinstance(sample, bool) or not -len(rows) <= sample < len(rows):
         raise ValueError(f"sample must be a number below {len(rows)}; got {sample!r}.")
     values = np.asarray(rows[sample], dtype=float)
-    shape = check_image_shape(getattr(model, "image_shape", None) if image_shape is None else image_shape, len(values))
+    shape = getattr(model, "image_shape", None) if image_shape is None else image_shape
+    shape = check_picture_shape(shape, len(values))
     wrong = mask_of(model, rows[[sample]])[0] if mask is None else np.asarray(to_host(mask))[sample]
     kept = values[~wrong & np.isfinite(values)]
     top = float(kept.max(initial=0)) if vmax is None else vmax
     ax = axes_of(ax)
-    picture = _picture(values.reshape(shape), top)
-    ax.imshow(np.where(wrong.reshape(shape)[..., None], _rgb(OUTLIER_COLOUR), picture), interpolation="nearest")
+    red = image_of(wrong.astype(float), shape) == 1
+    red = red.any(axis=-1) if red.ndim == 3 else red
+    picture = np.where(red[..., None], _rgb(OUTLIER_COLOUR), _picture(image_of(values, shape), top))
+    ax.imshow(picture, interpolation="nearest")
     ax.set(xticks=[], yticks=[], title=f"{wrong.mean():.1%} outliers")
     return ax
 
@@ -173,11 +178,12 @@ def _coloured(mask: Matrix, missing: Matrix) -> Matrix:
 
 
 def _picture(image: Any, vmax: float) -> Any:
-    """Return an image as RGB: grey values, or a mask in colour on white."""
+    """Return an image as RGB: grey values or colours, or a mask in red on white."""
     if image.dtype == bool:
         return np.where(image[..., None], _rgb(OUTLIER_COLOUR), (1.0, 1.0, 1.0))
-    grey = np.repeat(np.clip(image / (vmax or 1.0), 0, 1)[..., None], 3, axis=2)
-    return np.where(np.isnan(grey), _rgb(MISSING_COLOUR), grey)
+    levels = np.clip(image / (vmax or 1.0), 0, 1)
+    colours = np.repeat(levels[..., None], 3, axis=2) if image.ndim == 2 else levels
+    return np.where(np.isnan(colours).any(axis=-1, keepdims=True), _rgb(MISSING_COLOUR), colours)
 
 
 def _rgb(colour: str) -> tuple[float, float, float]:

@@ -17,6 +17,7 @@ from robustnmf.plots.base import (
     check_fitted,
     codes_of,
     feature_names_of,
+    label,
     place_of,
     plain_numbers,
 )
@@ -28,15 +29,18 @@ SMALLEST_RESIDUAL = 0.01
 MOST_THRESHOLDS, MOST_WIDTHS = 3.0, 15.0
 # With a larger ratio of the largest to a typical entry, axes are logarithmic.
 WIDE_RANGE = 30.0
+# Features that are named along an axis, at most.
+MOST_NAMED = 60
 
 
 def residuals(
     model: Any,
     X: Any,
     *,
-    kind: Literal["histogram", "map"] = "histogram",
+    kind: Literal["histogram", "features", "map"] = "histogram",
     weights: Any = None,
     uncertainties: Any = None,
+    feature_names: Sequence[Any] | None = None,
     ax: Any = None,
 ) -> Any:
     """Draw what the model leaves of X, in the units in which entries were judged, and return the axes.
@@ -47,20 +51,25 @@ def residuals(
         The model.
     X : array-like (n_samples, n_features)
         Samples, those of the fit or others; NaN is missing. Of large data every few samples are drawn.
-    kind : {"histogram", "map"}
-        See `residual_histogram`; or a map of the residuals, samples down and features across, whose colours end at the
-        threshold (without one, at five widths).
+    kind : {"histogram", "features", "map"}
+        "histogram": see `residual_histogram`. "features": a histogram of each feature, upright, whose colours are
+        shares of its entries. "map": the residuals themselves, samples down and features across, whose colours end at
+        the threshold (without one, at five widths).
     weights, uncertainties : array-like (n_samples, n_features) or None
         As in the fit.
+    feature_names : sequence or None
+        Names of the features, by default those of the fit; for kind "features".
     ax : matplotlib Axes or None
         Where to draw.
     """
-    if kind not in ("histogram", "map"):
-        raise ValueError(f"kind must be 'histogram' or 'map'; got {kind!r}.")
+    if kind not in ("histogram", "features", "map"):
+        raise ValueError(f"kind must be 'histogram', 'features' or 'map'; got {kind!r}.")
     if kind == "histogram":
         return residual_histogram(model, X, weights=weights, uncertainties=uncertainties, ax=ax)
     check_fitted(model)
     judged = judged_samples(model, X, weights, uncertainties)
+    if kind == "features":
+        return _histograms(judged, feature_names_of(model, feature_names), model, axes_of(ax))
     end = _typical_limit(judged.limits, otherwise=5.0)
     ax = axes_of(ax)
     ax.set_facecolor(MISSING_COLOUR)
@@ -228,6 +237,34 @@ def _histogram(ratios: Matrix, is_wrong: Matrix, limits: Matrix, model: Any, ax:
     return ax
 
 
+def _histograms(judged: Any, names: list[str], model: Any, ax: Any) -> Any:
+    """Draw a histogram of each feature as a column of cells; colours are logarithmic, because outliers are few."""
+    from matplotlib.colors import LogNorm
+
+    limit = _typical_limit(judged.limits, otherwise=MOST_WIDTHS / MOST_THRESHOLDS)
+    end, columns = MOST_THRESHOLDS * limit, range(len(names))
+    inside, edges = np.clip(judged.ratios, -end, end), np.linspace(-end, end, 61)
+    counts = np.stack([np.histogram(inside[judged.is_observed[:, j], j], edges)[0] for j in columns], axis=1)
+    percent = 100 * counts / np.maximum(counts.sum(axis=0), 1)
+    cells = np.where(counts > 0, percent, np.nan)
+    how = {
+        "aspect": "auto",
+        "interpolation": "nearest",
+        "origin": "lower",
+        "extent": (-0.5, len(names) - 0.5, -end, end),
+    }
+    lowest = float(np.nanmin(cells)) if counts.any() else 1.0
+    picture = ax.imshow(cells, norm=LogNorm(lowest, 100), cmap="viridis", **how)
+    bar = ax.figure.colorbar(picture, ax=ax, label="% of the feature's entries")
+    plain_numbers(bar.ax.yaxis)
+    if np.isfinite(judged.limits).any():
+        for sign in (-1, 1):
+            ax.axhline(sign * limit, color=OUTLIER_COLOUR, linestyle="--", linewidth=1)
+    ax.set_ylabel(_unit(model))
+    label(ax, names, -(-len(names) // MOST_NAMED))
+    return ax
+
+
 def _points(explained: Matrix, measured: Matrix, is_wrong: Matrix, most: int, ax: Any) -> Any:
     """Draw measured over explained entries, with the line on which they are equal."""
     rng = np.random.default_rng(0)
@@ -261,18 +298,18 @@ def _noise_width(entries: JudgedEntries, noise: NoiseModel, ax: Any) -> Any:
     # How small a small residual, or prediction, is says nothing.
     lowest, shortest = INFORMATIVE, SMALLEST_RESIDUAL * typical
     x, y = np.maximum(entries.sizes, lowest), np.maximum(entries.magnitudes, shortest)
-    for wrong, label, style in ((False, "kept", ("C0", 0.4)), (True, "outliers", (OUTLIER_COLOUR, 0.7))):
+    for wrong, words, style in ((False, "kept", ("C0", 0.4)), (True, "outliers", (OUTLIER_COLOUR, 0.7))):
         chosen = entries.is_wrong == wrong
         if chosen.any():
-            ax.scatter(x[chosen], y[chosen], s=5, color=style, linewidths=0, label=label)
+            ax.scatter(x[chosen], y[chosen], s=5, color=style, linewidths=0, label=words)
     sizes = np.geomspace(x.min(initial=1.0), x.max(initial=2.0), 100)
     features = noise.of_typical_features(np.array([low, typical, high]))
     width, limits = (of(sizes[:, None], np) + np.zeros((100, 3)) for of in (features.width, features.limits))
     ax.fill_between(sizes, width[:, 0], width[:, 2], color=ink, alpha=0.15, linewidth=0)
     ax.plot(sizes, width[:, 1], color=ink, label="width")
     if np.isfinite(noise.threshold):
-        label = f"threshold, {noise.threshold:.3g} widths"
-        ax.plot(sizes, limits[:, 1], color=ink, linestyle="--", label=label)
+        words = f"threshold, {noise.threshold:.3g} widths"
+        ax.plot(sizes, limits[:, 1], color=ink, linestyle="--", label=words)
     ax.set(xscale="log", yscale="log", xlabel="prediction / level", ylabel="residual / level")
     plain_numbers(ax.xaxis, ax.yaxis)
     ax.legend(markerscale=2)

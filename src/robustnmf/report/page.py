@@ -31,13 +31,14 @@ MOST_CARDS = 48  # components that are drawn
 MOST_POINTS = 400  # of a line
 MOST_ENTRIES = 800  # that are drawn, and as many outliers
 LEAST_CELLS = 512  # fewer are drawn larger: a browser that shrinks rows must not blur broad columns
-LONGEST_SIDE = 96  # of an image, in pixels
+LONGEST_SIDE = 160  # of an image, in pixels
 MOST_CELLS = 1024  # of the map, along each side
 MOST_NAMES = 1000  # that the map knows, along each side
 LONGEST_NAME = 60
 LONGEST_TITLE = 200
 WORST = 10  # samples and features by each measure
 PICTURED = 10  # samples that are shown as images
+MOST_MASKS = 120  # samples whose outliers are shown as images
 
 # Mark, and words for one and for several, of each verdict.
 VERDICTS: Mapping[Verdict, tuple[str, str, str]] = {
@@ -190,6 +191,7 @@ def render(
             "feature": features if n_features <= MOST_NAMES else [],
         },
         pictures=list(sample_cards(facts, shape, worst_samples)) if shape else [],
+        masks=mask_cards(facts, shape, samples) if shape else [],
         noise=noise_card(facts, X, weights, uncertainties, features) if getattr(model, "noise_", None) else None,
         tables={"Sample": worst_samples, "Feature": worst(facts.features, features, facts.typical_residual)},
         sizes={"Sample": n_samples, "Feature": n_features},
@@ -359,18 +361,26 @@ def sample_cards(facts: Facts, shape: tuple[int, ...], rows: Sequence[Row]) -> I
     """Yield name and pictures of some samples: the data, what the model makes of it, and the outliers."""
     for row in rows[:PICTURED]:
         data = np.where(facts.observed([row.place])[0], facts.data.X[row.place], np.nan)
-        of_pixels = (
-            data,
-            facts.codes[row.place] @ facts.model.components_,
-            facts.model.outliers_[row.place],
-            np.isnan(data),
-        )
-        measured, fit, cut, missing = (image_of(values, shape, _pooled) for values in of_pixels)
+        of_pixels = (data, facts.codes[row.place] @ facts.model.components_)
+        measured, fit = (image_of(values, shape, _pooled) for values in of_pixels)
         top = float(np.nanmax(fit))
         images = {"data": picture(measured, top), "model": picture(fit, top)}
-        is_grey = fit.ndim == 2
-        images["outliers"] = png(levels(*(part if is_grey else part.mean(axis=-1) for part in (cut, missing))), PALETTE)
+        images["outliers"] = outlier_image(facts, shape, row.place)
         yield row.name, [Card(caption, image=image) for caption, image in images.items()]
+
+
+def mask_cards(facts: Facts, shape: tuple[int, ...], names: Sequence[str]) -> list[Card]:
+    """Return the outliers of every sample as images, of many samples none: the page would be too large."""
+    if facts.shape[0] > MOST_MASKS:
+        return []
+    return [Card(name, image=outlier_image(facts, shape, place)) for place, name in enumerate(names)]
+
+
+def outlier_image(facts: Facts, shape: tuple[int, ...], place: int) -> str:
+    """Return the outliers and missing entries of a sample as PNG; of a pixel in colour, the share of its colours."""
+    of_pixels = (facts.model.outliers_[place], ~facts.observed([place])[0])
+    images = [image_of(values, shape, _pooled) for values in of_pixels]
+    return png(levels(*(image if image.ndim == 2 else image.mean(axis=-1) for image in images)), PALETTE)
 
 
 def outlier_map(facts: Facts) -> OutlierMap:

@@ -61,7 +61,7 @@ def explaining_cards(
     shown = list(positions_of(index, len(codes))[0][::every])
 
     def contributions(figure: Any) -> None:
-        ax = framed(figure, right=1.35)
+        ax = framed(figure, right=1.35, top=0.2)  # above large numbers stands a power of ten
         how: dict[str, Any] = {"kind": "lines" if images else "stacked", "index": shown, "units": units}
         plots.contributions(model, codes=codes[::every], **how, **names, ax=ax)
 
@@ -69,11 +69,12 @@ def explaining_cards(
         yield _card("What components give to each sample", contributions, "contributions", (9.0, 2.9))
     if images:
         yield _card("Pixels rejected in each sample", partial(_rejected, facts, index), "rejected", (9.0, 2.0))
-    if not images and facts.shape[1] <= MOST_FEATURES:
-        yield from _table_cards(facts, X, weights, uncertainties, names, units)
     step = ceil(facts.shape[0] * facts.shape[1] / ENOUGH_ENTRIES)
     some = [None if rows is None else _every(rows, step) for rows in (X, weights, uncertainties)]
     about: dict[str, Any] = {"weights": some[1], "uncertainties": some[2]}
+    if not images and facts.shape[1] <= MOST_FEATURES:
+        yield from _table_cards(facts, X, weights, uncertainties, names, units)
+        yield _feature_residuals(facts, some[0], about, names)
 
     def residuals(figure: Any) -> None:
         plots.residual_histogram(model, some[0], **about, ax=framed(figure))
@@ -123,7 +124,7 @@ def _table_cards(
 ) -> Iterator[Card]:
     """Yield the profile of each component, and which part of each feature components explain."""
     model, codes = facts.model, facts.codes_in_units
-    width, below = 1.75 + 0.26 * facts.shape[1], 0.2 + 0.075 * min(max(map(len, names["feature_names"])), 30)
+    width, below = _sizes_of_names(facts, names)
     rank = len(codes.T)
 
     def profiles(figure: Any) -> None:
@@ -139,6 +140,21 @@ def _table_cards(
         plots.explained_share(model, X, **about, **names, ax=framed(figure, right=1.35, bottom=below))
 
     yield _card("Which part of each feature is explained", shares, "shares", (width + 1.2, below + 2.2))
+
+
+def _feature_residuals(facts: Facts, X: Any, about: dict[str, Any], names: dict[str, Any]) -> Card:
+    """Return how large the residuals of each feature are."""
+    width, below = _sizes_of_names(facts, names)
+
+    def histograms(figure: Any) -> None:
+        plots.residuals(facts.model, X, kind="features", **about, **names, ax=framed(figure, right=0.3, bottom=below))
+
+    return _card("Residuals of each feature", histograms, "residuals-of-features", (width + 1.2, below + 2.2))
+
+
+def _sizes_of_names(facts: Facts, names: dict[str, Any]) -> tuple[float, float]:
+    """Return how wide a picture is that has the names of features below it, and how high they are, in inches."""
+    return 1.75 + 0.26 * facts.shape[1], 0.2 + 0.075 * min(max(map(len, names["feature_names"])), 30)
 
 
 def q_ratio(facts: Facts, uncertainties: Any) -> str | None:
