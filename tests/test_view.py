@@ -584,8 +584,9 @@ def test_a_table_is_opened_fitted_judged_exported_and_still_there_after_a_reload
     page.click("#again")
     page.wait_for_selector("#cancel:not([hidden])")
     page.wait_for_selector("#cancel", state="hidden")
+    page.select_option("#export", "components.csv")
     with page.expect_download() as download:
-        page.select_option("#export", "components.csv")
+        page.click("#save")
     assert download.value.path().read_text().startswith("component,")
     assert page.inner_text("#message") == ""
     page.reload()
@@ -691,6 +692,36 @@ def test_data_without_outliers_says_so(chromium, address, tmp_path):
     page.keyboard.press("n")
     page.locator("#message", has_text="No entry is an outlier").wait_for()
     assert "No entry is an outlier" in page.inner_text("#outliers")
+
+
+def press_until(page, key, selector, most=60):
+    """Press a key until an element has the focus."""
+    for _ in range(most):
+        if page.evaluate("selector => document.activeElement.matches(selector)", selector):
+            return
+        page.keyboard.press(key)
+    raise AssertionError(f"{selector} cannot be reached with {key}")
+
+
+def test_keys_alone_are_enough_to_fit_judge_and_export(chromium, address, tmp_path):
+    page, _ = open_page(chromium, address, tmp_path)
+    press_until(page, "Tab", "#outliers tbody tr:nth-child(3)")
+    page.keyboard.press("Enter")
+    name = page.inner_text("#outliers tbody tr:nth-child(3)").split()[0]
+    page.locator("#entry-facts", has_text=name).wait_for()
+    page.keyboard.press("r")
+    page.locator("#entry-facts", has_text="rejected").wait_for()
+    press_until(page, "Shift+Tab", "#components button", most=300)
+    page.keyboard.press("Enter")
+    page.locator("#profile", has_text="of the component").wait_for()
+    press_until(page, "Shift+Tab", "#export", most=60)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    press_until(page, "Tab", "#save")
+    with page.expect_download() as download:
+        page.keyboard.press("Enter")
+    assert download.value.suggested_filename == page.input_value("#export") == "contributions.svg"
+    assert browser.errors(page) == []
 
 
 def test_a_wrong_token_is_told_in_words(chromium, address):

@@ -441,11 +441,8 @@ function listen() {
   $("frame").addEventListener("input", (event) => select(Number(event.target.value), state.feature));
   $("play").addEventListener("click", play);
   for (const [group, names] of Object.entries(EXPORTS)) $("export").append(el("optgroup", { label: group }, ...names.map((name) => el("option", { value: name }, name))));
-  $("export").addEventListener("change", (event) => {
-    const name = event.target.value;
-    event.target.value = "";
-    if (name) attempt(() => download(name));
-  });
+  // Not as soon as one is chosen: with arrow keys, all on the way would be saved.
+  $("save").addEventListener("click", () => attempt(() => download($("export").value)));
   let later;
   addEventListener("resize", () => {
     clearTimeout(later);
