@@ -694,6 +694,36 @@ def test_data_without_outliers_says_so(chromium, address, tmp_path):
     assert "No entry is an outlier" in page.inner_text("#outliers")
 
 
+def test_a_file_is_dropped_and_two_windows_agree(chromium, address):
+    first = chromium.new_page()
+    first.set_default_timeout(1000 * browser.PATIENCE)
+    first.goto(address)
+    first.wait_for_selector("#start:not([hidden])")
+    given = first.evaluate_handle(
+        "text => { const d = new DataTransfer(); d.items.add(new File([text], 'air.csv')); return d; }",
+        csv_bytes().decode(),
+    )
+    first.dispatch_event("#start", "drop", {"dataTransfer": given})
+    first.wait_for_selector("#fit:not([hidden])")
+    first.fill("#rank", "99")
+    first.press("#rank", "Enter")
+    first.locator("#message", has_text="from 1 to 12; got 99").wait_for()
+    first.fill("#rank", "3")
+    first.press("#rank", "Enter")
+    first.wait_for_selector("#outliers tbody tr")
+    second = chromium.new_page()
+    second.set_default_timeout(1000 * browser.PATIENCE)
+    second.goto(address)
+    second.wait_for_selector("#outliers tbody tr")
+    first.keyboard.press("r")
+    first.locator("#entry-facts", has_text="rejected").wait_for()
+    second.keyboard.press("a")  # rests on an earlier state: it is refused, and the present one is shown
+    second.locator("#message", has_text="Another window").wait_for()
+    second.locator("#entry-facts", has_text="rejected").wait_for()
+    first.close()
+    second.close()
+
+
 def press_until(page, key, selector, most=60):
     """Press a key until an element has the focus."""
     for _ in range(most):
