@@ -1,5 +1,6 @@
 """Shared data: small non-negative low-rank matrices with noise, outliers and gaps."""
 
+import gc
 import os
 import signal
 import sys
@@ -52,6 +53,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if counts[test] % thinned.args[0]:
             item.add_marker(pytest.mark.slow)
         counts[test] += 1
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from looking at thousands of tests and modules again and again: none is garbage."""
+    gc.freeze()
 
 
 def pytest_sessionfinish() -> None:
