@@ -55,9 +55,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         counts[test] += 1
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection() -> None:
     """Keep the garbage collector from looking at thousands of tests and modules again and again: none is garbage."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Let it look, from now on, at what tests make."""
     gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionfinish() -> None:
