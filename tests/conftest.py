@@ -66,6 +66,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Let modules be garbage when the process ends: extensions complain of objects that are left."""
+    gc.unfreeze()
+
+
 def pytest_sessionfinish() -> None:
     """Save what coverage has seen, if it looks: a process of the tests that takes long to end is killed."""
     coverage = sys.modules.get("coverage")
