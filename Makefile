@@ -14,8 +14,9 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 # Tests of compiled kernels that are quick enough to run without compilation.
 KERNEL_TESTS := tests/test_solvers.py tests/test_one_pass.py tests/test_engines.py tests/test_mixture.py
 # Doctests of a module that needs an absent extra are skipped; every other example in a docstring must run.
+# With worksteal a worker runs whole files, mostly: what the tests of a file share (a cluster, a browser, a fit) is made once.
 # Bytecode is written whatever the environment says: many tests start processes, and each would compile the package anew.
-PYTEST := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) -q --doctest-modules --doctest-ignore-import-errors
+PYTEST := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q --doctest-modules --doctest-ignore-import-errors
 
 .PHONY: ratings sparse sparse-real counts demo compare reproduce fireworks ranks tables breakdown real hard bench docs test test-all fuzz soak release coverage mutants lock audit lint clean distclean
 

@@ -1,5 +1,6 @@
 """Shared data: small non-negative low-rank matrices with noise, outliers and gaps."""
 
+import gc
 import os
 import signal
 import sys
@@ -52,6 +53,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if counts[test] % thinned.args[0]:
             item.add_marker(pytest.mark.slow)
         counts[test] += 1
+
+
+def pytest_collection() -> None:
+    """Keep the garbage collector from looking at thousands of tests and modules again and again: none is garbage."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Let it look, from now on, at what tests make."""
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    """Let modules be garbage when the process ends: extensions complain of objects that are left."""
+    gc.unfreeze()
 
 
 def pytest_sessionfinish() -> None:

@@ -257,6 +257,7 @@ def test_weights_are_refused_by_transform_as_by_fit(X, fitted):
         fitted.transform(X, weights=np.ones(20))
 
 
+@pytest.mark.thinned(2)
 @each_setting
 @pytest.mark.parametrize("axis", [0, 1], ids=["samples", "features"])
 def test_samples_and_features_of_weight_zero_give_zeros_and_a_warning(axis, setting, X):
@@ -323,6 +324,7 @@ def with_weights(X, nowhere):
     return cache(lambda preset: outcome(make(preset=preset), X, weights=~nowhere))
 
 
+@pytest.mark.thinned(3)
 @each_preset
 @pytest.mark.parametrize("held", [0.0, 1e300, np.nan, np.inf, -np.inf, -5.0])
 def test_entry_of_weight_zero_has_no_influence(held, preset, X, nowhere, with_weights):
@@ -363,6 +365,7 @@ def test_constant_matrix_works(value, dtype, setting):
     assert_finite(outcome(make(**setting), X))
 
 
+@pytest.mark.thinned(3)
 @each_dtype
 @each_method
 @pytest.mark.parametrize("value", [0.0, 1e-3, 7.0])
@@ -372,6 +375,7 @@ def test_constant_matrix_is_reproduced(value, method, dtype):
     np.testing.assert_allclose(model.inverse_transform(model.fit_transform(X)), X, rtol=0.01)
 
 
+@pytest.mark.thinned(3)
 @each_setting
 @pytest.mark.parametrize("where", [3, (slice(None), 4), (slice(0, 20), slice(0, 15))], ids=["row", "column", "block"])
 def test_zeros_are_data(where, setting, X):
@@ -401,6 +405,7 @@ def test_single_positive_entry_works(setting):
     assert_finite(outcome(make(**setting), changed(np.zeros((N_SAMPLES, N_FEATURES)), (3, 4), 1.0)))
 
 
+@pytest.mark.thinned(3)
 @each_setting
 @pytest.mark.parametrize("value", [50.0, 1e30, 1e300])
 def test_sample_of_outliers_only_gets_a_finite_code(value, setting, X):
@@ -493,6 +498,7 @@ def test_samples_and_features_of_very_different_magnitude_work(axis, preset, X):
         assert_finite(outcome(make(preset=preset), X * sizes))
 
 
+@pytest.mark.thinned(2)
 @each_setting
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_denormal_data_works(dtype, setting, X):
@@ -516,6 +522,7 @@ def test_negative_zero_is_zero(X):
 # Containers and dtypes: the same result as from a plain array.
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "dtype", ["int8", "int16", "int32", "int64", "uint8", "uint64", "bool", "float16", "longdouble"]
 )
@@ -586,6 +593,7 @@ def test_masked_entries_are_missing(dtype, X):
     assert_same(outcome(make(), masked), outcome(make(), changed(floating, mask, np.nan)))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", ["Float64", "Float32", "Int64", "UInt8", "boolean", "float64[pyarrow]", "object"])
 def test_missing_values_of_pandas_are_missing(dtype, X):
     values = X > 0.5 if dtype == "boolean" else 10 * X if "loat" in dtype else (10 * X).round()

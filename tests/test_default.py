@@ -132,6 +132,7 @@ def test_faces_under_salt_and_pepper(share, limit):
     assert relative(speckled_faces(share)[1].reconstruction, FACES) < limit
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("share", "precision", "recall"), [(0.05, 0.85, 0.6), (0.2, 0.85, 0.75), (0.4, 0.82, 0.83)])
 def test_salt_and_pepper_on_faces_are_found(share, precision, recall):
     """Not all can be: where a face is dark or bright, they lie within the noise of the fit."""
@@ -195,6 +196,7 @@ def test_faces_under_some_noise_are_learnt():
 # Simulated data.
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize(("share", "limit"), [(0.05, 0.0068), (0.2, 0.0073), (0.4, 0.0098)])
 def test_low_rank_under_salt_and_pepper(share, limit, seed):
@@ -214,6 +216,7 @@ def test_spread_between_starts_is_small():
     assert max(errors) < 2 * min(errors)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize(("outliers", "limit"), [(0.0, 1.15), (0.1, 1.25)])
 def test_counts_are_fitted_like_by_ordinary_nmf_without_outliers(outliers, limit, seed):
@@ -221,17 +224,20 @@ def test_counts_are_fitted_like_by_ordinary_nmf_without_outliers(outliers, limit
     assert error(problem, seed) < limit * relative(ordinary(clean.X, 4, seed), clean.clean)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("seed", "limit"), [(0, 0.0212), (1, 0.0202), (2, 0.0278), (3, 0.024)])
 def test_mostly_zero_data_with_spikes(seed, limit):
     assert error(mostly_zero(seed=seed), seed) < limit
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("outliers", [0.0, 0.1])
 @pytest.mark.parametrize(("minority", "seed", "limit"), [(75, 0, 0.0065), (75, 1, 0.0065), (45, 0, 0.0097)])
 def test_unlike_groups_of_samples_on_a_common_ground(minority, seed, limit, outliers):
     assert error(families(minority, 0.25, outliers, seed), seed) < limit
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_unlike_groups_of_samples_that_have_nothing_in_common(seed):
     assert error(families(45, seed=seed), seed) < 0.05
@@ -271,6 +277,7 @@ def test_one_component(seed, limit):
     assert error(simulated((60, 40), 1, 0.2, seed=seed), seed) < limit
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("shape", [(1000, 12), (12, 1000)], ids=["tall", "wide"])
 def test_tall_and_wide_data(shape, seed):
@@ -285,6 +292,7 @@ def test_mask_of_a_fifth_of_gross_errors_is_right(seed):
     assert found[problem.outliers].mean() > 0.99
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("n_wrong", [20, 40, 80])
 def test_slope_of_a_line_through_contaminated_points(n_wrong, seed):

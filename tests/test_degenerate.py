@@ -100,6 +100,7 @@ def test_every_method_gives_finite_results_or_refuses(method):
                 assert len(str(error)) > 40
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("rank", [2, 5, 10])
 def test_small_sparse_counts_get_codes_and_keep_their_signal(rank):
     # With the width of zeros, all that is positive would be rejected and all codes be zero.
@@ -114,6 +115,7 @@ def test_small_sparse_counts_get_codes_and_keep_their_signal(rank):
         assert (codes @ model.components_).max() < SMALL_MULTIPLE * X.max()
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("density", [0.01, 0.02, 0.1])
 def test_sparser_and_denser_counts_keep_most_of_their_codes(density):
     for seed in range(4):

@@ -95,6 +95,7 @@ def assert_same_fit(first, second, rtol=0.0):
 # Conventions of scikit-learn.
 
 
+@pytest.mark.thinned(2)  # the number of checks is odd: each is made of one of the two
 @parametrize_with_checks([RobustNMF(max_iter=30), TruncatedCauchyNMF(max_iter=30)])
 def test_estimator_passes_the_checks_of_scikit_learn(estimator, check):
     check(estimator)

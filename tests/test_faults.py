@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 
@@ -614,9 +615,12 @@ def test_interrupted_fit_leaves_the_estimator_as_it_was(step, fitted_before, n_f
     """Or as it is after the fit; nothing in between. And the next fit gives what it always gives."""
     first, second = make_data(seed=1).X, make_data(seed=2).X
 
+    start = RobustNMF(2, random_state=0, max_iter=40)
+    if fitted_before:
+        start.fit(first)
+
     def begun():
-        model = RobustNMF(2, random_state=0, max_iter=40)
-        return model.fit(first) if fitted_before else model
+        return deepcopy(start)
 
     fitted = RobustNMF(2, random_state=0, max_iter=40).fit(second)
     # The first batch of a stream is a fit, complete in itself before the batch is learnt from.

@@ -54,6 +54,7 @@ def check_fit(X, uncertainties=None, **options):
 # --- Entries that are predicted exactly -------------------------------------------------------------------------------
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "X",
     [np.ones((8, 6)), one_positive(300, 200), mostly(0.97, np.nan), mostly(0.999, 0.0, (100, 80)), np.eye(7)],
@@ -114,6 +115,7 @@ def test_an_uncertainty_far_beyond_all_others_is_that_of_an_entry_without_influe
     np.testing.assert_allclose(one.components_, other.components_, atol=1e-6)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("engine", ["auto", "stream"])
 @pytest.mark.parametrize(("level", "noise"), [(1.0, 1e-60), (1.0, 1e60), (1e300, 1e-100), (1e-30, 1e-90)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -70,7 +70,7 @@ def test_the_registry_names_every_model_of_the_paper():
         )
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("gaps", [False, True], ids=["full", "gaps"])
 @pytest.mark.parametrize("solver", ["auto", "nesterov", "hals", "multiplicative"])
 @pytest.mark.parametrize("method", ALTERNATING)

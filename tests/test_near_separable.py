@@ -134,6 +134,7 @@ def test_planted_columns_are_recovered_without_noise(seed, copies):
     assert are_the_basis(near_separable_nmf(V, rank=4, epsilon=0.0).columns, labels)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("noise", [0.0, 0.02, 0.05])
 @pytest.mark.parametrize("copies", [1, 2])
@@ -144,6 +145,7 @@ def test_rank_is_detected_at_small_noise(seed, noise, copies):
     assert are_the_basis(result.columns, labels)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("noise", [0.02, 0.05, 0.1])
 def test_small_noise_does_not_change_the_columns(seed, noise):

@@ -202,7 +202,7 @@ def assert_sound(case, dtype, model, codes):
     assert not found["weights_"][~case.observed].any()
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 @each_effort
 @each_method
 def test_results_are_finite_non_negative_and_keep_shape_and_dtype(method, effort):
@@ -285,7 +285,7 @@ def test_objective_never_rises_at_fixed_scale(method, effort):
 # --- What must not matter ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 @each_effort
 @each_method
 def test_unit_of_the_data_does_not_matter(method, effort):
@@ -309,7 +309,7 @@ def test_unit_of_the_data_does_not_matter(method, effort):
     holds()
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 @each_effort
 @each_alternating
 def test_unit_of_the_weights_does_not_matter(method, effort):
@@ -343,7 +343,7 @@ def test_order_of_samples_and_features_does_not_matter(method, effort):
     holds()
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 @each_effort
 @each_method
 def test_cut_into_blocks_does_not_matter(method, effort):
@@ -366,7 +366,7 @@ def test_cut_into_blocks_does_not_matter(method, effort):
     holds()
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 @each_effort
 @each_method
 def test_number_of_threads_does_not_change_a_bit(method, effort):
@@ -385,7 +385,7 @@ def test_number_of_threads_does_not_change_a_bit(method, effort):
     holds()
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 @each_effort
 @each_alternating
 def test_entry_of_weight_zero_has_no_influence(method, effort):
@@ -441,7 +441,7 @@ def test_integer_weights_are_copies_of_samples(method, effort):
     holds()
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 @each_effort
 @each_method
 def test_single_precision_is_close_to_double(method, effort):
@@ -462,7 +462,7 @@ def test_single_precision_is_close_to_double(method, effort):
     holds()
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 @each_effort
 @each_method
 def test_samples_are_encoded_by_themselves(method, effort):
@@ -476,7 +476,7 @@ def test_samples_are_encoded_by_themselves(method, effort):
     holds()
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 @each_effort
 @each_method
 def test_saved_model_says_the_same(method, effort):

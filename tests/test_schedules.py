@@ -490,6 +490,7 @@ def test_features_stuck_at_one_value_stay_cut(value):
     assert model.outliers_[:, :5].all() and not model.outliers_[:, 5:].any()
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_features_in_different_units(seed):
     X, clean = in_units(seed)
@@ -615,6 +616,7 @@ def test_scale_of_the_start_is_kept_where_the_user_wants_it():
 # Data.
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("filler", [0.0, 1e300, -5.0, np.inf, np.nan], ids=str)
 def test_entries_of_weight_zero_have_no_influence_whatever_they_hold(filler):
     weights = np.where(np.random.default_rng(1).random(data.X.shape) < 0.2, 0.0, 1.0)

@@ -51,6 +51,7 @@ def assert_same(dense, found, X):
     assert_allclose(np.asarray(found.weights_), dense.weights_, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("density", [0.001, 0.01, 0.1, 0.5])
 def test_sparse_data_gives_what_dense_data_gives(density):
     X, _ = counts(density, shape=(300, 100))

@@ -425,6 +425,7 @@ def test_the_consistent_constant_covers_the_lipschitz_constant_that_lemma_1_give
     assert squares >= b**2
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("reading", ["printed", "consistent"])
 @pytest.mark.parametrize("n", [1, 5, 100, 10**4, 10**9])
 @pytest.mark.parametrize("alpha", [1e-3, 0.1, 1.3, 50.0])

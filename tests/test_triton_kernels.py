@@ -95,7 +95,7 @@ PRECISIONS = [(np.float32, 1e-4), (np.float64, 1e-11)]
 SLOW = ("wide", np.float64)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize(
     ("name", "dtype", "tolerance"),
     [
