@@ -23,7 +23,7 @@ from robustnmf.engines.protocol import InMemoryEngine
 from robustnmf.engines.slices import cuts_of
 from robustnmf.engines.torch_tiles import TileRows
 from robustnmf.formats.sparse_rows import SparseRows
-from robustnmf.kernels.cuda.graphs import side_stream
+from robustnmf.kernels.cuda.graphs import graph_memory, side_stream
 from robustnmf.kernels.interface import NO_KERNELS, Kernels
 from robustnmf.utils.arrays import (
     Array,
@@ -101,11 +101,18 @@ class TorchEngine(InMemoryEngine):
 
         In a thread of its own a fit has a stream of its own, so that several can be on the device at a time.
         """
-        with torch.no_grad(), unwatched_arithmetic(), _full_precision.changed(), _stream_of_thread(self.device):
+        with (
+            torch.no_grad(),
+            unwatched_arithmetic(),
+            _full_precision.changed(),
+            _stream_of_thread(self.device),
+            graph_memory(self.device),
+        ):
             try:
                 yield self
             finally:
                 self._unpin()
+                self.kernels.forget()
 
     def place(self, values: Any, dtype: Any = None) -> Array:
         if type(values) in (int, float):
