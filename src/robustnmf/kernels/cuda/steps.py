@@ -187,7 +187,16 @@ def _bends_of(
     """Return the curvature of the objective along the moves, and that of all coordinates, (2, splits, n_rows)."""
     n_rows, count = of_X.shape[1], checked[2]
     rows, checks, warps = CHECK_TILE if n_rows > FEW_ROWS else SMALL_CHECK_TILE
-    kind = (of_X.device, of_X.dtype, of_X.shape[2], rows, data.M is None, data.column_thresholds, data.is_even, rule.loss)
+    kind = (
+        of_X.device,
+        of_X.dtype,
+        of_X.shape[2],
+        rows,
+        data.M is None,
+        data.column_thresholds,
+        data.is_even,
+        rule.loss,
+    )
     checks = _fitting_checks.get(kind, min(checks, MOST_CHECKED[move.dtype] // of_X.shape[2]))
     while True:
         n_splits, width = _splits(n_rows, count, rows, checks)
