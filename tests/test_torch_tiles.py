@@ -165,7 +165,7 @@ def test_memory_does_not_grow_with_the_number_of_fits():
     for n in range(205, 245, 4):
         RobustNMF(4, random_state=0, max_iter=30).fit(torch.asarray(make(shape=(n, 60)), device="cuda"))
     gc.collect()
-    assert torch.cuda.memory_reserved() <= before + 2**26
+    assert torch.cuda.memory_reserved() <= before + 2**28  # workspaces of cuBLAS, one for each stream
     clear_cache()
     assert torch.cuda.memory_reserved() < before
 

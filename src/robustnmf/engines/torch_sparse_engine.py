@@ -9,7 +9,7 @@ from typing import Any
 
 from robustnmf.engines.lazy import is_lazy
 from robustnmf.engines.protocol import traits_of
-from robustnmf.engines.torch_engine import TorchEngine, floating_type
+from robustnmf.engines.torch_engine import floating_type
 from robustnmf.engines.torch_tile_engine import TorchTileEngine
 from robustnmf.engines.torch_tiles import TileRows
 from robustnmf.formats.rows import Rows
@@ -23,18 +23,16 @@ class TorchSparseEngine(TorchTileEngine):
     keeps_sparse = True
 
     def from_dlpack(self, X: Any) -> Any:
-        """Return a sparse tensor as rows on this device, any other as a dense one."""
+        """Return a sparse tensor as sparse rows on this device, any other as rows of what is there."""
         if not is_sparse_tensor(X):
-            return TorchEngine.from_dlpack(self, X)
+            return super().from_dlpack(X)
         return TileRows.of(X, self.device).floating(floating_type(X))
 
     def to_device(self, X: Any) -> Any:
-        return TileRows.of(X.matrix, self.device) if isinstance(X, SparseRows) else TorchEngine.to_device(self, X)
+        return TileRows.of(X.matrix, self.device) if isinstance(X, SparseRows) else super().to_device(X)
 
     def read(self, rows: Rows, like: Blocks | None = None) -> Blocks:
-        """Return blocks of rows that are made dense where they are worked on; data that is not sparse as it is."""
-        if not isinstance(rows, TileRows | SparseRows):
-            return TorchEngine.read(self, rows, like)
+        """Return blocks of rows that are made dense where they are worked on."""
         return super().read(self.to_device(rows) if isinstance(rows, SparseRows) else rows, like)
 
     def regroup(self, blocks: Blocks, n_rows: int) -> Blocks:

@@ -10,21 +10,18 @@ subsample that large data is learnt from; tiles have those that work on a tile.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from robustnmf.engines.lazy import ComputedBlock, LazyBlock, ReadBlock, computed_blocks, is_lazy, read_blocks, resolve
+from robustnmf.engines.lazy import ComputedBlock, ReadBlock, computed_blocks, is_lazy, read_blocks, resolve
 from robustnmf.engines.protocol import traits_of
 from robustnmf.engines.slices import cuts_of
 from robustnmf.engines.streaming_engine import check_gathered
 from robustnmf.engines.torch_engine import SORTED_ENTRIES, TorchEngine, floating_type
 from robustnmf.engines.torch_tiles import TensorRows
 from robustnmf.formats.rows import Rows, row_blocks
-from robustnmf.kernels.interface import Kernels, Rule
 from robustnmf.utils.arrays import Array, Blocks, is_foreign, is_on_host, is_sparse_tensor
 from robustnmf.utils.cached import cached_property
 
@@ -58,7 +55,6 @@ class TorchTileEngine(TorchEngine):
                 "all of it, sparse data as dense, to the device."
             )
         super().__init__(device, TILE_ENTRIES[kind] if block_entries is None else block_entries, use_triton=use_triton)
-        self.kernels = _kernels_for_tiles(self.kernels)
         self._use_triton = use_triton
         self._pinned: list[int] = []
 
@@ -209,19 +205,3 @@ def _torch_dtype(dtype: Any) -> torch.dtype:
     """Return a type of numbers as Torch calls it."""
     found: torch.dtype = dtype if isinstance(dtype, torch.dtype) else getattr(torch, np.dtype(dtype).name)
     return found
-
-
-def _kernels_for_tiles(kernels: Kernels) -> Kernels:
-    """Return kernels that leave alone what is not in memory yet."""
-    iterate = None if kernels.iterate is None else partial(_iterate_in_memory, kernels.iterate)
-    return replace(kernels, rule_of=partial(_rule_in_memory, kernels.rule_of), iterate=iterate)
-
-
-def _rule_in_memory(rule_of: Callable[..., Rule | None], weighting: Any, Y: Any, rank: int) -> Rule | None:
-    """Return a rule for a tensor; None for a block that is not one yet, as kernels cannot read it."""
-    return None if isinstance(Y, LazyBlock) else rule_of(weighting, Y, rank)
-
-
-def _iterate_in_memory(iterate: Callable[..., Any], V: Blocks, *how: Any) -> Any:
-    """Make an iteration as a whole; None if the data is not in memory."""
-    return None if is_lazy(V) else iterate(V, *how)

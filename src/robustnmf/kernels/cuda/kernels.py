@@ -92,7 +92,7 @@ class CudaKernels:
         They know some losses, and ranks up to `HIGHEST_RANK`; Y must be on their device.
         """
         form, scale, threshold = form_of(weighting.loss), weighting.scale, weighting.threshold
-        fits = Y.device == self.device and rank <= HIGHEST_RANK.get(Y.dtype, 0)
+        fits = self._is_here(Y) and rank <= HIGHEST_RANK.get(Y.dtype, 0)
         if form is None or weighting.is_spatial or (threshold is not None and threshold.ndim > 1) or not fits:
             return None
         if isinstance(scale, torch.Tensor):
@@ -104,6 +104,10 @@ class CudaKernels:
         elif is_uniform(threshold):  # one number in memory, which kernels take for all features
             threshold = threshold.reshape(-1)[:1]
         return Rule(form.form, form.constant, scale, threshold, form.support)
+
+    def _is_here(self, Y: Any) -> bool:
+        """Return whether a block is a tensor on the device; one that is not computed yet is nowhere."""
+        return bool(getattr(Y, "device", None) == self.device)
 
     def half_step(self, Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int) -> Any:
         """Reweight and improve X in Y ~ X A'; the kernel of `SharedGram.improve_rows`.
@@ -185,7 +189,7 @@ class CudaKernels:
         (Y, *others), form, threshold = V, form_of(method.loss), weighting.threshold
         is_simple = not (others or method.penalties.product or weighting.is_spatial)
         can_compare = held.statistics is not None and len(held.values) and (threshold is None or is_uniform(threshold))
-        if form is None or not is_simple or not can_compare or Y.nbytes > MOST_RECORDED:
+        if form is None or not is_simple or not can_compare or not self._is_here(Y) or Y.nbytes > MOST_RECORDED:
             return None
         seen = self._masked_out(Y, held.positions[0]) if hide else Y
         how = (hide, form, method.solver, method.penalties, method.fixed)
