@@ -60,7 +60,7 @@ from robustnmf.persistence import save
 from robustnmf.persistence.contents import storable
 from robustnmf.solvers import SharedGram
 from robustnmf.solvers.sparse_error import sparse_error
-from robustnmf.utils.arrays import Array, Namespace, dtype_of, is_on_host, same_kind, to_host
+from robustnmf.utils.arrays import Array, Namespace, dtype_of, is_foreign, is_on_host, same_kind, to_host
 from robustnmf.utils.process_state import ignored_warnings
 
 Matrix = NDArray[Any]
@@ -382,10 +382,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     ) -> Array:
         """Set the attributes of a fit to data in memory, and return its codes."""
         assert fitted.about is not None
-        about = fitted.about.on_host() if is_on_host(X) else fitted.about
         self._take(fitted)
-        self.weights_ = self._weights(about, X, weights, uncertainties)
-        self.outliers_ = about.outliers if is_on_host(X) else same_kind(X, about.outliers)
+        self._take_entries(fitted.about, X, weights, uncertainties)
         return self._codes_in_units(fitted.codes, data, engine)
 
     def _fit_elsewhere(self, X: Any, weights: Any, uncertainties: Any, parts: Parts) -> tuple[Result, list[str]]:
@@ -451,11 +449,17 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self._stream: Stream | None = None
         self.__dict__.pop("sparse_errors_", None)  # of an earlier fit with another method
 
-    def _weights(self, about: Description, X: Any, weights: Any, uncertainties: Any) -> Any:
-        """Return the weights of all entries; of sparse data, where hardly any is 0, when they are asked for."""
+    def _take_entries(self, about: Description, X: Any, weights: Any, uncertainties: Any) -> None:
+        """Set what is known of the entries of X, as arrays of its kind.
+
+        Of sparse data, where hardly any weight is 0, and of data that takes much of the memory of a device, weights are
+        computed when they are asked for.
+        """
+        self.outliers_ = same_kind(values_of(X), about.outliers)
         if about.weights is not None:
-            return about.weights
-        return lazy_result(self, "weights", *self._as_data(X, weights, uncertainties), StreamingEngine())
+            self.weights_ = same_kind(values_of(X), about.weights)
+        else:
+            self.weights_ = lazy_result(self, "weights", *self._as_data(X, weights, uncertainties), StreamingEngine())
 
     def _as_data(self, X: Any, weights: Any, uncertainties: Any) -> tuple[Any, Any, Any]:
         """Return data that is worked on block by block, with weights that say what is missing."""
@@ -550,7 +554,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if is_first:
             self.fit(X, weights=weights, uncertainties=uncertainties)
         with _unchanged_on_failure(self):  # a batch is small: it is worked on by the host wherever it comes from
-            left_out = self._learn(self._check_new(X, weights, uncertainties, NumPyEngine(n_threads=1)), parts)
+            data = self._check_new(X, weights, uncertainties, NumPyEngine(n_threads=1))
+            left_out, about = self._learn(data, parts)
+            self._take_entries(about, X, weights, uncertainties)
         if left_out.mean() > 0.5:
             warnings.warn(
                 f"{type(self).__name__}: {left_out.sum()} of {len(left_out)} samples of this batch are mostly outliers "
@@ -560,8 +566,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             )
         return self
 
-    def _learn(self, data: Data, parts: Parts) -> Matrix:
-        """Improve the components by a batch, and return which samples were left out, (n_samples,)."""
+    def _learn(self, data: Data, parts: Parts) -> tuple[Matrix, Description]:
+        """Improve the components by a batch, and return which samples were left out, (n_samples,), and about it."""
         with NumPyEngine().running() as engine:
             codes, about = self._encode_and_describe(data, engine)
         if self._unseen is not None:
@@ -589,9 +595,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             self.scale_ = self._basis.weighting.scale * self._unit
             self.thresholds_ = thresholds(self._basis, self._unit, self._noise)
             self.noise_ = noise_in_units(self._basis, self._unit, self._noise)
-        self.weights_, self.outliers_ = about.weights, about.outliers
         self.n_samples_seen_ = len(codes) + (0 if first else self.n_samples_seen_)
-        return np.asarray(~clean)
+        return np.asarray(~clean), about
 
     def transform(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return the codes of samples, (n_samples, n_components).
@@ -638,12 +643,12 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             unseen = None if self._unseen is None else engine.place(self._unseen)
             shared = {"components": engine.place(self.components_, codes.dtype), "unseen": unseen}
             arguments = (engine.split(codes, like=data.X), data.X, data.M)
-            if data.arrays is None:
+            if engine.keeps_sparse and data.arrays is None:
                 outliers = engine.split(SparseRows(about.outliers), like=data.X)
                 shared["keeps_zeros"] = self.zeros == "missing"
                 cleaned = engine.map(_cleaned_sparsely, outliers, *arguments, **shared)
                 return like(X, sparse_of(cleaned, dtype_of(codes)), given)
-            cleaned = engine.xp.empty_like(data.whole.X, dtype=engine.xp.result_type(codes.dtype, data.whole.X.dtype))
+            cleaned = engine.empty(data.shape, engine.xp.result_type(codes.dtype, data.X[0].dtype))
             target, outliers = (engine.split(array, like=data.X) for array in (cleaned, about.outliers))
             engine.fill((target,), _cleaned, outliers, *arguments, **shared)
             return like(X, cleaned, given)
@@ -710,12 +715,12 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return summary_html(self._on_host())
 
     def _on_host(self) -> Self:
-        """Return this model with all its arrays in the memory of the host; itself if they are."""
-        if all(is_on_host(value) for value in vars(self).values()):
+        """Return this model with all its arrays as arrays of NumPy; itself if they are."""
+        if not any(is_foreign(value) for value in vars(self).values()):
             return self
         model = copy(self)
         for name, value in vars(self).items():
-            setattr(model, name, value if is_on_host(value) else to_host(value))
+            setattr(model, name, to_host(value) if is_foreign(value) else value)
         return model
 
     def _check_parameters(self) -> Parts:

@@ -183,6 +183,14 @@ class Basis:
         sums: tuple[Blocks, Blocks, Blocks] = engine.fill((weights, outliers), _describe, V, M, Ht, **shared)
         return sums
 
+    def describe_outliers(
+        self, V: Blocks, M: Blocks | None, Ht: Blocks, outliers: Blocks, engine: Engine, **limits: Any
+    ) -> tuple[Blocks, Blocks, Blocks]:
+        """Write outliers alone, and return the same sums."""
+        shared: dict[str, Any] = {"basis": self, "engine": engine, **limits}
+        sums: tuple[Blocks, Blocks, Blocks] = engine.fill((outliers,), _describe_outliers, V, M, Ht, **shared)
+        return sums
+
     def describe_sparsely(self, V: Blocks, M: Blocks | None, Ht: Blocks, engine: Engine, **limits: Any) -> Any:
         """Return the sums of `Description` over each sample, and outliers as sparse blocks."""
         return engine.map(_describe_sparsely, V, M, Ht, basis=self, engine=engine, **limits)
@@ -671,6 +679,11 @@ def _describe_sparsely(Y: Array, M: Array | None, X: Array, *, xp: Namespace, **
     """Return the sums of `Description` for one block, and its outliers, few of its entries, as a sparse matrix."""
     _, outliers, *sums = _describe(Y, M, X, **how, xp=xp)
     return *sums, as_sparse(outliers)
+
+
+def _describe_outliers(*block: Any, **how: Any) -> tuple[Array, ...]:
+    """Return outliers and the sums of `Description` for one block."""
+    return _describe(*block, **how)[1:]
 
 
 def _describe(

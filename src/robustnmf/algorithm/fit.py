@@ -191,7 +191,7 @@ def _fit_from(
     components, basis = _basis(estimator, result, totals_of_samples, known, noise, unseen, parts, engine)
     basis, by_uncertainties = replace(basis, units=units), given.noise is not None
     fitted = Fitted(parts, components, basis, unit, noise, samples, given.shape[0], result, by_uncertainties, unseen)
-    if data.arrays is None and not engine.keeps_sparse:
+    if data.arrays is None and not (engine.keeps_sparse or engine.has_tiles):
         return _evaluated(fitted, data, encoding_limits(estimator), engine)
     return _described(fitted, data, encoding_limits(estimator), engine, may_overwrite=data is not original)
 
@@ -331,17 +331,20 @@ def describe(
 ) -> tuple[Array, Description]:
     """Return codes of data in memory, in its unit, (n, r), and what the basis says of the entries.
 
-    Of sparse data, outliers are sparse and weights None. If the data `may_overwrite` itself, the weights take its
-    place: it can be as large as memory allows.
+    Of sparse data, outliers are sparse and weights None; weights of data in tiles are None too. If the data
+    `may_overwrite` itself, the weights take its place: it can be as large as memory allows.
     """
     xp = engine.xp
     Ht = basis.encode(data.X, data.M, engine, **limits)
-    if data.arrays is None:
+    if engine.keeps_sparse and data.arrays is None:
         *sums, outliers = basis.describe_sparsely(data.X, data.M, Ht, engine, **limits)
         return engine.join(Ht), Description(None, sparse_of(outliers, bool), *map(engine.join, sums))
+    outliers = engine.empty(data.shape, xp.bool)
+    if data.arrays is None:  # it takes much of the memory, and so would the weights
+        sums = basis.describe_outliers(data.X, data.M, Ht, engine.split(outliers, like=data.X), engine, **limits)
+        return engine.join(Ht), Description(None, outliers, *map(engine.join, sums))
     X = data.whole.X
     weights = X if may_overwrite else xp.empty_like(X)
-    outliers = xp.empty_like(X, dtype=xp.bool)
     into = [engine.split(array, like=data.X) for array in (weights, outliers)]
     sums = basis.describe(data.X, data.M, Ht, into[0], into[1], engine, **limits)
     return engine.join(Ht), Description(weights, outliers, *(engine.join(blocks) for blocks in sums))

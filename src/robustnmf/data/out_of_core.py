@@ -16,10 +16,11 @@ from robustnmf.engines.lazy import read_blocks
 from robustnmf.engines.protocol import block_function
 from robustnmf.errors import IncompatibleError
 from robustnmf.formats.alignment import values_of
+from robustnmf.formats.device_rows import DeviceRows
 from robustnmf.formats.registry import rows_of
 from robustnmf.formats.rows import BLOCK_BYTES, FloatRows, Rows, is_dask, number_type, package_of, row_blocks
 from robustnmf.formats.sparse_rows import Columns, SparseRows, StoredSparsely
-from robustnmf.utils.arrays import Array, Blocks, Namespace, subsample, to_host
+from robustnmf.utils.arrays import Array, Blocks, Namespace, is_on_host, is_sparse_tensor, subsample, to_host
 from robustnmf.utils.extras import optional
 
 Matrix = NDArray[Any]
@@ -95,12 +96,15 @@ def blocks_of(X: Any, engine: Engine, like: Blocks | None = None) -> Blocks:
 
 
 def as_data(X: Any) -> Any:
-    """Return data of Dask and on disk where it is, and anything else as an array; each as numbers of a known shape."""
+    """Return data of Dask, on disk and on a device where it is, and anything else as an array of numbers."""
     if X is None:
         return None
     if is_dask(X):
         return as_dask(X)
-    X = to_host(values_of(X))
+    X = values_of(X)
+    if not is_on_host(X) and not is_sparse_tensor(X):
+        return DeviceRows(X)
+    X = to_host(X)
     if is_sparse(X):
         return SparseRows(canonical(checked(X).astype(_floating(X.dtype), copy=False)))
     rows = rows_of(X)

@@ -542,19 +542,27 @@ def _mostly_rejected(
     features = np.flatnonzero(_is_mostly_rejected(*map(to_host, by_feature)))
     if factors is None:
         return samples, features
-    everything = slice(None)
-    samples = samples[_is_missed(*data.whole, *factors, samples, everything, axis=1)]
-    return samples, features[_is_missed(*data.whole, *factors, everything, features, axis=0)]
+    codes, components = to_host(factors[0]), factors[1]
+    of_samples = _observed_entries(data, samples, np.arange(data.shape[1]), engine)
+    of_features = _observed_entries(data, np.arange(data.shape[0]), features, engine)
+    samples = samples[_is_missed(of_samples, codes[samples] @ components, axis=1)]
+    return samples, features[_is_missed(of_features, codes @ components[:, features], axis=0)]
 
 
-def _is_missed(
-    X: Array, M: Array | None, codes: Array, components: Matrix, rows: Any, columns: Any, *, axis: int
-) -> Matrix:
+def _observed_entries(data: Data, rows: Places, columns: Places, engine: Engine) -> Matrix:
+    """Return entries of some rows and columns on the host, NaN where they are missing."""
+    ends = np.cumsum([len(block) for block in data.X])
+    of_blocks = [
+        engine.place(rows[(rows >= end - len(block)) & (rows < end)] - (end - len(block)))
+        for block, end in zip(data.X, ends, strict=True)
+    ]
+    parts = engine.map(_chosen_entries, data.X, data.M, of_blocks, columns=engine.place(columns))
+    return np.asarray(to_host(engine.join(parts)), dtype=np.float64)
+
+
+def _is_missed(values: Matrix, predicted: Matrix, *, axis: int) -> Matrix:
     """Return for samples (axis 1) or features (axis 0) of some entries whether most are far from their prediction."""
-    values = to_host(X[rows][:, columns]).astype(np.float64)
-    if M is not None:
-        values = np.where(to_host(M[rows][:, columns]) > 0, values, np.nan)
-    magnitudes = np.abs(values - to_host(codes[rows]) @ components[:, columns])
+    magnitudes = np.abs(values - predicted)
     with ignored_warnings((RuntimeWarning, "All-NaN slice")):
         typical = np.nanmedian(np.where(values > 0, values, np.nan), axis=axis)
         return np.asarray(~(np.nanmedian(magnitudes, axis=axis) <= WELL_PREDICTED * typical))
@@ -578,6 +586,12 @@ def _is_mostly_rejected(n_rejected: Matrix, n_observed: Matrix) -> Matrix:
 
 
 # --- On a block ---------------------------------------------------------------------------------------------------
+
+
+def _chosen_entries(Y: Array, M: Array | None, rows: Array, *, columns: Array, xp: Namespace) -> Array:
+    """Return entries of some rows and columns of a block, NaN where they are missing."""
+    values = Y[rows][:, columns]
+    return values if M is None else xp.where(M[rows][:, columns] > 0, values, xp.nan)
 
 
 def _count_rejected(

@@ -1,5 +1,6 @@
 """WHERE arrays live: one file per engine, the protocol they share, and which is used for what."""
 
+import sys
 from math import prod
 from typing import Any
 
@@ -14,7 +15,16 @@ from robustnmf.engines.streaming_engine import StreamingEngine
 from robustnmf.errors import MissingExtraError
 from robustnmf.utils.arrays import is_on_host, is_sparse_tensor
 
-__all__ = ["DaskEngine", "Engine", "NumPyEngine", "ObservedEngine", "SparseEngine", "StreamingEngine", "engine_for"]
+__all__ = [
+    "DaskEngine",
+    "Engine",
+    "NumPyEngine",
+    "ObservedEngine",
+    "SparseEngine",
+    "StreamingEngine",
+    "clear_cache",
+    "engine_for",
+]
 
 ENGINES = ("auto", "numpy", "sparse", "torch", "stream", "dask")
 
@@ -38,7 +48,7 @@ def engine_for(X: Any, engine: str = "auto", device: Any = None, *, zeros: str =
     zeros : {"data", "missing"}
         What entries of a sparse X are that are not stored.
     """
-    if getattr(engine, "keeps_sparse", False):
+    if getattr(engine, "keeps_sparse", False) or getattr(engine, "has_tiles", False):
         return engine
     if engine not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(map(repr, ENGINES))}; got {engine!r}.")
@@ -58,15 +68,31 @@ def engine_for(X: Any, engine: str = "auto", device: Any = None, *, zeros: str =
     if engine == "numpy" or on_cpu:
         return NumPyEngine()
     try:
-        from robustnmf.engines.torch_engine import TorchEngine, device_of
+        from robustnmf.engines.torch_engine import TorchEngine, device_of, takes_much
         from robustnmf.engines.torch_sparse_engine import TorchSparseEngine
+        from robustnmf.engines.torch_tile_engine import TorchTileEngine
     except ImportError as error:
         raise MissingExtraError("Torch", "torch") from error
     made = TorchEngine(device_of(there) if device is None else device)
+    if not is_sparse and takes_much(X, made.device):
+        return TorchTileEngine(made.device)
     # What is one block anyway is made dense, for the sake of the kernels that read it as a whole.
     most = max(made.block_entries, LARGE)
     keeps = engine == "sparse" or (made.device.type != "mps" and _is_worth_it(X, most))
     return TorchSparseEngine(made.device) if is_sparse and keeps else made
+
+
+def clear_cache() -> None:
+    """Give back the memory of GPUs that fits keep for the next one.
+
+    That is the memory of CUDA graphs, one piece for each fit that runs at a time: as much as the largest fit so far
+    took for it. It is taken over by the next fit, so it does not grow with their number. Memory that Torch itself keeps
+    is given back too, as by ``torch.cuda.empty_cache()``.
+    """
+    if "torch" in sys.modules:
+        from robustnmf.kernels.cuda.graphs import clear_graph_memory
+
+        clear_graph_memory()
 
 
 def _is_worth_it(X: Any, most: int) -> bool:

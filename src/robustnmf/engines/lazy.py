@@ -159,7 +159,7 @@ def call(function: Callable[..., Any], arguments: Sequence[Any], shared: dict[st
     """Call a function of blocks with arrays where the engine works, or on the host if it is written for NumPy."""
     if engine.xp is numpy_xp:
         return function(*arguments, **shared, xp=numpy_xp)
-    if traits_of(function).on_host and not engine.keeps_sparse:  # such data is on the device already
+    if traits_of(function).on_host and not engine.has_tiles:  # those are on the device already
         return function(*moved(arguments, to_host), **moved(shared, to_host), xp=numpy_xp)
     return function(*moved(arguments, engine.place), **moved(shared, engine.place), xp=engine.xp)
 

@@ -91,6 +91,9 @@ class NumPyEngine(InMemoryEngine):
     def join(self, blocks: Blocks) -> Array:
         return blocks[0] if len(blocks) == 1 else np.concatenate(list(blocks))
 
+    def empty(self, shape: tuple[int, int], dtype: Any) -> Array:
+        return np.empty(shape, dtype=dtype)
+
     def regroup(self, blocks: Blocks, n_rows: int) -> Blocks:
         rows = self.join(blocks)
         return [rows[i : i + n_rows] for i in range(0, len(rows), n_rows)]

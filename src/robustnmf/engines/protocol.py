@@ -66,6 +66,8 @@ class Engine(Protocol):
     """Whether `map_features` may be asked for any data; where it would move all of it, sums have to do."""
     keeps_sparse: bool
     """Whether sparse data stays sparse: blocks are made dense where they are worked on."""
+    has_tiles: bool
+    """Whether the data is in reach of the device, but worked on in tiles: blocks are lazy, and results are not."""
     rows_at_a_time: int | None
     """Rows of a factor that a step is made for at a time; None for all."""
     few_rows: float
@@ -125,6 +127,10 @@ class Engine(Protocol):
         """
         ...
 
+    def empty(self, shape: tuple[int, int], dtype: Any) -> Array:
+        """Return a matrix (n, m) into which results for all entries are written."""
+        ...
+
     def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
         """Apply `function(*block, **shared, xp=xp)` to every block; None reaches every block as None.
 
@@ -174,11 +180,15 @@ class InMemoryEngine:
 
     gathers_features = True
     keeps_sparse = False
+    has_tiles = False
 
     def read(self, rows: Rows, like: Blocks | None = None) -> Blocks:
         return self.split(rows.read(0, rows.shape[0]), like)
 
     def split(self, X: Array, like: Blocks | None = None) -> Blocks:
+        raise NotImplementedError
+
+    def empty(self, shape: tuple[int, int], dtype: Any) -> Array:
         raise NotImplementedError
 
     def reaches(self, folder: Path) -> bool:

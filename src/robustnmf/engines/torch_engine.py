@@ -3,14 +3,13 @@
 The functions of the core run as they are, with Torch as their array library: the portable path. On CUDA the steps that
 read the data have kernels in Triton (`robustnmf.kernels.cuda`), where that is installed.
 
-Data that is too large for the memory of the device stays in that of the host and streams: while one block is worked on,
-the next is on its way.
+Data that takes much of the memory of the device is for `robustnmf.engines.torch_tile_engine`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from math import ceil, inf, prod
+from math import ceil, prod
 from threading import current_thread, main_thread
 from typing import Any, Literal
 
@@ -23,7 +22,7 @@ from robustnmf.engines.protocol import InMemoryEngine
 from robustnmf.engines.slices import cuts_of
 from robustnmf.engines.torch_tiles import TileRows
 from robustnmf.formats.sparse_rows import SparseRows
-from robustnmf.kernels.cuda.graphs import side_stream
+from robustnmf.kernels.cuda.graphs import graph_memory, side_stream
 from robustnmf.kernels.interface import NO_KERNELS, Kernels
 from robustnmf.utils.arrays import (
     Array,
@@ -38,19 +37,16 @@ from robustnmf.utils.arrays import (
     transposed,
     zip_blocks,
 )
-from robustnmf.utils.cached import cached_property
 from robustnmf.utils.process_state import SharedSetting, unwatched_arithmetic
 
 # Entries of X in a block: what the portable path needs beside the data is a few times that. On CUDA it is so many, or
 # fewer if the device has less than this many bytes for each.
 BLOCK_ENTRIES = {"cuda": 2**28, "mps": 2**24, "cpu": 2**20}
 BYTES_PER_ENTRY = 256
-# Data may take this share of the memory that is free; the rest is for weights, outliers and what a step needs.
-DATA_SHARE = 0.3
+# Data of more than this share of the memory is worked on in tiles: a fit of less takes up to fifteen times its size.
+MUCH_OF_MEMORY = 0.03
 # Up to so many entries are sorted to find a quantile: dozens of launches take longer.
 SORTED_ENTRIES = 2**22
-# Entries of a block that is on its way while another is worked on.
-STREAMED_ENTRIES = 2**26
 
 
 class TorchEngine(InMemoryEngine):
@@ -62,33 +58,17 @@ class TorchEngine(InMemoryEngine):
         Where the work is done: "cuda", "cuda:1", "mps", "cpu".
     block_entries : int or None
         Entries of the data matrix in one block; None takes `BLOCK_ENTRIES`.
-    memory : int or None
-        Bytes of the device that data may take before it streams; None takes `DATA_SHARE` of what is free.
     use_triton : bool
         Whether to use kernels: in Triton on CUDA, where they can be, and of NumPy on the CPU.
     """
 
-    def __init__(
-        self,
-        device: Any = "cuda",
-        block_entries: int | None = None,
-        memory: int | None = None,
-        *,
-        use_triton: bool = True,
-    ) -> None:
+    def __init__(self, device: Any = "cuda", block_entries: int | None = None, *, use_triton: bool = True) -> None:
         self.device = _available(device)
         self.xp: Namespace = _WithoutDoubles() if self.device.type == "mps" else xp
         self.block_entries = _block_entries(self.device) if block_entries is None else block_entries
-        self.memory = memory
         self.rows_at_a_time: int | None = None
         self.kernels = _kernels_for(self.device) if use_triton else NO_KERNELS
         self.few_rows = 0.25 if self.path == "triton" else 0.5  # there, other rows need other graphs
-        self._pinned: list[int] = []
-
-    @cached_property
-    def _arrivals(self) -> torch.cuda.Stream:
-        """Where data of the host is copied."""
-        return torch.cuda.Stream(self.device)
 
     @property
     def path(self) -> str:
@@ -101,11 +81,17 @@ class TorchEngine(InMemoryEngine):
 
         In a thread of its own a fit has a stream of its own, so that several can be on the device at a time.
         """
-        with torch.no_grad(), unwatched_arithmetic(), _full_precision.changed(), _stream_of_thread(self.device):
+        with (
+            torch.no_grad(),
+            unwatched_arithmetic(),
+            _full_precision.changed(),
+            _stream_of_thread(self.device),
+            graph_memory(self.device),
+        ):
             try:
                 yield self
             finally:
-                self._unpin()
+                self.kernels.forget()
 
     def place(self, values: Any, dtype: Any = None) -> Array:
         if type(values) in (int, float):
@@ -124,11 +110,9 @@ class TorchEngine(InMemoryEngine):
             X = torch.utils.dlpack.from_dlpack(X)
         if is_sparse_tensor(X):
             check_layout(X)
-            if prod(X.shape) * X.dtype.itemsize > self._room() or self.device.type == "mps":
+            if self.device.type == "mps":
                 return None  # it is made dense on the host
             X = X.detach().to(self.device).to_dense()
-        if not self._is_here(X) and X.nbytes > self._room():
-            return None
         dtype = torch.float32 if floating_type(X) == torch.float32 else self.xp.float64
         return X.detach().to(self.device, dtype).contiguous()
 
@@ -139,25 +123,20 @@ class TorchEngine(InMemoryEngine):
             X = torch.from_numpy(X if X.flags.writeable else X.copy())  # Torch has no read-only tensors
         if self.device.type == "mps":
             X = X.to(torch.float32)
-        return X if self._is_here(X) or X.nbytes > self._room() else X.to(self.device)
+        return X.to(self.device)
 
     def _dense(self, X: SparseRows) -> Array:
-        """Return sparse data as a dense tensor, made on the device if it fits: its zeros need not travel."""
-        fits = prod(X.shape) * X.dtype.itemsize <= self._room() and self.device.type != "mps"
-        return TileRows.of(X.matrix, self.device).read(0, X.shape[0]) if fits else self.to_device(X.read(0, X.shape[0]))
+        """Return sparse data as a dense tensor, made on the device if that can: its zeros need not travel."""
+        if self.device.type == "mps":
+            return self.to_device(X.read(0, X.shape[0]))
+        return TileRows.of(X.matrix, self.device).read(0, X.shape[0])
 
     def split(self, X: Array, like: Blocks | None = None) -> Blocks:
-        """Return blocks of rows on the device, or on the host for data that is too large for it."""
+        """Return blocks of rows on the device."""
         if like is None:
             X = self.to_device(X)
-            if not self._is_here(X):
-                self._pin(X)
-            entries = self.block_entries if self._is_here(X) else min(self.block_entries, STREAMED_ENTRIES)
-            return [X[rows] for rows in cuts_of(len(X), X.shape[1], entries)]
-        lengths = [len(block) for block in like]
-        if not isinstance(X, torch.Tensor) or not self._streams(like):
-            X = self.place(X)
-        return list(torch.split(X, lengths))
+            return [X[rows] for rows in cuts_of(len(X), X.shape[1], self.block_entries)]
+        return list(torch.split(self.place(X), [len(block) for block in like]))
 
     def join(self, blocks: Blocks) -> Array:
         return blocks[0] if len(blocks) == 1 else torch.cat(list(blocks))
@@ -238,55 +217,12 @@ class TorchEngine(InMemoryEngine):
 
         return self.sum(of_block, A, M).to(self.xp.float64)
 
-    def _is_here(self, X: Any) -> bool:
-        return bool(X.device.type == self.device.type)
+    def _arriving(self, arguments: Sequence[tuple[Any, ...]]) -> Iterable[tuple[Any, ...]]:
+        """Return the blocks that a function is called with, as tensors on the device."""
+        return arguments
 
-    def _streams(self, blocks: Blocks) -> bool:
-        """Return whether blocks of data stayed on the host."""
-        return any(isinstance(block, torch.Tensor) and not self._is_here(block) for block in blocks)
-
-    def _room(self) -> float:
-        """Return how many bytes data may take; only on CUDA it can stream."""
-        if self.device.type != "cuda":
-            return inf
-        return DATA_SHARE * torch.cuda.mem_get_info(self.device)[0] if self.memory is None else self.memory
-
-    def _pin(self, X: Array) -> None:
-        """Lock the pages of host data, so that copies do not wait for the processor; without, they are slower."""
-        if not X.is_pinned() and torch.cuda.cudart().cudaHostRegister(X.data_ptr(), X.nbytes, 0).value == 0:
-            self._pinned.append(X.data_ptr())
-
-    def _unpin(self) -> None:
-        while self._pinned:
-            torch.cuda.cudart().cudaHostUnregister(self._pinned.pop())
-
-    def _arriving(self, arguments: Sequence[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-        """Yield the arguments with tensors of the host on the device, the next being copied while one is worked on."""
-        if self.device.type != "cuda" or not any(self._is_away(a) for a in arguments[0]):
-            yield from arguments
-            return
-        coming, before = self._fetch(arguments[0]), None
-        for following in [*arguments[1:], None]:
-            torch.cuda.current_stream(self.device).wait_stream(self._arrivals)
-            block = coming
-            if following is not None:
-                coming = self._fetch(following)
-            yield block
-            here = torch.cuda.current_stream(self.device)
-            for original, copy in zip(arguments[0], block, strict=True):
-                if self._is_away(original):
-                    copy.record_stream(here)
-            if before is not None:  # or the host would run ahead, and all blocks come to lie on the device
-                before.synchronize()
-            before = here.record_event()
-
-    def _fetch(self, block: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Begin to copy a block to the device, behind what is worked on now but not waiting for it."""
-        with torch.cuda.stream(self._arrivals):
-            return tuple(a.to(self.device, non_blocking=True) if self._is_away(a) else a for a in block)
-
-    def _is_away(self, a: Any) -> bool:
-        return isinstance(a, torch.Tensor) and not self._is_here(a)
+    def empty(self, shape: tuple[int, int], dtype: Any) -> Array:
+        return torch.empty(shape, dtype=dtype, device=self.device)
 
     def _feature_rows(self, blocks: Blocks, cut: slice) -> Array:
         """Return features `cut` of all samples, features in rows."""
@@ -344,6 +280,14 @@ def device_of(X: Any) -> torch.device:
     if X is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return X.device if isinstance(X, torch.Tensor) else torch.utils.dlpack.from_dlpack(X).device
+
+
+def takes_much(X: Any, device: torch.device) -> bool:
+    """Return whether a matrix takes so much of the memory of a GPU that copies of it may not fit."""
+    if device.type != "cuda" or len(getattr(X, "shape", ())) != 2:
+        return False
+    size = prod(X.shape) * (4 if "float32" in str(getattr(X, "dtype", "")) else 8)
+    return bool(size > MUCH_OF_MEMORY * torch.cuda.get_device_properties(device).total_memory)
 
 
 def _available(device: Any) -> torch.device:

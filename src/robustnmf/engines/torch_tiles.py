@@ -1,4 +1,4 @@
-"""Sparse matrices on a device of Torch, of which blocks of rows, the tiles, are made dense there."""
+"""Matrices of Torch of which blocks of rows, the tiles, are worked on: sparse ones, and dense ones of any place."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -103,6 +103,34 @@ class TileRows:
     def cuts(self, block_bytes: int) -> list[tuple[int, int]]:
         """Return first and last row of blocks of about so many bytes when they are dense."""
         return row_cuts(self.shape[0], self.n_columns * self.dtype.itemsize, block_bytes)
+
+
+@dataclass(frozen=True, eq=False)
+class TensorRows:
+    """A matrix (n, m) of Torch of any type, of which rows are taken to a device as floats."""
+
+    tensor: Any
+    device: torch.device
+    dtype: Any
+    """Type of the numbers that rows have when they are read, as Torch calls it."""
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return int(self.tensor.ndim)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns."""
+        return tuple(self.tensor.shape)
+
+    def read(self, start: int, stop: int) -> Any:
+        """Return some rows, (stop - start, m), on the device; a view if they are there in that type."""
+        return self.tensor[start:stop].to(self.device, non_blocking=True).to(self.dtype).contiguous()
+
+    def cuts(self, block_bytes: int) -> list[tuple[int, int]]:
+        """Return first and last row of blocks of about so many bytes."""
+        return row_cuts(self.shape[0], self.shape[1] * self.dtype.itemsize, block_bytes)
 
 
 def _writeable(array: NDArray[Any]) -> NDArray[Any]:

@@ -89,6 +89,10 @@ def _no_rule(weighting: Any, Y: Array, rank: int) -> Rule | None:
     return None
 
 
+def _nothing_to_forget() -> None:
+    return None
+
+
 @dataclass(frozen=True)
 class Kernels:
     """The kernels of an engine: faster copies of reference functions, None where it has none.
@@ -139,6 +143,8 @@ class Kernels:
     """(V, M, held, hide, method, now, before, momentum, weighting, monitor): an iteration of `algorithm.staged`."""
     prepare: Callable[[Array, Sequence[tuple[Any, ...]]], None] | None = None
     """(W, sweeps): compile what sweeps will need, all at a time."""
+    forget: Callable[[], None] = _nothing_to_forget
+    """Drop what is kept of the data between two calls."""
 
 
 NO_KERNELS = Kernels()

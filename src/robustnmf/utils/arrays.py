@@ -141,7 +141,8 @@ def to_host(X: Any) -> Any:
         return _scipy_of(X.detach().cpu()) if is_sparse_tensor(X) else X.detach().cpu().numpy()
     if array_api_compat.is_cupy_array(X):
         return X.get()
-    return np.asarray(X if is_on_host(X) else array_api_compat.to_device(X, "cpu"))
+    can_convert = is_on_host(X) or array_api_compat.is_jax_array(X)  # those come to the host by themselves
+    return np.asarray(X if can_convert else array_api_compat.to_device(X, "cpu"))
 
 
 def _scipy_of(X: Any) -> Any:

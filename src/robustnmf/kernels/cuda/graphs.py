@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from threading import Lock
+from threading import Lock, local
 from typing import Any
 
 import torch
@@ -32,11 +32,11 @@ def record(work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
 
 def _record(work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
     here = torch.cuda.current_stream()
-    graph = torch.cuda.CUDAGraph()
+    graph, pool = torch.cuda.CUDAGraph(), getattr(_THREAD, "pool", None)
     with side_stream(here.device) as aside, _companion_for(aside):
         aside.wait_stream(here)
         with torch.cuda.stream(aside):
-            graph.capture_begin(capture_error_mode="thread_local")
+            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
             try:
                 results = work()
             except BaseException:
@@ -94,9 +94,43 @@ def side_stream(device: torch.device) -> Iterator[torch.cuda.Stream]:
             _free[device].append(stream)
 
 
+@contextmanager
+def graph_memory(device: torch.device) -> Iterator[None]:
+    """Record all graphs of this thread in one piece of memory, which the next fit takes over.
+
+    Torch gives every graph memory of its own, at least 22 MB, and keeps it when the graph is gone. Graphs that share it
+    must be launched one after the other, on one stream, and what they return must be copied before the next is.
+    """
+    if device.type != "cuda" or getattr(_THREAD, "pool", None) is not None:
+        yield
+        return
+    with _lock:
+        keeper = _keepers[device].pop() if _keepers[device] else None
+    keeper = record(lambda: torch.zeros(1, device=device))[0] if keeper is None else keeper
+    _THREAD.pool = keeper.pool()
+    try:
+        yield
+        torch.cuda.current_stream(device).synchronize()  # the next fit may be on another stream
+    finally:
+        _THREAD.pool = None
+        with _lock:
+            _keepers[device].append(keeper)
+
+
+def clear_graph_memory() -> None:
+    """Give back the memory of graphs that no fit uses now."""
+    with _lock:
+        _keepers.clear()
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+_THREAD = local()
 _lock = Lock()
 _companions: dict[int, torch.cuda.Stream] = {}
 _free: defaultdict[torch.device, list[torch.cuda.Stream]] = defaultdict(list)
+_keepers: defaultdict[torch.device, list[torch.cuda.CUDAGraph]] = defaultdict(list)
+"""Graphs that do nothing but keep the memory of others that are gone: one for each fit at a time."""
 
 
 def converge(step: Callable[..., Any], Y: Any, M: Any, X: Any, *, max_iter: int, tol: float, few: float) -> Any:

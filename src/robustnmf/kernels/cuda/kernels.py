@@ -36,6 +36,9 @@ if tuple(int(number) for number in triton.__version__.split(".")[:2]) >= (3, 6):
 # Rows of more bytes do not fit in the registers of a program.
 LONGEST_ROW = 2**17
 
+# Sweeps, and steps of codes, that are kept as graphs: a fit works on the same data for a while, then on other data.
+MOST_GRAPHS = 2
+
 _compiling = Lock()
 _compiled: set[tuple[Any, ...]] = set()
 """What this process has compiled, or found on disk: kinds of sweeps."""
@@ -74,7 +77,14 @@ class CudaKernels:
             statistics=Statistics,
             iterate=self.iterate,
             prepare=self.prepare,
+            forget=self.forget,
         )
+
+    def forget(self) -> None:
+        """Drop copies of the data and graphs, which hold memory of the device, at the end of a fit."""
+        for kept in (self.masked, self.graphs, self.steps, self.iterations, self.predicted):
+            kept.clear()
+        self.last = ()
 
     def rule_of(self, weighting: Any, Y: Any, rank: int) -> Rule | None:
         """Return the rule of a weighting for data Y (B, p), or None if kernels cannot follow it.
@@ -82,7 +92,7 @@ class CudaKernels:
         They know some losses, and ranks up to `HIGHEST_RANK`; Y must be on their device.
         """
         form, scale, threshold = form_of(weighting.loss), weighting.scale, weighting.threshold
-        fits = Y.device == self.device and rank <= HIGHEST_RANK.get(Y.dtype, 0)
+        fits = self._is_here(Y) and rank <= HIGHEST_RANK.get(Y.dtype, 0)
         if form is None or weighting.is_spatial or (threshold is not None and threshold.ndim > 1) or not fits:
             return None
         if isinstance(scale, torch.Tensor):
@@ -94,6 +104,10 @@ class CudaKernels:
         elif is_uniform(threshold):  # one number in memory, which kernels take for all features
             threshold = threshold.reshape(-1)[:1]
         return Rule(form.form, form.constant, scale, threshold, form.support)
+
+    def _is_here(self, Y: Any) -> bool:
+        """Return whether a block is a tensor on the device; one that is not computed yet is nowhere."""
+        return bool(getattr(Y, "device", None) == self.device)
 
     def half_step(self, Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int) -> Any:
         """Reweight and improve X in Y ~ X A'; the kernel of `SharedGram.improve_rows`.
@@ -111,10 +125,6 @@ class CudaKernels:
 
         arrays = (X, as_array((linear, ridge), X), rule.scale, rule.threshold)
         key = ("half_step", id(Y), id(M), id(A), *(a.shape for a in arrays), rule.loss, sweeps)
-        if Y.nbytes > MOST_RECORDED:
-            return work(*arrays)[0]
-        if key not in self.steps:
-            self.steps.clear()  # those of other data, which may be gone
         return self._do(work, arrays, key, (Y, M, A), self.steps)[0]
 
     def sweep(
@@ -179,7 +189,7 @@ class CudaKernels:
         (Y, *others), form, threshold = V, form_of(method.loss), weighting.threshold
         is_simple = not (others or method.penalties.product or weighting.is_spatial)
         can_compare = held.statistics is not None and len(held.values) and (threshold is None or is_uniform(threshold))
-        if form is None or not is_simple or not can_compare or Y.nbytes > MOST_RECORDED:
+        if form is None or not is_simple or not can_compare or not self._is_here(Y) or Y.nbytes > MOST_RECORDED:
             return None
         seen = self._masked_out(Y, held.positions[0]) if hide else Y
         how = (hide, form, method.solver, method.penalties, method.fixed)
@@ -239,10 +249,16 @@ class CudaKernels:
         data: tuple[Any, ...],
         recorded: dict[Any, Recorded],
     ) -> list[Any]:
-        """Do some work; if it is what was done last, record it: a graph goes on reading the same data."""
-        if self.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
+        """Do some work; if it is what was done last, record it: a graph goes on reading the same data.
+
+        Graphs of other data are dropped, and with them the data. The launches of large data take no time beside it.
+        """
+        is_large = sum(A.nbytes for A in _arrays_in(data)) > MOST_RECORDED
+        if is_large or self.device.type != "cuda" or torch.cuda.is_current_stream_capturing():
             return work(*arrays)
         if self._is_done_again(key, data) and key not in recorded:
+            while len(recorded) >= MOST_GRAPHS:
+                del recorded[next(iter(recorded))]
             recorded[key] = Recorded(work, arrays)
         return recorded.get(key, work)(*arrays)
 
@@ -308,6 +324,12 @@ def _swept(
     on_codes, on_basis = (as_array(penalty, W) for penalty in penalties)
     W, codes = sweep(V, M, W, Ht, rule, (on_codes, on_basis), fixed, sweeps, gaps)
     return W, codes, [predict(X, some, W) for X, some in zip(codes, positions, strict=False)]
+
+
+def _arrays_in(data: tuple[Any, ...]) -> list[Any]:
+    """Return the arrays in a tuple of arrays, lists of them, and None."""
+    parts = [part if isinstance(part, Sequence) else [part] for part in data]
+    return [A for part in parts for A in part if A is not None]
 
 
 def _layout(a: Any) -> tuple[Any, ...]:

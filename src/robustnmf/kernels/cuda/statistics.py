@@ -261,6 +261,6 @@ class Statistics:
         magnitudes, losses, numbers = self.look(predictions, best, scale, threshold)
         values, order = torch.sort(magnitudes.to(torch.float32))
         torch.cumsum(self.ticks[:, order], dim=1, out=self.cumulated[:, 1:])
-        n, found = len(values), torch.empty(4, device=values.device)
+        n, found = len(values), torch.empty(4, dtype=torch.float32, device=values.device)
         _fit[(1,)](values, *self.cumulated, found, n, n.bit_length(), HIDDEN=self.hidden, num_warps=1, **FUSED)
         return losses, torch.cat([found.to(numbers.dtype), numbers])

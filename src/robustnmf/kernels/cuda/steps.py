@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 import triton
+from triton.runtime.errors import OutOfResources
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from robustnmf.kernels.cuda.descent import MOST_PARTS, kernel_for
@@ -43,6 +44,8 @@ CHECK_TILE, SMALL_CHECK_TILE, FEW_ROWS = (64, 32, 4), (16, 128, 8), 4096
 ADVANCING_ROWS, SPLIT_ROWS = 16, 64
 # Numbers of a factor that a program can hold for its checks, several times.
 MOST_CHECKED = {torch.float32: 2**13, torch.float64: 2**10}
+# Checks at a time of the smallest matrix product.
+FEWEST_CHECKS = 16
 # Programs that a pass over the data should have at least, to keep all multiprocessors busy.
 ENOUGH_PROGRAMS = 1056
 # More parts of a sum take longer to add up than they save.
@@ -182,20 +185,59 @@ def _bends_of(
     data: Data, of_X: Any, of_checks: Any, move: Any, checked: tuple[int, int, int], rule: Rule, rank: int
 ) -> Any:
     """Return the curvature of the objective along the moves, and that of all coordinates, (2, splits, n_rows)."""
-    (_, n_rows, padded), (run, skip, count) = of_X.shape, checked
+    n_rows, count = of_X.shape[1], checked[2]
     rows, checks, warps = CHECK_TILE if n_rows > FEW_ROWS else SMALL_CHECK_TILE
-    checks = min(checks, MOST_CHECKED[move.dtype] // padded)
-    n_splits, width = _splits(n_rows, count, rows, checks)
+    kind = (
+        of_X.device,
+        of_X.dtype,
+        of_X.shape[2],
+        rows,
+        data.M is None,
+        data.column_thresholds,
+        data.is_even,
+        rule.loss,
+    )
+    checks = _fitting_checks.get(kind, min(checks, MOST_CHECKED[move.dtype] // of_X.shape[2]))
+    while True:
+        n_splits, width = _splits(n_rows, count, rows, checks)
+        bends = torch.empty((2, n_splits, n_rows), dtype=move.dtype, device=of_X.device)
+        try:
+            _launch_check(data, of_X, of_checks, move, checked, rule, rank, bends, width, (rows, checks, warps))
+        except OutOfResources:  # how much memory the compiler takes is known only when it has compiled
+            if checks <= FEWEST_CHECKS:
+                raise
+            checks //= 2
+        else:
+            _fitting_checks[kind] = checks
+            return bends
+
+
+_fitting_checks: dict[tuple[Any, ...], int] = {}
+"""Checks at a time for which a multiprocessor has the memory, by what a kernel is compiled for."""
+
+
+def _launch_check(
+    data: Data,
+    of_X: Any,
+    of_checks: Any,
+    move: Any,
+    checked: tuple[int, int, int],
+    rule: Rule,
+    rank: int,
+    bends: Any,
+    width: int,
+    tile: tuple[int, int, int],
+) -> None:
+    """Write the curvatures, in splits of so many checks; the tile is rows, checks at a time, and warps."""
+    (_, n_rows, padded), (run, skip, count), (rows, checks, warps) = of_X.shape, checked, tile
     row_stride, column_stride, *others = data.strides
-    bends = torch.empty((2, n_splits, n_rows), dtype=move.dtype, device=of_X.device)
-    check[(triton.cdiv(n_rows, rows), n_splits)](
+    check[(triton.cdiv(n_rows, rows), bends.shape[1])](
         *data.pointers, of_X, of_checks, move, data.scale, data.threshold, constants_of(rule.loss, data.Y), *bends,
         n_rows, data.Y.shape[1], count, width, row_stride, column_stride, run, skip, rank, *others,
         RANK=padded, ROWS=rows, CHECKS=checks, FORM=rule.form,
         CAPPED=rule.support < inf, WEIGHTED=data.M is not None,
         COLUMN_THRESHOLDS=data.column_thresholds, EVEN=data.is_even, num_warps=warps, **FUSED,
     )  # fmt: skip
-    return bends
 
 
 def _sums(blocks: Sequence[Data], of_X: Any, of_A: Sequence[Any], rule: Rule) -> Any:

@@ -1,0 +1,191 @@
+"""Whether one can live with the GPU engine: interrupts, memory, growth over many fits, compilation, many fits at once.
+
+    python benchmarks/gpu_use.py [--parts interrupts memory growth kinds batch types] [--largest-gb 20]
+
+Parts of `benchmarks/gpu.py`, which writes their tables with its own.
+"""
+
+import argparse
+import gc
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import warnings
+
+import torch
+
+from robustnmf import TruncatedCauchyNMF
+
+PARTS = ("types", "interrupts", "growth", "memory", "kinds")
+N_INTERRUPTS = 30
+GIGABYTE = 1e9
+
+
+def data(n: int, m: int, r: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    """Return data of low rank with noise and 5 % gross errors on the GPU, (n, m), made block by block."""
+    generator = torch.Generator("cuda").manual_seed(seed)
+    basis = torch.rand((r, m), generator=generator, device="cuda")
+    X = torch.empty((n, m), dtype=dtype, device="cuda")
+    for block in X.split(max(1, 2**26 // m)):
+        clean = torch.rand((len(block), r), generator=generator, device="cuda") @ basis
+        clean += 0.05 * torch.rand(block.shape, generator=generator, device="cuda")
+        wrong = torch.rand(block.shape, generator=generator, device="cuda") < 0.05
+        block.copy_(clean.masked_fill_(wrong, float(r)))
+    torch.cuda.synchronize()
+    return X
+
+
+def fitted(X: torch.Tensor, r: int, **options) -> TruncatedCauchyNMF:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return TruncatedCauchyNMF(r, random_state=0, **options).fit(X)
+
+
+def types():
+    """Yield what a notebook does: batches on the GPU, another default type."""
+    yield "## Batches on the GPU, and another default type\n"
+    X = data(400, 256, 5)
+    for name, work in {
+        "partial_fit of tensors on the GPU": lambda: TruncatedCauchyNMF(5).partial_fit(X).partial_fit(X),
+        "torch.set_default_dtype(torch.float64)": lambda: _with_default(X),
+    }.items():
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                work()
+            yield f"- {name}: works"
+        except Exception as error:
+            yield f"- {name}: {type(error).__name__}: {str(error)[:300]}"
+
+
+def _with_default(X: torch.Tensor) -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        fitted(X, 5)
+        fitted(X.double(), 5)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def interrupts():
+    """Yield what is left after interrupts at random moments of a fit."""
+    yield f"\n## {N_INTERRUPTS} interrupts at random moments of a fit\n"
+    X, rng = data(2000, 1000, 10), random.Random(0)
+    reference = fitted(X, 10).components_
+    begin = time.perf_counter()
+    fitted(X, 10)
+    seconds, hit, same, failed = time.perf_counter() - begin, 0, 0, []
+    for _ in range(N_INTERRUPTS):
+        timer = threading.Timer(rng.uniform(0, seconds), os.kill, (os.getpid(), signal.SIGINT))
+        try:
+            timer.start()
+            fitted(X, 10)
+            timer.join()
+            time.sleep(0.01)
+        except KeyboardInterrupt:
+            hit += 1
+        timer.cancel()
+        try:
+            same += bool((fitted(X, 10).components_ == reference).all())
+        except Exception as error:
+            failed.append(f"{type(error).__name__}: {str(error)[:200]}")
+    yield f"A fit takes {seconds:.2f} s. {hit} fits were interrupted; {same} times the next was the same bit for bit."
+    yield from failed[:3]
+    yield f"Memory after that: {_in_use()}"
+
+
+def _in_use() -> str:
+    gc.collect()
+    allocated, reserved = torch.cuda.memory_allocated() / GIGABYTE, torch.cuda.memory_reserved() / GIGABYTE
+    return f"{allocated:.2f} GB allocated, {reserved:.2f} GB reserved"
+
+
+def growth():
+    """Yield how much memory the process holds after many fits of different kinds."""
+    yield "\n## Memory held after many fits\n"
+    X = data(400, 1024, 10)
+    fitted(X, 10)
+    yield f"- after one fit of 400 x 1024: {_in_use()}"
+    begin = time.perf_counter()
+    for _ in range(100):
+        fitted(X, 10)
+    yield f"- after 100 more ({(time.perf_counter() - begin) / 100:.3f} s each): {_in_use()}"
+    for r in range(2, 40):
+        fitted(X, r)
+    yield f"- after ranks 2 to 39: {_in_use()}"
+    for k in range(40):
+        fitted(data(300 + 7 * k, 400 + 13 * k, 5), 5)
+    yield f"- after forty shapes: {_in_use()}"
+
+
+def memory(sizes=((20_000, 2_000, 20), (100_000, 5_000, 100), (1_000_000, 1_000, 20), (500_000, 10_000, 8))):
+    """Yield the most memory that a fit takes beyond its data."""
+    yield "\n## Memory beyond the data\n"
+    yield "| size | data, GB | beyond it | after the fit | seconds |\n| --- | ---: | ---: | ---: | ---: |"
+    for n, m, r in sizes:
+        gc.collect()
+        torch.cuda.empty_cache()
+        X = data(n, m, r)
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        begin = time.perf_counter()
+        model = fitted(X, r)
+        torch.cuda.synchronize()
+        seconds = time.perf_counter() - begin
+        beyond, after = torch.cuda.max_memory_allocated() - before, torch.cuda.memory_allocated() - before
+        yield (
+            f"| {n} x {m}, r = {r} | {X.nbytes / GIGABYTE:.2f} | {beyond / X.nbytes:.2f} | "
+            f"{after / X.nbytes:.2f} | {seconds:.1f} |"
+        )
+        del X, model
+
+
+def kinds():
+    """Yield how long the first fit of each kind takes in this process."""
+    yield "\n## Seconds of the first fit of each kind\n"
+    yield "| kind | first | second |\n| --- | ---: | ---: |"
+    X = data(1000, 600, 8)
+    gaps = X.clone()
+    gaps[::7, ::5] = torch.nan
+    cases = {
+        "rank 8": (X, 8, {}),
+        "rank 20": (X, 20, {}),
+        "rank 50": (X, 50, {}),
+        "rank 100": (X, 100, {}),
+        "gaps": (gaps, 8, {}),
+        "float64": (X.double(), 8, {}),
+        "uint8": ((20 * X).to(torch.uint8), 8, {}),
+        "odd shape": (X[:997, :599], 8, {}),
+        "large": (data(4000, 3000, 8), 8, {}),
+        "large, gaps": (_with_gaps(4000, 3000, 8), 8, {}),
+    }
+    for name, (A, r, options) in cases.items():
+        times = []
+        for _ in range(2):
+            begin = time.perf_counter()
+            fitted(A, r, **options)
+            torch.cuda.synchronize()
+            times.append(time.perf_counter() - begin)
+        yield f"| {name} | {times[0]:.2f} | {times[1]:.2f} |"
+
+
+def _with_gaps(n: int, m: int, r: int) -> torch.Tensor:
+    return data(n, m, r).masked_fill_(torch.rand(n, m, device="cuda") < 0.05, torch.nan)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("This benchmark needs a CUDA GPU, and Torch sees none.")
+    for part in options.parts:
+        for line in globals()[part]():
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
