@@ -415,10 +415,10 @@ def _exponent(sizes: Vector, ratios: Vector, middle: float) -> float:
     logarithms, ratios = np.log(sizes[chosen]), ratios[chosen]
     if len(logarithms) < FEWEST_ENTRIES:
         return 0.0
-    order = np.argsort(logarithms)
+    order = _nearly_sorted(logarithms)
     n_bins = min(BINS, len(order) // FEWEST_PER_BIN)
-    x = np.array([_of_sorted(bin_, 0.5) for bin_ in np.array_split(logarithms[order], n_bins)])
-    y = np.array([_of_sorted(np.sort(bin_), middle) for bin_ in np.array_split(ratios[order], n_bins)])
+    x = np.array([_interpolated(values, 0.5) for values in np.array_split(logarithms[order], n_bins)])
+    y = np.array([_interpolated(values, middle) for values in np.array_split(ratios[order], n_bins)])
     y = np.log(np.maximum(y, 1e-6))
     first, second = np.triu_indices(n_bins, 1)
     distance, rise = x[second] - x[first], y[second] - y[first]
@@ -429,9 +429,20 @@ def _exponent(sizes: Vector, ratios: Vector, middle: float) -> float:
     return slope if slope >= SMALLEST_EXPONENT else 0.0
 
 
-def _of_sorted(values: Vector, q: float) -> float:
-    """Return a quantile of sorted values, between two of them if need be."""
+def _nearly_sorted(values: Vector) -> Vector:
+    """Return an order in which values rise, but for differences below a 65 000th of their range.
+
+    Integers of two bytes are sorted by their digits, ten times as fast as numbers are compared.
+    """
+    low, high = values.min(), values.max()
+    steps = (values - low) * (np.iinfo(np.uint16).max / max(high - low, np.finfo(np.float64).tiny))
+    return np.argsort(steps.astype(np.uint16), kind="stable")
+
+
+def _interpolated(values: Vector, q: float) -> float:
+    """Return a quantile of values, between two of them if need be; as `numpy.quantile`, which takes its time."""
     place = q * (len(values) - 1)
     low = int(place)
     high = min(low + 1, len(values) - 1)
+    values = np.partition(values, (low, high))
     return float(values[low] + (place - low) * (values[high] - values[low]))

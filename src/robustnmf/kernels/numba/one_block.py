@@ -38,7 +38,7 @@ def sweep(
     X, trust, checked, descent, curvature = sweep_block(V[0], weights, positions, Ht[0], checks, *how)
     if fixed == W.shape[1]:
         return W, [X]
-    if len(checks) < len(X) and np.count_nonzero(checked) < FEWEST_SEEN * checked.size:
+    if len(checks) < len(X) and np.count_nonzero(checked > 0) < FEWEST_SEEN * checked.size:
         return None
     linear, ridge = on_basis
     descent -= linear + ridge * W
