@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.model.losses import Cauchy, squared_ratio
-from robustnmf.model.mixture import SPARSE, Mixture, fit_mixture, fit_width, median, mixture_of_width, quantile, typical_positive
+from robustnmf.model.mixture import (
+    SPARSE,
+    Mixture,
+    fit_mixture,
+    fit_width,
+    median,
+    mixture_of_width,
+    quantile,
+    typical_positive,
+)
 from robustnmf.model.weighting import masked_out
 from robustnmf.utils.arrays import Array, Blocks, Namespace, is_foreign, to_host
 from robustnmf.utils.cached import cached_property

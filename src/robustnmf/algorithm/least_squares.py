@@ -767,18 +767,23 @@ class Everywhere(Somewhere):
     """The same if they are a good part of the block: all of it is computed (B, m), and then they are chosen."""
 
     def of_rows(self, values: Array) -> Array:
+        """Return what is known of rows, to be broadcast."""
         return values[:, None]
 
     def of_columns(self, values: Array) -> Array:
+        """Return what is known of columns, to be broadcast."""
         return values
 
     def predictions(self, X: Array, W: Array, Y: Any, xp: Namespace) -> Array:
+        """Return predictions of the whole block."""
         return predictions(X, W, Y)
 
     def entries(self, Y: Any) -> Array:
+        """Return the whole block."""
         return Y
 
     def chosen(self, values: Array, xp: Namespace) -> Array:
+        """Return those of the entries, (k,)."""
         flat = xp.reshape(values, (-1,))
         return flat if len(flat) == len(self.rows) else flat[self.rows * values.shape[1] + self.columns]
 

@@ -106,7 +106,7 @@ class Kernels:
     basis_bend: Callable[..., Array] | None = None
     """(Y, M, hidden, X, W, move, rule): curvature of each feature along its move, `solvers.shared_gram`."""
     sweep: Callable[..., tuple[Array, Blocks] | None] | None = None
-    """(V, M, hidden, W, Ht, penalties, fixed, rule, max_iter): `SharedGram.sweep` on all blocks; None if not on these."""
+    """(V, M, hidden, W, Ht, penalties, fixed, rule, max_iter): `SharedGram.sweep`, or None on other blocks."""
     propose: Callable[[Array, Array, Array, Array, int], Array] | None = None
     """(G, descent, curvature, X0, max_iter): `solvers.shared_gram.propose`."""
     hals: Callable[..., None] | None = None

@@ -52,7 +52,7 @@ ANCHOR = (1e-6, 0.03)
 BEYOND_THE_LARGEST = 1.5
 # At least this share of the entries of a feature is clean.
 FEWEST_CLEAN = 0.05
-# Quantiles of features are found in a table with a row for each if it has at most so many times as many places as entries.
+# Quantiles of features are found in a table with a row for each, if that has at most so many places for each entry.
 MOST_OF_TABLE = 4
 # Halvings of an interval that holds the prediction from which on a zero is wrong.
 BISECTIONS = 40

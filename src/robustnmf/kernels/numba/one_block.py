@@ -101,7 +101,7 @@ def _row_products(A: Any, B: Any) -> Any:
 
 
 def _advance(W: Any, move: Any, slope: Any, bend: Any) -> Any:
-    """Return W + move, with moves that would raise the objective shortened to where it is lowest; all (p, r) or (p,)."""
+    """Return W + move, with moves that would raise the objective shortened to where it is lowest."""
     length = np.ones_like(slope)
     short = (bend > 0) & (slope < 0.5 * bend)
     if short.any():
