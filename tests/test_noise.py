@@ -1,6 +1,7 @@
 """Entries are judged by their noise, and what is right is fitted by least squares."""
 
 import warnings
+from math import inf
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from sklearn.datasets import load_wine
 from sklearn.decomposition import NMF
 
 from robustnmf import RobustNMF, load
+from robustnmf.algorithm import least_squares
 from robustnmf.algorithm.encoding import leverages, without, without_own
 from robustnmf.algorithm.feature_scaling import feature_levels
 from robustnmf.algorithm.holdout import Point
@@ -17,7 +19,7 @@ from robustnmf.algorithm.least_squares import Comparison, Explained, LeastSquare
 from robustnmf.engines import NumPyEngine
 from robustnmf.errors import IncompatibleError
 from robustnmf.model.mixture import quantile
-from robustnmf.model.noise import NOISES, OFFSET, Noise, NoiseModel, Sampled, estimate
+from robustnmf.model.noise import NOISES, OFFSET, Noise, NoiseModel, Sampled, _interpolated, estimate
 from robustnmf.utils.medians import densest
 
 
@@ -410,3 +412,31 @@ def test_quantiles_of_features_are_those_of_each_alone(weighted):
     for j in range(7):
         chosen = where & (features == j)
         assert found[j] == quantile(values[chosen], weights[chosen], q[j])
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_entries_are_the_same_gathered_or_chosen_of_all(monkeypatch, gaps, share):
+    rng, P = low_rank(shape=(60, 40))
+    X, engine = P + 0.1 * rng.random(P.shape), NumPyEngine()
+    M = rng.integers(0, 2, P.shape).astype(float) if gaps else None
+    flat = np.flatnonzero(rng.random(P.size) < share)
+    monkeypatch.setattr(least_squares, "some_positions", lambda *rest: [np.stack(np.divmod(flat, 40), axis=1)])
+    squares = LeastSquares([X], None if M is None else [M], None, engine, 1e-4)
+    point = Point(rng.random((40, 5)), [rng.random((60, 5))], None)
+    judged = squares.judged(point, np.full(40, 2.0))
+    found = []
+    for part in (0.0, inf):
+        monkeypatch.setattr(least_squares, "GOOD_PART", part)
+        found.append(squares.sampled(point, judged.model, judged, judged.model.largest))
+    assert len(found[0].values) == len(flat)
+    assert_array_equal(found[0].values, X.ravel()[flat])
+    for name in ("values", "predictions", "features", "weights", "is_clean"):
+        assert_allclose(*(getattr(entries, name) for entries in found), rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 2, 41, 400])
+def test_quantiles_between_two_entries_are_those_of_numpy(size):
+    values = np.random.default_rng(size).random(size)
+    for q in (0.0, 0.025, 0.37, 0.5, 1.0):
+        assert_allclose(_interpolated(values, q), np.quantile(values, q), rtol=1e-14)

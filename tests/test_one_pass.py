@@ -7,12 +7,13 @@ from robustnmf.algorithm.halfquadratic import Method, sweep
 from robustnmf.engines import NumPyEngine
 from robustnmf.kernels.interface import NO_KERNELS
 from robustnmf.kernels.line_search import MOST_ROWS, checked_features, checked_rows
+from robustnmf.kernels.numba import one_block
 from robustnmf.kernels.numba import sweep as numba_pass
 from robustnmf.kernels.numba.functions import histogram
 from robustnmf.kernels.numba.sweep import rule_of
 from robustnmf.model.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface, SampleNorm, Squared, Truncated
 from robustnmf.model.outliers import NoRejection
-from robustnmf.model.penalties import Penalties
+from robustnmf.model.penalties import ElasticNet, Penalties
 from robustnmf.model.scales import FixedScale
 from robustnmf.model.weighting import Weighting
 from robustnmf.solvers import SharedGram
@@ -268,3 +269,28 @@ def test_kernels_are_not_compiled_again_for_data_that_is_read_only():
             improved(X, weights, H, W, None, **parts)
         numbers.append([len(kernel.signatures) for kernel in kernels])
     assert numbers[0] == numbers[1]
+
+
+@pytest.mark.parametrize("n", [37, 300])
+@pytest.mark.parametrize("fixed", [0, 2])
+@pytest.mark.parametrize("net", [ElasticNet(), ElasticNet(0.2, 0.3)], ids=["plain", "penalised"])
+def test_least_squares_on_one_block_needs_no_residuals(n, fixed, net):
+    """Gram matrices tell the same as residuals in which all entries have a weight of 1, whatever the samples."""
+    state, parts = State(n=n), {"weighting": Weighting(Squared(), 1.0), "fixed": fixed}
+    parts["penalties"] = Penalties(codes=net, basis=net)
+    blocks, ones = ([state.X], [state.Ht]), [np.ones_like(state.X)]
+    found, expected = (
+        one_pass(blocks[0], M, None, state.W, blocks[1], solver=SharedGram(3), engine=engine, **parts)
+        for M, engine in ((None, NumPyEngine()), (ones, ReferenceEngine()))
+    )
+    assert_close((found[0], *found[1]), (expected[0], *expected[1]))
+
+
+def test_one_block_leaves_others_what_it_cannot_do():
+    state, rule = State(), rule_of(Weighting(Cauchy(), 0.5), State().X, 4)
+    how = ((None, None), 0, rule, 3)
+    halves = [state.X[:20], state.X[20:]], None, None, state.W, [state.Ht[:20], state.Ht[20:]]
+    assert one_block.sweep(*halves, *how) is None
+    huge = [np.full_like(state.X, 1e308)], None, None, 1e300 * state.W, [state.Ht]
+    with np.errstate(all="ignore"):
+        assert one_block.sweep(*huge, (None, None), 0, rule_of(Weighting(Squared(), 1.0), state.X, 4), 3) is None

@@ -2,6 +2,7 @@
 
 import ast
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -509,3 +510,32 @@ if children[0] == 0:
 print(os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]))
 """
     assert python(program, timeout=120).strip() == "0"
+
+
+# --- Memory -----------------------------------------------------------------------------------------------------------
+
+FAULTS = """
+import resource, sys
+import numpy as np
+from robustnmf.engines import NumPyEngine
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(100):
+        np.abs(A - B)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+A, B = np.ones((2, 500_000))
+alone = faults()
+with NumPyEngine(1).running():
+    np.abs(A - B)
+    print(alone, faults())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library of Linux")
+def test_memory_of_freed_arrays_is_kept_for_the_next_ones():
+    """Each of two arrays has some 1000 pages; without it the system gives them anew every time."""
+    alone, running = map(int, python(FAULTS).split())
+    assert alone > 100 * 100
+    assert running < 0.1 * alone

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
+from math import sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,7 +10,16 @@ from numpy.typing import NDArray
 
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.model.losses import Cauchy, squared_ratio
-from robustnmf.model.mixture import SPARSE, Mixture, fit_mixture, median, mixture_of_width, quantile, typical_positive
+from robustnmf.model.mixture import (
+    SPARSE,
+    Mixture,
+    fit_mixture,
+    fit_width,
+    median,
+    mixture_of_width,
+    quantile,
+    typical_positive,
+)
 from robustnmf.model.weighting import masked_out
 from robustnmf.utils.arrays import Array, Blocks, Namespace, is_foreign, to_host
 from robustnmf.utils.cached import cached_property
@@ -133,6 +143,11 @@ class HeldOut:
         """Return the magnitudes of the residuals of these entries."""
         return self.xp.abs(self.values - self.predictions(point))
 
+    @cached_property
+    def shares(self) -> Array:
+        """Their weights as parts of the total, (k,)."""
+        return self.weights / self.weights.sum()
+
     def mean(self, values: Array) -> float:
         """Return the weighted mean of something of each entry, 0 if there is none."""
         return float(_mean(values, self.weights)) if len(values) else 0.0
@@ -155,11 +170,16 @@ class HeldOut:
             return substantial
         return positive if self.xp.any(positive) else ~positive
 
+    @cached_property
+    def informative_weights(self) -> Array:
+        """Weights of informative entries."""
+        return self.weights[self.informative]
+
     def median(self, point: Point) -> float:
         """Return the median magnitude of the residuals of informative entries."""
         if self.statistics is not None and len(self.values):
             return float(self.statistics.of(self.predictions(point)).median)
-        return median(to_host(self.magnitudes(point)[self.informative]), to_host(self.weights[self.informative]))
+        return median(to_host(self.magnitudes(point)[self.informative]), to_host(self.informative_weights))
 
     def quantile(self, point: Point, q: float) -> float:
         """Return a quantile of the magnitudes of the residuals of informative entries."""
@@ -172,12 +192,14 @@ class HeldOut:
             return Mixture(0.0, 1.0)
         if self.statistics is not None:
             return Mixture(*self.statistics.of(self.predictions(point))[:3])
-        magnitudes, informative = self.magnitudes(point), self.informative
-        width, share, _ = fit_mixture(magnitudes[informative], self.weights[informative])
+        magnitudes = self.magnitudes(point)
+        informative, weights = magnitudes[self.informative], self.informative_weights
+        width = fit_width(informative, weights)
         if not self.hidden:  # a fit to few entries meets some of them exactly: the Laplace component is not the noise
             # Of sparse data, errors may be the majority of the informative entries.
-            middle = share / 2 if _is_sparse(self.values, self.weights) else 0.5
-            width = max(width, 0.5 * quantile(magnitudes[informative], self.weights[informative], middle))
+            is_sparse = _is_sparse(self.values, self.weights)
+            middle = fit_mixture(informative, weights).share / 2 if is_sparse else 0.5
+            width = max(width, 0.5 * quantile(informative, weights, middle))
         return mixture_of_width(width, magnitudes, self.weights)
 
     def losses(self, point: Point, scale: float) -> Array:
@@ -195,9 +217,20 @@ class HeldOut:
         if self.statistics is not None:
             losses, numbers = self.statistics.compare(predictions, best, scale, threshold)
         else:
-            _, losses, found = _look(self.values, self.weights, predictions, best, scale, threshold, xp=self.xp)
-            numbers = found.tolist()
+            losses, numbers = self._compare_on_host(predictions, best, scale, threshold)
         return losses, Comparison(*numbers)
+
+    def _compare_on_host(
+        self, predictions: Vector, best: Vector, scale: float, threshold: Any
+    ) -> tuple[Vector, tuple[float, ...]]:
+        """Return the losses of predictions and the numbers of a `Comparison`, in few calls of NumPy."""
+        magnitudes = np.abs(self.values - predictions)
+        losses = _losses(magnitudes, scale, np)
+        excess, n_entries = losses - best, len(losses)
+        from_mean = excess - excess.sum() / n_entries
+        deviation = sqrt(from_mean @ from_mean / n_entries)
+        share = np.count_nonzero(magnitudes > threshold) / n_entries
+        return losses, (float(losses @ self.shares), float(excess @ self.shares), deviation, share)
 
 
 def _look(

@@ -30,7 +30,7 @@ from robustnmf.solvers.base import UNIFORM as SQUARES
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
 from robustnmf.utils.cached import cached_property
 from robustnmf.utils.entries import Changes, Entries, starts_of
-from robustnmf.utils.observed import count_observed
+from robustnmf.utils.observed import Observed, count_observed
 
 # Sweeps between two looks at the objective.
 CHECKED_EVERY = 5
@@ -47,6 +47,8 @@ WRONG_SAMPLE = 1e-3
 MOST_OBSERVED = 0.9
 # Entries from which the noise is estimated: at least so many, and so many for each feature.
 ENTRIES, ENTRIES_PER_FEATURE = 2**16, 64
+# If they are at least this part of a block, it is faster to compute all of it than to gather what they need.
+GOOD_PART = 0.25
 # Least squares on all entries is right if it leaves at most this part of the residuals of what was rejected,
 EXPLAINS = 0.6
 # and where all features count alike at most this part of them, and raises those of the rest at most so many times,
@@ -475,7 +477,7 @@ class LeastSquares:
         shared |= {"leverage": leverages(W, engine.xp), "of_features": self.feature_factors(model)}
         shared |= {"W_robust": robust.point.W, "first": robust.model}
         found = engine.map(_sampled, self.V, self.M, Ht, robust.point.Ht, positions, **shared)
-        found = (to_host(engine.join(part)).astype(np.float64) for part in found)
+        found = (to_host(engine.join(part)).astype(np.float64, copy=False) for part in found)
         values, alone, features, weights, clean = found
         return Sampled(values, alone, features.astype(np.intp), weights, clean > 0, n_features)
 
@@ -734,6 +736,65 @@ def _of_accepted(
     return largest, *(xp.sum(part, axis=0, keepdims=True) for part in parts)
 
 
+class Somewhere(NamedTuple):
+    """Some entries of a block, (k,): what is known of rows, columns and entries is gathered for each."""
+
+    rows: Array
+    columns: Array
+
+    def of_rows(self, values: Array) -> Array:
+        """Return what is known of rows (B,), for each entry."""
+        return values[self.rows]
+
+    def of_columns(self, values: Array) -> Array:
+        """Return what is known of columns (m,), for each entry."""
+        return values[self.columns]
+
+    def predictions(self, X: Array, W: Array, Y: Any, xp: Namespace) -> Array:
+        """Return predictions of the entries."""
+        return xp.sum(X[self.rows] * W[self.columns], axis=1)
+
+    def entries(self, Y: Any) -> Array:
+        """Return entries of a block."""
+        return Y[self.rows, self.columns]
+
+    def chosen(self, values: Array, xp: Namespace) -> Array:
+        """Return values of the entries as a vector, (k,)."""
+        return values
+
+
+class Everywhere(Somewhere):
+    """The same if they are a good part of the block: all of it is computed (B, m), and then they are chosen."""
+
+    def of_rows(self, values: Array) -> Array:
+        """Return what is known of rows, to be broadcast."""
+        return values[:, None]
+
+    def of_columns(self, values: Array) -> Array:
+        """Return what is known of columns, to be broadcast."""
+        return values
+
+    def predictions(self, X: Array, W: Array, Y: Any, xp: Namespace) -> Array:
+        """Return predictions of the whole block."""
+        return predictions(X, W, Y)
+
+    def entries(self, Y: Any) -> Array:
+        """Return the whole block."""
+        return Y
+
+    def chosen(self, values: Array, xp: Namespace) -> Array:
+        """Return those of the entries, (k,)."""
+        flat = xp.reshape(values, (-1,))
+        return flat if len(flat) == len(self.rows) else flat[self.rows * values.shape[1] + self.columns]
+
+
+def _places(Y: Any, positions: Array) -> Somewhere:
+    """Return positions (k, 2) in a block as places, in the way that is faster."""
+    is_stored = isinstance(Y, Entries | Observed)
+    many = not is_stored and len(positions) >= GOOD_PART * Y.shape[0] * Y.shape[1]
+    return (Everywhere if many else Somewhere)(positions[:, 0], positions[:, 1])
+
+
 def _sampled_stored(Y: Entries, M: None, *rest: Any, xp: Namespace, **shared: Any) -> Any:
     """Return the same of a block whose zeros are not stored."""
     return _sampled(Y, None, *rest, **shared, xp=xp)
@@ -761,21 +822,22 @@ def _sampled(
 
     And 1 for those that the robust fit accepted, else 0.
     """
-    rows, columns = positions[:, 0], positions[:, 1]
-    values = Y[rows, columns]
-    predicted = xp.sum(X[rows] * W[columns], axis=1)
-    in_feature, in_sample = xp.sum((X @ inverted) * X, axis=1)[rows], leverage[columns]
+    at = _places(Y, positions)
+    values, predicted = at.entries(Y), at.predictions(X, W, Y, xp)
+    in_feature, in_sample = at.of_rows(xp.sum((X @ inverted) * X, axis=1)), at.of_columns(leverage)
     if M is not None and of_features is not None:  # the fewer entries there are, the larger the part of each
-        in_sample = in_sample * sample_factors(M, model.anchors, Y.dtype, xp)[rows]
-        in_feature = in_feature * of_features[columns]
+        in_sample = in_sample * at.of_rows(sample_factors(M, model.anchors, Y.dtype, xp))
+        in_feature = in_feature * at.of_columns(of_features)
     alone = without_own(predicted, values, in_sample + in_feature, xp)
-    model, first = (noise.placed(lambda array: array[columns]) for noise in (model, first))
+    model, first = (noise.placed(at.of_columns) for noise in (model, first))
     # What was rejected had no part in its prediction.
     alone = xp.where(model.ratios(values, predicted, xp) > 1, predicted, alone)
-    most = largest[columns]
-    weights = xp.ones_like(values) if M is None else M[rows, columns]
-    clean = first.ratios(values, xp.sum(X_robust[rows] * W_robust[columns], axis=1), xp) <= 1
-    return values, xp.where(alone < most, alone, most), xp.astype(columns, Y.dtype), weights, xp.astype(clean, Y.dtype)
+    most = at.of_columns(largest)
+    clean = first.ratios(values, at.predictions(X_robust, W_robust, Y, xp), xp) <= 1
+    found = (values, xp.where(alone < most, alone, most), xp.astype(clean, Y.dtype))
+    values, alone, clean = (at.chosen(part, xp) for part in found)
+    weights = xp.ones_like(values) if M is None else M[at.rows, at.columns]
+    return values, alone, xp.astype(at.columns, Y.dtype), weights, clean
 
 
 def _absolute_sums(

@@ -24,6 +24,7 @@ from robustnmf.kernels.interface import Kernels
 from robustnmf.utils.arrays import Array, Blocks, Namespace, add, transposed, zip_blocks
 from robustnmf.utils.process_state import (
     blas_threads,
+    keep_freed_memory,
     limit_blas_of_thread,
     no_fork,
     single_threaded_blas,
@@ -61,6 +62,7 @@ class NumPyEngine(InMemoryEngine):
     @contextmanager
     def running(self) -> Iterator["NumPyEngine"]:
         """Hold a pool of threads and single-threaded BLAS for the length of a fit."""
+        keep_freed_memory()
         helpers = ThreadPoolExecutor(max(self.n_threads - 1, 1), "robustnmf", _begin_helper)
         with single_threaded_blas(), unwatched_arithmetic(), helpers as self._pool:
             try:

@@ -109,8 +109,8 @@ class Kernels:
     """(Y, M, hidden, X, checks, W, linear, ridge, rule, max_iter): `solvers.shared_gram` on a block of samples."""
     basis_bend: Callable[..., Array] | None = None
     """(Y, M, hidden, X, W, move, rule): curvature of each feature along its move, `solvers.shared_gram`."""
-    sweep: Callable[..., tuple[Array, Blocks]] | None = None
-    """(V, M, hidden, W, Ht, penalties, fixed, rule, max_iter): `SharedGram.sweep` on all blocks."""
+    sweep: Callable[..., tuple[Array, Blocks] | None] | None = None
+    """(V, M, hidden, W, Ht, penalties, fixed, rule, max_iter): `SharedGram.sweep`, or None on other blocks."""
     propose: Callable[[Array, Array, Array, Array, int], Array] | None = None
     """(G, descent, curvature, X0, max_iter): `solvers.shared_gram.propose`."""
     hals: Callable[..., None] | None = None

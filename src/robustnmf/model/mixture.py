@@ -65,20 +65,33 @@ def fit_mixture(magnitudes: Vector, weights: Vector | None = None) -> Mixture:
     weights : (k,) or None
         How often each counts.
     """
+    width, stands_out = _fit(magnitudes, weights)
+    return mixture_of_width(width, magnitudes, weights) if stands_out else Mixture(width, 1.0)
+
+
+def fit_width(magnitudes: Vector, weights: Vector | None = None) -> float:
+    """Return the width of the same mixture, whose share takes another pass."""
+    return _fit(magnitudes, weights)[0]
+
+
+def _fit(magnitudes: Vector, weights: Vector | None) -> tuple[float, bool]:
+    """Return the width of clean residuals, and whether they stand out: else all are alike, and clean."""
     weights = np.ones_like(magnitudes) if weights is None else weights
-    positive = magnitudes > 0
-    support = median(magnitudes, weights) or median(magnitudes[positive], weights[positive])
+    support = median(magnitudes, weights)
     if support == 0:
-        return Mixture(0.0, 1.0)
-    width = support
+        positive = magnitudes > 0
+        support = median(magnitudes[positive], weights[positive])
+    if support == 0:
+        return 0.0, False
+    width, largest = support, float(magnitudes.max())
     for _ in range(ROUNDS):
         width = _maximise(magnitudes, weights, support, width, fixed=False).width
-        last, support = support, min(SUPPORT * width, float(magnitudes.max()))
+        last, support = support, min(SUPPORT * width, largest)
         if abs(support - last) <= 0.05 * last:
             break
-    if width >= WIDEST * support:  # no Laplace component to be seen: all are alike, and clean
-        return Mixture(float(np.average(magnitudes, weights=weights)), 1.0)
-    return mixture_of_width(width, magnitudes, weights)
+    if width >= WIDEST * support:  # no Laplace component to be seen
+        return float(np.average(magnitudes, weights=weights)), False
+    return width, True
 
 
 def mixture_of_width(width: float, magnitudes: Vector, weights: Vector | None = None) -> Mixture:

@@ -52,6 +52,8 @@ ANCHOR = (1e-6, 0.03)
 BEYOND_THE_LARGEST = 1.5
 # At least this share of the entries of a feature is clean.
 FEWEST_CLEAN = 0.05
+# Quantiles of features are found in a table with a row for each, if that has at most so many places for each entry.
+MOST_OF_TABLE = 4
 # Halvings of an interval that holds the prediction from which on a zero is wrong.
 BISECTIONS = 40
 
@@ -261,7 +263,7 @@ class Sampled:
         """Which entries the robust fit accepted, (k,)."""
         self.features, self.n_features = features, n_features
 
-    @property
+    @cached_property
     def magnitudes(self) -> Vector:
         """The magnitudes of the residuals, (k,)."""
         return np.asarray(np.abs(self.values - self.predictions))
@@ -277,6 +279,8 @@ class Sampled:
 
         It is the smallest value at which the cumulated weight of the feature reaches its share q (m,).
         """
+        if self.are_alike:
+            return self._quantiles_of_alike(of, where, q)
         features, values, weights = self.features[where], of[where], self.weights[where]
         order = np.argsort(values)
         # Small integers are sorted by their digits, which is faster than a comparison of pairs.
@@ -290,6 +294,36 @@ class Sampled:
         found = np.clip(np.searchsorted(cumulated[1:], reached), starts, np.maximum(ends - 1, starts))
         padded = np.append(values, 0.0)
         return np.where(ends > starts, padded[np.minimum(found, len(values))], 0.0)
+
+    def _quantiles_of_alike(self, of: Vector, where: Vector, q: Vector) -> Vector:
+        """Return the same where all weights are equal: each feature is a row of a table, which is sorted."""
+        table = np.full((self.n_features, max(self.most_of_feature, 1)), np.inf)
+        table.reshape(-1)[self.places_in_table[where]] = of[where]
+        table.sort(axis=1)
+        counts = self.counts(where)
+        numbers = np.ceil((q - ROUNDING) * counts).astype(np.intp) - 1
+        found = np.take_along_axis(table, np.clip(numbers, 0, np.maximum(counts - 1, 0))[:, None], axis=1)[:, 0]
+        return np.where(counts > 0, found, 0.0)
+
+    @cached_property
+    def are_alike(self) -> bool:
+        """Whether all weights are equal, and features have about as many entries each."""
+        is_even = self.most_of_feature * self.n_features <= MOST_OF_TABLE * len(self.features)
+        return is_even and bool((self.weights == self.weights[0]).all())
+
+    @cached_property
+    def most_of_feature(self) -> int:
+        """The largest number of entries of a feature."""
+        return int(np.bincount(self.features, minlength=1).max())
+
+    @cached_property
+    def places_in_table(self) -> Vector:
+        """Where entries are in a table that has a row for each feature, flat, (k,)."""
+        order = np.argsort(self.features.astype(np.min_scalar_type(self.n_features)), kind="stable")
+        features, places = self.features[order], np.empty(len(order), dtype=np.intp)
+        starts = np.searchsorted(features, np.arange(self.n_features))
+        places[order] = np.arange(len(order)) - starts[features] + self.most_of_feature * features
+        return places
 
     def counts(self, where: Vector) -> Vector:
         """Return the number of entries of each feature where a condition holds, (m,)."""
@@ -382,13 +416,23 @@ def _exponent(sizes: Vector, ratios: Vector, middle: float) -> float:
     if len(logarithms) < FEWEST_ENTRIES:
         return 0.0
     order = np.argsort(logarithms)
-    bins = np.array_split(order, min(BINS, len(order) // FEWEST_PER_BIN))
-    x = np.array([np.median(logarithms[rows]) for rows in bins])
-    y = np.log(np.maximum([np.quantile(ratios[rows], middle) for rows in bins], 1e-6))
-    first, second = np.triu_indices(len(bins), 1)
+    n_bins = min(BINS, len(order) // FEWEST_PER_BIN)
+    x = np.array([_interpolated(values, 0.5) for values in np.array_split(logarithms[order], n_bins)])
+    y = np.array([_interpolated(values, middle) for values in np.array_split(ratios[order], n_bins)])
+    y = np.log(np.maximum(y, 1e-6))
+    first, second = np.triu_indices(n_bins, 1)
     distance, rise = x[second] - x[first], y[second] - y[first]
     apart = distance > 1e-3
     if x[-1] - x[0] < SMALLEST_RANGE or not apart.any():
         return 0.0
     slope = min(max(quantile(rise[apart] / distance[apart], distance[apart], 0.5), 0.0), 1.0)
     return slope if slope >= SMALLEST_EXPONENT else 0.0
+
+
+def _interpolated(values: Vector, q: float) -> float:
+    """Return a quantile of values, between two of them if need be; as `numpy.quantile`, which takes its time."""
+    place = q * (len(values) - 1)
+    low = int(place)
+    high = min(low + 1, len(values) - 1)
+    values = np.partition(values, (low, high))
+    return float(values[low] + (place - low) * (values[high] - values[low]))

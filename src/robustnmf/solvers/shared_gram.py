@@ -87,7 +87,9 @@ class SharedGram(LeastSquaresSolver):
         kernel, rule = engine.kernels.sweep, engine.kernels.rule_of(weighting, V[0], W.shape[1])
         if kernel is not None and rule is not None and not penalties.product:
             on_both = (penalty, penalties.of(penalties.basis, W, scale, xp))
-            return kernel(V, M, hidden, W, Ht, on_both, fixed, rule, self.max_iter)
+            made = kernel(V, M, hidden, W, Ht, on_both, fixed, rule, self.max_iter)
+            if made is not None:
+                return made
         lengths = [len(block) for block in V]
         checks = [engine.place(np.arange(n)[rows]) for n, rows in zip(lengths, checked_rows(lengths), strict=True)]
         how = {"W": W, "penalty": penalty, "weighting": weighting, "solver": self, "engine": engine}

@@ -15,6 +15,9 @@ from typing import Any
 
 import numpy as np
 
+# Bytes from which on the C library of Linux always asks the system for memory.
+LARGEST_KEPT = 2**25
+
 
 class _User:
     """A block of code that needs a setting.
@@ -250,6 +253,16 @@ def unwatched_arithmetic() -> AbstractContextManager[Any]:
 
 # One for all filters: contexts that end in another order than they began would restore each other's.
 _filters = SharedSetting(warnings.catch_warnings)
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep memory of arrays that are freed, for the next ones.
+
+    That of Linux gives it back to the system at once, array by array, until it has seen a larger one being freed: in a
+    new process a sum of two arrays of a megabyte takes ten times as long as its arithmetic. An array that nobody writes
+    to costs nothing. This is not undone: the process may keep 64 MB that it does not use.
+    """
+    np.empty(LARGEST_KEPT - 2**13, dtype=np.uint8)
 
 
 @contextmanager

@@ -320,7 +320,10 @@ def predict(X: Any, positions: Any, W: Any) -> Any:
     """Return entries of X W'; positions : (k, 2)."""
     values = np.empty(len(positions), X.dtype)
     for i in range(len(positions)):
-        values[i] = np.dot(X[positions[i, 0]], W[positions[i, 1]])
+        x, w, total = X[positions[i, 0]], W[positions[i, 1]], X.dtype.type(0)
+        for k in range(len(x)):  # of so few numbers, a call of BLAS takes longer
+            total += x[k] * w[k]
+        values[i] = total
     return values
 
 
@@ -345,9 +348,10 @@ def cauchy_sum(A: Any, M: Any, scale: float) -> tuple[float, float]:
 def histogram(values: Any, weights: Any, support: float, bins: int) -> Any:
     """Return the weights of values (k,) in bins of equal size on [0, support], (bins,)."""
     counts = np.zeros(bins)
+    per_bin = bins / support
     for i in range(len(values)):
         if values[i] <= support:
-            counts[min(int(values[i] / support * bins), bins - 1)] += weights[i]
+            counts[min(int(values[i] * per_bin), bins - 1)] += weights[i]
     return counts
 
 
@@ -368,12 +372,14 @@ def laplace_and_uniform(
         height = share / (width * -np.expm1(-support / width))
         uniform = (1 - share) / support
         belong, moment = 0.0, 0.0
+        # From bin to bin the density falls by the same factor; 200 products are as exact as exponentials, and faster.
+        laplace, fall = height * np.exp(-0.5 * support / (bins * width)), np.exp(-support / (bins * width))
         for i in range(bins):
-            centre = (i + 0.5) * support / bins
-            laplace = height * np.exp(-centre / width)
             part = counts[i] * laplace / (laplace + uniform)
             belong += part
-            moment += part * centre
+            moment += part * (i + 0.5)
+            laplace *= fall
+        moment *= support / bins
         last, share = share, belong / inside
         if not fixed:
             for _ in range(5):

@@ -188,7 +188,8 @@ class Panel(NamedTuple):
         memory = getattr(_THREAD, "memory", None)
         if memory is None or memory.dtype != Y.dtype or memory.size < needed:
             memory = _THREAD.memory = np.empty(needed, dtype=Y.dtype)
-        R, Q, S = np.split(memory[:needed], [tile * p, (tile + panel) * p])
+        ends = tile * p, (tile + panel) * p
+        R, Q, S = memory[: ends[0]], memory[ends[0] : ends[1]], memory[ends[1] : needed]
         return cls(R.reshape(tile, p), Q.reshape(panel, p), S.reshape(panel, p))
 
 
@@ -201,7 +202,8 @@ class Pass:
     def __init__(self, Y: Any, M: Any, hidden: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int) -> None:
         number = Y.dtype.type
         self.Y, self.A, self.linear = inputs(Y, A, linear)
-        (self.M,), self.hidden = inputs(np.empty((0, 0), dtype=Y.dtype) if M is None else M), hidden
+        (self.M,) = inputs(np.empty((0, 0), dtype=Y.dtype) if M is None else M)
+        self.hidden = None if hidden is None else hidden[:, 0] * Y.shape[1] + hidden[:, 1]
         self.ridge, self.sweeps = number(ridge), sweeps
         self.form = (rule.form, number(rule.constant), number(rule.support))
         self.scale, self.threshold = inputs(rule.scale, rule.threshold)
@@ -217,10 +219,11 @@ class Pass:
         """Write weights of residuals of some rows and their products; hidden entries have none."""
         _reweight(R, self.M[rows], *self.form, self.scale[rows], self.threshold, Q, S)
         if self.hidden is not None:
-            first, last = np.searchsorted(self.hidden[:, 0], [rows.start, rows.stop])
-            places = self.hidden[first:last]
-            Q[places[:, 0] - rows.start, places[:, 1]] = 0
-            S[places[:, 0] - rows.start, places[:, 1]] = 0
+            start, end = rows.start * R.shape[1], rows.stop * R.shape[1]
+            first, last = self.hidden.searchsorted((start, end))
+            places = self.hidden[first:last] - start
+            Q.reshape(-1)[places] = 0
+            S.reshape(-1)[places] = 0
 
     def step(self, rows: slice, X: Any, R: Any, Q: Any, S: Any) -> tuple[Any, Any]:
         """Return improved codes of some rows, and how far each row is trusted; write the residuals that they leave."""

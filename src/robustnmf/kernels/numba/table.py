@@ -1,12 +1,13 @@
 """The kernels of the CPU, as the table that an engine has."""
 
 from robustnmf.kernels.interface import Kernels, StoredKernels
-from robustnmf.kernels.numba import functions, stored, sweep
+from robustnmf.kernels.numba import functions, one_block, stored, sweep
 
 KERNELS = Kernels(
     rule_of=sweep.rule_of,
     half_step=sweep.half_step,
     sweep_block=sweep.sweep_block,
+    sweep=one_block.sweep,
     propose=sweep.propose,
     hals=functions.hals,
     nesterov=functions.nesterov,
