@@ -24,6 +24,7 @@ from robustnmf import TruncatedCauchyNMF
 from robustnmf.algorithm.staged import Staged
 from robustnmf.engines import NumPyEngine
 from robustnmf.engines.torch_engine import TorchEngine
+from robustnmf.engines.torch_tile_engine import TorchTileEngine
 from robustnmf.methods import resolve
 from robustnmf.metrics import match_components
 from robustnmf.model.losses import Cauchy
@@ -515,7 +516,7 @@ def streaming(gigabytes: float = 16.0):
         X[rows[0] : rows[-1] + 1] = _planted(len(rows), basis, i)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    engine = TorchEngine("cuda", memory=2**30)
+    engine = TorchTileEngine("cuda")
     W, H = start(n, m, r)
     H *= X[:256].median() / (H[:256] @ W.T).median().cpu()  # of the size of the data
     parts = {"solver": SharedGram(), "penalties": NO_PENALTIES, "fixed": 0, "engine": engine}
