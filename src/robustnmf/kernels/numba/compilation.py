@@ -18,7 +18,7 @@ NOT_KEPT = (
 )
 
 
-class _Watch(Listener):  # type: ignore[misc]
+class _Watch(Listener):
     """Hears of every compilation of the process, while the lock of the compiler is held."""
 
     def __init__(self, are_kept: bool) -> None:
@@ -42,7 +42,7 @@ class _Watch(Listener):  # type: ignore[misc]
 class _Compilation:
     """The compilation of a kernel, from when this is made.
 
-    It leaves thousands of objects that all stay, and no garbage to speak of: to look for some takes a sixth of the time.
+    It makes many objects that stay, and little garbage: to look for it would take a sixth of the time.
     """
 
     def __init__(self) -> None:
@@ -68,4 +68,4 @@ def watch_compilation(*, are_kept: bool) -> None:
     are_kept : bool
         Whether there is a folder where compiled kernels are kept.
     """
-    register("numba:compile", _Watch(are_kept))
+    register("numba:compile", _Watch(are_kept))  # type: ignore[no-untyped-call]

@@ -21,6 +21,11 @@ TILE_ENTRIES = 2**15
 PANEL_ENTRIES = 2**17
 # A matrix product with fewer rows is no faster; but of very wide data even so many rows would not fit.
 SMALLEST_TILE, LARGEST_TILE_ENTRIES = 32, 2**20
+# Bytes that the cache reads together.
+CACHE_LINE = 64
+
+_THREAD = local()
+"""Memory that each thread keeps."""
 
 
 @njit(**FAST)
@@ -65,9 +70,22 @@ def _propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int, space:
 
 def propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int) -> Any:
     """Return the moves (B, r) of coordinate descent with one Gram matrix; the kernel of ``shared_gram.propose``."""
-    move, space = np.empty(X.shape, dtype=X.dtype), np.empty((4, 4, len(G)), dtype=X.dtype)
-    _propose(*inputs(G, descent, curvature, X), max_iter, space, move)
+    move = np.empty(X.shape, dtype=X.dtype)
+    _propose(*inputs(G, descent, curvature, X), max_iter, _space(len(G), X.dtype), move)
     return move
+
+
+def _space(r: int, dtype: Any) -> Any:
+    """Return space for four rows of `_propose`, which every thread keeps.
+
+    It begins where a line of the cache does: vectors that lie in two of them take a fifth longer.
+    """
+    space = getattr(_THREAD, "space", None)
+    if space is None or space.dtype != dtype or space.shape[2] != r:
+        memory = np.empty(16 * r + CACHE_LINE // dtype.itemsize, dtype=dtype)
+        start = -memory.ctypes.data % CACHE_LINE // dtype.itemsize
+        space = _THREAD.space = memory[start : start + 16 * r].reshape(4, 4, r)
+    return space
 
 
 def rule_of(weighting: Any, Y: Any, rank: int) -> Rule | None:
@@ -128,6 +146,7 @@ def _advance(
     squares: Any,
     run: int,
     skip: int,
+    n_checks: int,
     Q: Any,
     S: Any,
     R: Any,
@@ -139,7 +158,7 @@ def _advance(
     ----------
     X, move, descent, curvature, new : (B, r); Q, S, R : (B, p), weights, what the move changes, and residuals.
     squares : (p,), the sums of squares of the rows of A.
-    run, skip : which entries check a move, `checked_features`.
+    run, skip, n_checks : the entries on which a move is checked, `checked_features`.
     """
     (n_rows, p), r = R.shape, X.shape[1]
     number = R.dtype.type
@@ -150,11 +169,14 @@ def _advance(
             slope += descent[b, k] * move[b, k]
             along += move[b, k] * move[b, k]
             total += curvature[b, k] - ridge
-        for first in range(0, p - run + 1, skip):
-            for i in range(first, first + run):
+        if n_checks == p:
+            for i in range(p):
+                bend += Q[b, i] * S[b, i] * S[b, i]
+        else:  # some entries stand for all
+            for check in range(n_checks):
+                i = check // run * skip + check % run
                 bend += Q[b, i] * S[b, i] * S[b, i]
                 seen += Q[b, i] * squares[i]
-        if run < p:  # some entries stand for all
             bend = bend * total / seen if seen > zero else zero
         bend += ridge * along
         length = one
@@ -197,9 +219,6 @@ class Panel(NamedTuple):
         return cls(R.reshape(tile, p), Q.reshape(panel, p), S.reshape(panel, p))
 
 
-_THREAD = local()
-
-
 class Pass:
     """What all rows of Y ~ X A' have in common in a pass over them."""
 
@@ -216,7 +235,7 @@ class Pass:
         self.total = np.trace(self.G) or number(1)
         # Of what is missing some entries might tell nothing.
         p = Y.shape[1]
-        self.checked = checked_features(p)[:2] if M is None else (p, p)
+        self.checked = checked_features(p) if M is None else (p, p, p)
 
     def reweight(self, rows: slice, R: Any, Q: Any, S: Any) -> None:
         """Write weights of residuals of some rows and their products; hidden entries have none."""
