@@ -4,7 +4,7 @@ What a kernel calls is in its file, because Numba compiles a cached function aga
 """
 
 from collections.abc import Callable
-from math import exp, expm1, sqrt
+from math import exp, expm1, floor, sqrt
 from typing import Any
 
 import numpy as np
@@ -348,7 +348,8 @@ def _laplace_and_uniform(
     bins, inside, share = len(counts), 0.0, 0.8
     for i in range(len(values)):
         if values[i] <= support:
-            counts[min(int(values[i] / support * bins), bins - 1)] += weights[i]
+            place = floor(values[i] / support * bins)
+            counts[place if place < bins else bins - 1] += weights[i]
             inside += weights[i]
     if inside == 0:
         return width, share, inside
@@ -364,8 +365,10 @@ def _laplace_and_uniform(
             moment += part * centre
         last, share = share, belong / inside
         if not fixed:
-            for _ in range(5):
-                width = min(moment / belong + support / expm1(min(support / width, 50.0)), widest)
+            for _ in range(5):  # without `min`, of which each kind takes a while to compile
+                ratio = support / width
+                width = moment / belong + support / expm1(ratio if ratio < 50.0 else 50.0)
+                width = width if width < widest else widest
         if abs(share - last) <= tolerance:
             break
     return width, share, inside

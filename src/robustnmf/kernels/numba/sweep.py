@@ -4,7 +4,7 @@ Rows are worked on by tiles that stay in the cache. Matrix products are those of
 loops in Numba. One compiled function for the whole would take several times as long to compile, and is no faster.
 """
 
-from math import inf, isfinite, sqrt
+from math import exp, inf, isfinite, sqrt
 from threading import local
 from typing import Any, NamedTuple
 
@@ -120,11 +120,11 @@ def _reweight(
         elif form == ROUNDED:
             for i in range(p):
                 ratio = r[i] * inverse
-                q[i] = half / np.sqrt(ratio * ratio + constant)
+                q[i] = half / sqrt(ratio * ratio + constant)
         elif form == CORRENTROPY:
             for i in range(p):
                 ratio = r[i] * inverse
-                q[i] = half * np.exp(-half * ratio * ratio)
+                q[i] = half * exp(-half * ratio * ratio)
         else:
             for i in range(p):
                 q[i] = one
