@@ -16,7 +16,7 @@ from robustnmf.utils.progress import progress, without_progress
 
 # The kernels of a default fit, and those of least squares with weights.
 DEFAULT = {"_predict", "_laplace_and_uniform", "_reweight", "_propose", "_advance", "_solve_systems"}
-WEIGHTED = DEFAULT | {"_reweight_systems"}
+WEIGHTED = DEFAULT | {"_add_to_grams"}
 
 FIRST_FIT = """
 import gc, json, sys, warnings

@@ -154,41 +154,38 @@ def least_squares(Y: Any, Q: Any, X: Any, A: Any, linear: Any, ridge: float, max
     dtype, new = Y.dtype, np.array(X, dtype=Y.dtype, order="C")
     rhs = (Y if Q is None else Q * Y) @ A - linear
     gram, ridges = A.T @ A, dtype.type(ridge) * np.eye(A.shape[1], dtype=dtype)
-    weights, A, gram, ridges = inputs(Q, A, gram + ridges, ridges)
+    A = np.ascontiguousarray(A)
+    gram += ridges
 
     def set_up(rows: slice, systems: Any) -> None:
         systems[:, :-1], systems[:, -1] = gram, rhs[rows]
-        if weights is not None:
-            _reweight_systems(weights[rows], A, ridges, systems)
+        if Q is not None:
+            weights = np.subtract(Q[rows], 1, dtype=dtype)
+            # Differences of sums that are nearly the same would not be exact.
+            from_nothing = 2 * np.count_nonzero(weights, axis=1) > Y.shape[1]
+            weights[from_nothing], systems[from_nothing, :-1] = Q[rows][from_nothing], ridges
+            _add_to_grams(*inputs(weights, A), systems)
 
     solve_rows(set_up, new, max_iter, tol)
     return new
 
 
 @njit(**FAST)
-def _reweight_systems(Q: Any, A: Any, ridges: Any, systems: Any) -> None:
-    """Turn Gram matrices A' A of rows, each with the ridge, into A' diag(q) A; see `solve_rows`."""
-    (n_rows, p), r, one = Q.shape, A.shape[1], A.dtype.type(1)
-    for b in range(n_rows):
-        gram, n_other, taken = systems[b], 0, one
-        for j in range(p):
-            n_other += Q[b, j] != one
-        if 2 * n_other > p:  # differences of sums that are nearly the same would not be exact
-            taken -= one
-            for k in range(r):
-                for i in range(r):
-                    gram[k, i] = ridges[k, i]
-        if n_other:
-            for j in range(p):
-                weight = Q[b, j] - taken
-                if weight != 0:
-                    for k in range(r):
-                        part = weight * A[j, k]
-                        for i in range(k + 1):
-                            gram[k, i] += part * A[j, i]
-            for k in range(r):
-                for i in range(k):
-                    gram[i, k] = gram[k, i]
+def _add_to_grams(weights: Any, A: Any, systems: Any) -> None:
+    """Add A' diag(w) A to the Gram matrix of each row; see `solve_rows`."""
+    r = A.shape[1]
+    for b in range(len(weights)):
+        gram = systems[b]
+        for j in range(len(A)):
+            weight = weights[b, j]
+            if weight != 0:
+                for k in range(r):
+                    part = weight * A[j, k]
+                    for i in range(k + 1):
+                        gram[k, i] += part * A[j, i]
+        for k in range(r):
+            for i in range(k):
+                gram[i, k] = gram[k, i]
 
 
 def solve_rows(set_up: Callable[[slice, Any], None], X: Any, max_iter: int, tol: float) -> None:
