@@ -869,25 +869,45 @@ def transform(options: Options) -> Report:
 IMPORT = "from time import perf_counter; begin = perf_counter(); {}; print(perf_counter() - begin)"
 
 FIRST_AND_SECOND_FIT = """
-import warnings
+import sys, warnings
 from time import perf_counter
 import numpy as np
-from robustnmf import TruncatedCauchyNMF
+dtype, kind, cache = sys.argv[1:]
+if cache == "without":
+    from numba.core import caching
+    caching.CacheImpl._locator_classes = []  # as where no folder is writable
+    import logging
+    logging.getLogger("robustnmf").setLevel(logging.ERROR)
+from robustnmf import RobustNMF
 warnings.simplefilter("ignore")
 rng = np.random.default_rng(0)
-X = rng.random((100, 3)) @ rng.random((3, 50))
+X = (rng.random((100, 3)) @ rng.random((3, 50)) * rng.uniform(0.95, 1.05, (100, 50))).astype(dtype)
+given = {"weights": rng.uniform(0.2, 1, X.shape).astype(dtype)} if kind == "weights" else {}
+if kind == "gaps":
+    X[rng.random(X.shape) < 0.1] = np.nan
 for _ in range(2):
     begin = perf_counter()
-    TruncatedCauchyNMF(3, random_state=0).fit(X)
+    RobustNMF(3, random_state=0).fit(X, **given)
     print(perf_counter() - begin)
 """
+# What the first fit of a process is made of: dtype, kind of data, and whether compiled kernels are on disk.
+FIRST_FITS = (
+    ("float64", "dense", "warm"),
+    ("float64", "dense", "cold"),
+    ("float32", "dense", "cold"),
+    ("float64", "gaps", "cold"),
+    ("float32", "gaps", "cold"),
+    ("float64", "weights", "cold"),
+    ("float32", "weights", "cold"),
+    ("float64", "weights", "without"),
+)
 
 
 def start_up(options: Options) -> Report:
     report = Report("start-up")
     import_times(report, 3 if options.quick else 7)
-    first_fits(report, "warm", 1 if options.quick else 5, limit=0.5)
-    first_fits(report, "cold", 1 if options.quick else 3, limit=10.0)
+    for dtype, kind, cache in FIRST_FITS:
+        first_fits(report, dtype, kind, cache, 1 if options.quick else 3, limit=0.5 if cache == "warm" else 3.0)
     return report
 
 
@@ -902,22 +922,23 @@ def import_once(statement: str, seed: int) -> Outcome:
     return Outcome(*in_process(IMPORT.format(statement)))
 
 
-def first_fits(report: Report, cache: str, n_runs: int, limit: float) -> None:
+def first_fits(report: Report, dtype: str, kind: str, cache: str, n_runs: int, limit: float) -> None:
     """Measure the first fit of a process against the second, with compiled kernels on disk or without."""
-    first, second = (f"{which} fit, {cache} cache" for which in ("first", "second"))
+    first, second = (f"{which} fit, {dtype}, {kind}, {cache} cache" for which in ("first", "second"))
+    measure = partial(in_process, FIRST_AND_SECOND_FIT, dtype, kind, cache)
     if cache == "warm":
-        in_process(FIRST_AND_SECOND_FIT)  # leaves its kernels on disk
+        measure()  # leaves its kernels on disk
     for repeat in range(n_runs):
         with tempfile.TemporaryDirectory() as folder:
-            times = in_process(FIRST_AND_SECOND_FIT, {"NUMBA_CACHE_DIR": folder} if cache == "cold" else {})
+            times = measure(environment={"NUMBA_CACHE_DIR": folder} if cache == "cold" else {})
         for name, seconds in zip((first, second), times, strict=True):
             report.add(name, repeat, Outcome(seconds))
     add_difference(report, first, second, limit=limit)
 
 
-def in_process(code: str, environment: Mapping[str, str] | None = None) -> list[float]:
+def in_process(code: str, *arguments: str, environment: Mapping[str, str] | None = None) -> list[float]:
     """Return the numbers that a program prints in a new process."""
-    command, whole = [sys.executable, "-c", code], {**os.environ, **(environment or {})}
+    command, whole = [sys.executable, "-c", code, *arguments], {**os.environ, **(environment or {})}
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=whole)
     return [float(word) for word in done.stdout.split()]
 

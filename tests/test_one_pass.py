@@ -9,7 +9,7 @@ from robustnmf.kernels.interface import NO_KERNELS
 from robustnmf.kernels.line_search import MOST_ROWS, checked_features, checked_rows
 from robustnmf.kernels.numba import one_block
 from robustnmf.kernels.numba import sweep as numba_pass
-from robustnmf.kernels.numba.functions import histogram
+from robustnmf.kernels.numba.functions import _laplace_and_uniform
 from robustnmf.kernels.numba.sweep import rule_of
 from robustnmf.model.losses import Absolute, Cauchy, Correntropy, Huber, Hypersurface, SampleNorm, Squared, Truncated
 from robustnmf.model.outliers import NoRejection
@@ -229,9 +229,11 @@ def test_checked_features_are_spread_over_all(p):
 
 def test_histogram_is_that_of_numpy():
     rng = np.random.default_rng(0)
-    values, weights = rng.exponential(size=1000), rng.random(1000)
+    values, weights, counts = rng.exponential(size=1000), rng.random(1000), np.zeros(40)
     expected, _ = np.histogram(values, 40, (0.0, 2.0), weights=weights)
-    np.testing.assert_allclose(histogram(values, weights, 2.0, 40), expected)
+    *_, inside = _laplace_and_uniform(values, weights, counts, 2.0, 1.0, True, 20.0, 1e-4, 1)
+    np.testing.assert_allclose(counts, expected)
+    assert inside == pytest.approx(weights[values <= 2.0].sum())
 
 
 @pytest.mark.parametrize("engine", [NumPyEngine(), ReferenceEngine()], ids=["kernels", "reference"])

@@ -5,9 +5,10 @@ single-threaded BLAS. How the data is cut depends on its shape alone, so the num
 a single bit of the answer.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import reduce
 from math import ceil
 from threading import Event
@@ -28,6 +29,7 @@ from robustnmf.utils.process_state import (
     limit_blas_of_thread,
     no_fork,
     single_threaded_blas,
+    uncollected_garbage,
     unwatched_arithmetic,
 )
 
@@ -218,7 +220,8 @@ def _default_threads() -> int:
     So `threadpoolctl`, ``OMP_NUM_THREADS`` and joblib's workers limit a fit as they limit scikit-learn; and fits that
     run side by side in threads, which find BLAS limited to one by the first, do not fight for the cores.
     """
-    with no_fork:  # the first call starts threads of Numba, and holds a lock meanwhile
+    rest = nullcontext() if "numba" in sys.modules else uncollected_garbage()  # of its import, a third would be that
+    with no_fork, rest:  # the first call starts threads of Numba, and holds a lock meanwhile
         from numba import get_num_threads
 
         n_threads = int(get_num_threads())

@@ -14,16 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.engines.protocol import Engine
-from robustnmf.kernels.mixture_constants import (
-    BINS,
-    MAX_STEPS,
-    ROUNDING,
-    ROUNDS,
-    SMALLEST_SHARE,
-    SUPPORT,
-    TOLERANCE,
-    WIDEST,
-)
+from robustnmf.kernels.mixture_constants import BINS, ROUNDING, ROUNDS, SMALLEST_SHARE, SUPPORT, WIDEST
 from robustnmf.utils.arrays import Array, Blocks, Namespace, device, size, subsample, to_host
 from robustnmf.utils.medians import densest
 from robustnmf.utils.process_state import no_fork
@@ -133,11 +124,9 @@ def _maximise(magnitudes: Vector, weights: Vector, support: float, width: float,
     with no_fork:
         from robustnmf.kernels.numba import functions as kernels  # imported late: Numba costs a third of a second
 
-    counts = kernels.histogram(magnitudes, weights, support, BINS)
-    inside = counts.sum()
+    width, share, inside = kernels.laplace_and_uniform(magnitudes, weights, support, width, fixed, BINS)
     if inside == 0:
         return Mixture(width, SMALLEST_SHARE)
-    width, share = kernels.laplace_and_uniform(counts, support, width, fixed, WIDEST * support, TOLERANCE, MAX_STEPS)
     within = inside / weights.sum()
     clean = min(share * within / -np.expm1(-support / width), 1.0)
     return Mixture(width, max(float(clean), SMALLEST_SHARE), float((1 - share) * within / support))

@@ -4,6 +4,7 @@ A setting is changed while any thread needs it. It is restored when the last of 
 success, an error, or Ctrl-C at any moment. A process that is forked meanwhile begins with the settings restored.
 """
 
+import gc
 import os
 import signal
 import warnings
@@ -275,6 +276,27 @@ def ignored_warnings(*filters: tuple[type[Warning], str]) -> Iterator[None]:
         for category, message in filters:
             warnings.filterwarnings("ignore", message=message, category=category)
         yield
+
+
+# --- Garbage ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    yield
+    gc.enable()
+
+
+_collector = SharedSetting(_without_collector)
+
+
+def uncollected_garbage() -> AbstractContextManager[None]:
+    """Let nobody look for garbage meanwhile, that is for objects that only refer to each other."""
+    return _collector.changed()
 
 
 # --- Signals and forks ------------------------------------------------------------------------------------------------

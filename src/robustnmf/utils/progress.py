@@ -18,6 +18,8 @@ from robustnmf.utils.process_state import hold_while_forking, no_fork
 
 logger = logging.getLogger("robustnmf")
 _silenced: ContextVar[bool] = ContextVar("robustnmf_silenced", default=False)
+_shown: list[Any] = []
+"""Lines that are shown now."""
 
 # Lines of work whose length is known, where a line cannot change; and seconds after which there is one more.
 LINES, SECONDS = 10, 30.0
@@ -59,16 +61,33 @@ def progress(name: str, total: int | None, step: str, *, shown: bool) -> Iterato
     iteration 40 of 40: objective 60
     """
     line: Any = _line(name, total, step, shown)
+    if not isinstance(line, _Nothing):
+        _shown.append(line)
     try:
         yield line.show
     finally:
         line.close()
+        _shown[:] = [other for other in _shown if other is not line]
 
 
 def tell(text: str) -> None:
     """Write a decision to the log."""
     if not _silenced.get():
         logger.info("%s", text)
+
+
+def announce(text: str) -> None:
+    """Say what takes its time: in the log, or else between the lines of work that the user wants to see."""
+    if is_logged():
+        tell(text)
+    elif _shown and not _silenced.get():
+        _shown[-1].say(text)
+
+
+def advise(text: str) -> None:
+    """Say what the user should change, in the log; where none is set up, `logging` writes it to stderr."""
+    if not _silenced.get():
+        logger.warning("%s", text)
 
 
 @contextmanager
@@ -143,6 +162,10 @@ class _Lines:
             self.next = done + (self.every or 1)
             self.close()
 
+    def say(self, text: str) -> None:
+        """Write a line of its own."""
+        self.write(text)
+
     def close(self) -> None:
         """Write what was not written yet."""
         if self.waiting:
@@ -165,6 +188,10 @@ class _Notebook:
         if monotonic() - self.time > BETWEEN_CHANGES:
             self.close()
 
+    def say(self, text: str) -> None:
+        """Write a line of its own."""
+        _print(text)
+
     def close(self) -> None:
         """Show what was not shown yet."""
         if self.waiting:
@@ -182,6 +209,10 @@ class _Terminal:
         """Change the line."""
         self.bar.set_postfix_str(text, refresh=False)
         self.bar.update(done - self.bar.n)
+
+    def say(self, text: str) -> None:
+        """Write a line above."""
+        self.bar.write(text, file=sys.stderr)
 
     def close(self) -> None:
         """Leave the line as it is."""

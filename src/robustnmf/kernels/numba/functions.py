@@ -3,13 +3,18 @@
 What a kernel calls is in its file, because Numba compiles a cached function again only if its own file has changed.
 """
 
-from math import sqrt
+from collections.abc import Callable
+from math import exp, expm1, floor, sqrt
 from typing import Any
 
 import numpy as np
 from numba import njit
 
-from robustnmf.kernels.numba.options import EXACT, FAST, contiguous
+from robustnmf.kernels.mixture_constants import MAX_STEPS, TOLERANCE, WIDEST
+from robustnmf.kernels.numba.options import EXACT, FAST, contiguous, inputs
+
+# Entries of equations that are solved at a time, so that they stay in the cache.
+SYSTEM_ENTRIES = 2**15
 
 
 @njit(**FAST)
@@ -146,185 +151,147 @@ def least_squares(Y: Any, Q: Any, X: Any, A: Any, linear: Any, ridge: float, max
     Y, Q : (B, p), Q None for ones; X : (B, r), where to begin; A : (p, r); linear : (r,) and ridge, the penalty.
     max_iter, tol : most sweeps, and the largest change relative to the largest coordinate that ends them.
     """
-    A = np.ascontiguousarray(A)
+    dtype, new = Y.dtype, np.array(X, dtype=Y.dtype, order="C")
     rhs = (Y if Q is None else Q * Y) @ A - linear
-    gram = A.T @ A
-    weights = np.empty((0, 0), dtype=Y.dtype) if Q is None else np.ascontiguousarray(Q)
-    new = np.array(X, dtype=Y.dtype, order="C")
-    _least_squares(gram, rhs.astype(Y.dtype, copy=False), weights, A, Y.dtype.type(ridge), new, max_iter, tol)
+    gram, ridges = A.T @ A, dtype.type(ridge) * np.eye(A.shape[1], dtype=dtype)
+    A = np.ascontiguousarray(A)
+    gram += ridges
+
+    def set_up(rows: slice, systems: Any) -> None:
+        systems[:, :-1], systems[:, -1] = gram, rhs[rows]
+        if Q is not None:
+            weights = np.subtract(Q[rows], 1, dtype=dtype)
+            # Differences of sums that are nearly the same would not be exact.
+            from_nothing = 2 * np.count_nonzero(weights, axis=1) > Y.shape[1]
+            weights[from_nothing], systems[from_nothing, :-1] = Q[rows][from_nothing], ridges
+            _add_to_grams(*inputs(weights, A), systems)
+
+    solve_rows(set_up, new, max_iter, tol)
     return new
 
 
 @njit(**FAST)
-def solve_row(gram: Any, rhs: Any, x: Any, gradient: Any, L: Any, z: Any, max_iter: int, tol: float) -> None:
-    """Overwrite x (r,) by the non-negative solution of gram x = rhs; the others are space to work in."""
-    r = len(x)
-    zero = x.dtype.type(0)
-    dead = x.dtype.type(1e-30 if x.itemsize == 4 else 1e-290)
-    for k in range(r):
-        gradient[k] = rhs[k]
-    for k in range(r):
-        if x[k] != zero:
-            for i in range(r):
-                gradient[i] -= x[k] * gram[k, i]
-    for sweep in range(max_iter):
-        largest = change = zero
+def _add_to_grams(weights: Any, A: Any, systems: Any) -> None:
+    """Add A' diag(w) A to the Gram matrix of each row; see `solve_rows`."""
+    r = A.shape[1]
+    for b in range(len(weights)):
+        gram = systems[b]
+        for j in range(len(A)):
+            weight = weights[b, j]
+            if weight != 0:
+                for k in range(r):
+                    part = weight * A[j, k]
+                    for i in range(k + 1):
+                        gram[k, i] += part * A[j, i]
         for k in range(r):
-            if gram[k, k] > dead:
-                new = max(x[k] + gradient[k] / gram[k, k], zero)
-                step = new - x[k]
-                if step != zero:
-                    for i in range(r):
-                        gradient[i] -= step * gram[k, i]
+            for i in range(k):
+                gram[i, k] = gram[k, i]
+
+
+def solve_rows(set_up: Callable[[slice, Any], None], X: Any, max_iter: int, tol: float) -> None:
+    """Overwrite each row x of X (B, r) by the non-negative solution of its equations, gram x = rhs.
+
+    ``set_up(rows, systems)`` writes those of some rows, (b, r + 1, r): the Gram matrix of each, and below it rhs.
+    """
+    n_rows, r = X.shape
+    some = min(n_rows, max(1, SYSTEM_ENTRIES // (r * (r + 1))))
+    systems, space = np.empty((some, r + 1, r), dtype=X.dtype), np.empty((r + 2, r), dtype=X.dtype)
+    for start in range(0, n_rows, max(some, 1)):
+        rows = slice(start, min(start + some, n_rows))
+        set_up(rows, systems[: rows.stop - start])
+        _solve_systems(systems, X[rows], space, max_iter, X.dtype.type(tol))
+
+
+@njit(**FAST)
+def _solve_systems(systems: Any, X: Any, L: Any, max_iter: int, tol: Any) -> None:
+    """Solve by coordinate descent; L (r + 2, r) is space to work in.
+
+    Where coordinates are nearly alike, descent is slow. After every ten sweeps it may know which of them are positive:
+    their equations are solved by the decomposition of Cholesky, of the Gram matrix with rhs as one more row, and x is
+    moved there, or on the way to where the first of them vanishes. The turn after that computes the gradient anew, and
+    finds out whether this is the solution of the whole problem.
+    """
+    n_rows, r = X.shape
+    number = X.dtype.type
+    zero, one = number(0), number(1)
+    dead = number(1e-30 if X.itemsize == 4 else 1e-290)
+    eps = number(1e-6 if X.itemsize == 4 else 1e-13)
+    gradient = L[r + 1]
+    for b in range(n_rows):
+        x, system = X[b], systems[b]
+        share = zero  # of the way to the solution for the positive coordinates
+        for sweep in range(max_iter + (max_iter + 9) // 10):
+            turn = sweep % 11
+            change = largest = zero
+            if turn == 0:
+                for k in range(r):
+                    gradient[k] = system[r, k]
+                    largest = max(largest, abs(system[r, k]))
+            for k in range(r):
+                new = step = x[k]
+                if turn > 0:
+                    if system[k, k] > dead:
+                        new = max(new + gradient[k] / system[k, k], zero)
+                    step = new - x[k]
                     x[k] = new
                     change = max(change, abs(step))
-            largest = max(largest, x[k])
-        if change <= tol * largest:
-            break
-        # Where coordinates are nearly alike, descent is slow. By now it may know which of them are positive.
-        if sweep % 10 == 9 and _solve_positive(gram, rhs, x, gradient, L, z):
-            break
-
-
-@njit(**FAST)
-def _least_squares(G: Any, rhs: Any, Q: Any, A: Any, ridge: Any, X: Any, max_iter: int, tol: float) -> None:
-    """Overwrite X (B, r) by the solutions."""
-    (n_rows, r), p = X.shape, len(A)
-    zero, one = X.dtype.type(0), X.dtype.type(1)
-    gram, gradient = np.empty_like(G), np.empty_like(G[0])
-    L, z = np.empty_like(G), np.empty_like(G[0])
-    for b in range(n_rows):
-        x = X[b]
-        n_other = 0
-        if len(Q):
-            for j in range(p):
-                n_other += Q[b, j] != one
-        from_nothing = 2 * n_other > p  # differences of sums that are nearly the same would not be exact
-        for k in range(r):
-            for i in range(r):
-                gram[k, i] = zero if from_nothing else G[k, i]
-        if n_other:
-            for j in range(p):
-                weight = Q[b, j] if from_nothing else Q[b, j] - one
-                if weight != zero:
-                    for k in range(r):
-                        part = weight * A[j, k]
-                        for i in range(k + 1):
-                            gram[k, i] += part * A[j, i]
-            for k in range(r):
-                for i in range(k):
-                    gram[i, k] = gram[k, i]
-        for k in range(r):
-            gram[k, k] += ridge
-        solve_row(gram, rhs[b], x, gradient, L, z, max_iter, tol)
-
-
-@njit(**FAST)
-def least_squares_of_rows(
-    rows: Any, A: Any, G: Any, linear: Any, ridge: Any, X: Any, max_iter: int, tol: float
-) -> None:
-    """Overwrite X (B, r) by the solutions for rows whose zeros are not stored, see `kernels.numba.stored.Rows`."""
-    n_rows, r = X.shape
-    zero, one = X.dtype.type(0), X.dtype.type(1)
-    gram, rhs, gradient = np.empty_like(G), np.empty_like(G[0]), np.empty_like(G[0])
-    L, z = np.empty_like(G), np.empty_like(G[0])
-    for b in range(n_rows):
-        weight = rows.row_weights[b]
-        for k in range(r):
-            rhs[k] = zero
-            for i in range(r):
-                gram[k, i] = G[k, i]
-        for i in range(rows.indptr[b], rows.indptr[b + 1]):
-            a, value = A[rows.columns[i]], rows.values[i]
-            for k in range(r):
-                rhs[k] += value * a[k]
-        for i in range(rows.changed_indptr[b], rows.changed_indptr[b + 1]):
-            a, q = A[rows.changed_columns[i]], rows.weights[i]
-            pull = q * rows.new[i] - rows.old[i]
-            for k in range(r):
-                rhs[k] += pull * a[k]
-                part = (q - one) * a[k]
-                for j in range(r):
-                    gram[k, j] += part * a[j]
-        for k in range(r):
-            rhs[k] = weight * rhs[k] - linear[k]
-            for j in range(r):
-                gram[k, j] *= weight
-            gram[k, k] += ridge
-        solve_row(gram, rhs, X[b], gradient, L, z, max_iter, tol)
-
-
-@njit(**FAST)
-def _solve_positive(G: Any, rhs: Any, x: Any, gradient: Any, L: Any, z: Any) -> bool:
-    """Solve for the coordinates that are positive; return whether that is the solution of the whole problem.
-
-    x is moved there, or on the way to where the first of them vanishes, and its gradient is set to rhs - G x. L (r, r)
-    and z (r,) are space to work in.
-    """
-    r = len(x)
-    zero = x.dtype.type(0)
-    eps = x.dtype.type(1e-6 if x.itemsize == 4 else 1e-13)
-    for k in range(r):  # the decomposition of Cholesky; other coordinates are passed over
-        if x[k] == zero:
-            continue
-        total = rhs[k]
-        for i in range(k):
-            if x[i] == zero:
+                    largest = max(largest, new)
+                if step != zero:
+                    for i in range(r):
+                        gradient[i] -= step * system[k, i]
+            if turn > 0 and change <= tol * largest:
+                break
+            if turn == 0 and share == one:
+                for k in range(r):
+                    if x[k] == zero:
+                        change = max(change, gradient[k])
+                if change <= eps * largest:
+                    break
+            if turn < 10:
                 continue
-            part = G[k, i]
-            for j in range(i):
-                if x[j] != zero:
-                    part -= L[k, j] * L[i, j]
-            L[k, i] = part / L[i, i]
-            total -= L[k, i] * z[i]
-        pivot = G[k, k]
-        for j in range(k):
-            if x[j] != zero:
-                pivot -= L[k, j] * L[k, j]
-        if not pivot > eps * G[k, k]:
-            return False
-        L[k, k] = np.sqrt(pivot)
-        z[k] = total / L[k, k]
-    share = x.dtype.type(1)
-    for k in range(r - 1, -1, -1):
-        if x[k] == zero:
-            continue
-        total = z[k]
-        for i in range(k + 1, r):
-            if x[i] != zero:
-                total -= L[i, k] * z[i]
-        z[k] = total / L[k, k]
-        if z[k] <= zero:
-            share = min(share, x[k] / (x[k] - z[k]))
-    largest = zero
-    for k in range(r):
-        if x[k] != zero:
-            reached = share * z[k] + (1 - share) * x[k]
-            x[k] = reached if z[k] > zero or reached > eps * x[k] else zero
-        largest = max(largest, abs(rhs[k]))
-        gradient[k] = rhs[k]
-    for k in range(r):
-        if x[k] != zero:
-            for i in range(r):
-                gradient[i] -= x[k] * G[k, i]
-    steepest = zero
-    for k in range(r):
-        if x[k] == zero:
-            steepest = max(steepest, gradient[k])
-    return bool(share == 1 and steepest <= eps * largest)
+            share = one
+            for k in range(r + 1):
+                if k == r or x[k] != zero:
+                    for i in range(min(k + 1, r)):
+                        part = system[k, i]
+                        for j in range(i):
+                            part -= L[k, j] * L[i, j]
+                        if i < k:
+                            L[k, i] = part / L[i, i] if x[i] != zero else zero
+                        else:
+                            L[k, k] = sqrt(part)
+                            if not part > eps * system[k, k]:
+                                share = zero
+            for back in range(1, r + 1):
+                k = r - back
+                if x[k] != zero and share != zero:
+                    total = L[r, k]
+                    for i in range(k + 1, r):
+                        if x[i] != zero:
+                            total -= L[i, k] * gradient[i]
+                    gradient[k] = total / L[k, k]
+                    if gradient[k] <= zero:
+                        share = min(share, x[k] / (x[k] - gradient[k]))
+            for k in range(r):
+                if x[k] != zero and share != zero:
+                    new = share * gradient[k] + (one - share) * x[k]
+                    x[k] = new if gradient[k] > zero or new > eps * x[k] else zero
 
 
-@contiguous
-@njit(**FAST)
 def predict(X: Any, positions: Any, W: Any) -> Any:
     """Return entries of X W'; positions : (k, 2)."""
     values = np.empty(len(positions), X.dtype)
-    for i in range(len(positions)):
-        x, w, total = X[positions[i, 0]], W[positions[i, 1]], X.dtype.type(0)
-        for k in range(len(x)):  # of so few numbers, a call of BLAS takes longer
-            total += x[k] * w[k]
-        values[i] = total
+    _predict(*inputs(X, positions, W), values)
     return values
+
+
+@njit(**FAST)
+def _predict(X: Any, positions: Any, W: Any, values: Any) -> None:
+    for i in range(len(values)):
+        row, column, total = positions[i, 0], positions[i, 1], X.dtype.type(0)
+        for k in range(X.shape[1]):
+            total += X[row, k] * W[column, k]
+        values[i] = total
 
 
 @contiguous
@@ -344,36 +311,51 @@ def cauchy_sum(A: Any, M: Any, scale: float) -> tuple[float, float]:
     return kernel, total
 
 
+def laplace_and_uniform(
+    values: Any, weights: Any, support: float, width: float, fixed: bool, bins: int
+) -> tuple[float, float, float]:
+    """Return width and share of the Laplace component among values on [0, support], and the weight of all of these.
+
+    It is that of highest likelihood of a histogram, by expectation-maximisation; see `model.mixture`. Values and
+    weights : (k,).
+    """
+    values, weights = (array.astype(np.float64, copy=False) for array in (values, weights))
+    how = (float(support), float(width), fixed, WIDEST * float(support), TOLERANCE, MAX_STEPS)
+    return _laplace_and_uniform(*inputs(values, weights), np.zeros(bins), *how)  # type: ignore[no-any-return]
+
+
 @njit(**FAST)
-def histogram(values: Any, weights: Any, support: float, bins: int) -> Any:
-    """Return the weights of values (k,) in bins of equal size on [0, support], (bins,)."""
-    counts = np.zeros(bins)
-    per_bin = bins / support
+def _laplace_and_uniform(
+    values: Any,
+    weights: Any,
+    counts: Any,
+    support: float,
+    width: float,
+    fixed: bool,
+    widest: float,
+    tolerance: float,
+    max_steps: int,
+) -> tuple[float, float, float]:
+    """Count the weights in bins of equal size (zeros), and maximise.
+
+    The mean of the Laplace component is width - support / (exp(support / width) - 1), which is solved for the width by
+    iteration; it approaches half of the support as the width grows, and a mean beyond that of the widest one is taken
+    for it.
+    """
+    bins, inside, share = len(counts), 0.0, 0.8
     for i in range(len(values)):
         if values[i] <= support:
-            counts[min(int(values[i] * per_bin), bins - 1)] += weights[i]
-    return counts
-
-
-@njit(**FAST)
-def laplace_and_uniform(
-    counts: Any, support: float, width: float, fixed: bool, widest: float, tolerance: float, max_steps: int
-) -> tuple[float, float]:
-    """Return width and share of the Laplace component in a histogram on [0, support], by expectation-maximisation.
-
-    See `model.mixture`. The mean of the Laplace component is width - support / (exp(support / width) - 1), which is
-    solved for the width by iteration; it approaches half of the support as the width grows, and a mean beyond that of
-    the widest one is taken for it.
-    """
-    bins = len(counts)
-    inside = counts.sum()
-    share = 0.8
+            place = floor(values[i] / support * bins)
+            counts[place if place < bins else bins - 1] += weights[i]
+            inside += weights[i]
+    if inside == 0:
+        return width, share, inside
     for _ in range(max_steps):
-        height = share / (width * -np.expm1(-support / width))
+        height = share / (width * -expm1(-support / width))
         uniform = (1 - share) / support
         belong, moment = 0.0, 0.0
         # From bin to bin the density falls by the same factor; 200 products are as exact as exponentials, and faster.
-        laplace, fall = height * np.exp(-0.5 * support / (bins * width)), np.exp(-support / (bins * width))
+        laplace, fall = height * exp(-0.5 * support / (bins * width)), exp(-support / (bins * width))
         for i in range(bins):
             part = counts[i] * laplace / (laplace + uniform)
             belong += part
@@ -382,11 +364,13 @@ def laplace_and_uniform(
         moment *= support / bins
         last, share = share, belong / inside
         if not fixed:
-            for _ in range(5):
-                width = min(moment / belong + support / np.expm1(min(support / width, 50.0)), widest)
+            for _ in range(5):  # without `min`, of which each kind takes a while to compile
+                ratio = support / width
+                width = moment / belong + support / expm1(ratio if ratio < 50.0 else 50.0)
+                width = width if width < widest else widest
         if abs(share - last) <= tolerance:
             break
-    return width, share
+    return width, share, inside
 
 
 @njit(**EXACT)

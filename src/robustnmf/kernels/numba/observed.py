@@ -17,7 +17,7 @@ from numba import njit
 
 from robustnmf.kernels.interface import CAUCHY, CORRENTROPY, HUBER, ROUNDED, Kernels, Rule
 from robustnmf.kernels.numba import table
-from robustnmf.kernels.numba.functions import solve_row
+from robustnmf.kernels.numba.functions import solve_rows
 from robustnmf.kernels.numba.options import EXACT, FAST, inputs
 from robustnmf.kernels.numba.sweep import propose
 from robustnmf.utils.observed import Observed, Outer, UnknownEntriesError
@@ -265,18 +265,22 @@ def least_squares(Y: Any, Q: Any, X: Any, A: Any, linear: Any, ridge: float, max
     rows, new = rows_of(Y, Q), np.array(X, dtype=dtype, order="C")
     linear = np.broadcast_to(np.asarray(linear, dtype=dtype), A.shape[1:])
     A, linear = inputs(A, linear)
-    _least_squares(rows, A, _anchors(rows, A), linear, dtype.type(ridge), new, max_iter, tol)
+    anchors = _anchors(rows, A)
+
+    def set_up(some: slice, systems: Any) -> None:
+        _set_up(rows, some.start, A, anchors, linear, dtype.type(ridge), systems)
+
+    solve_rows(set_up, new, max_iter, tol)
     return new
 
 
 @njit(**FAST)
-def _least_squares(rows: Any, A: Any, anchors: Any, linear: Any, ridge: Any, X: Any, max_iter: int, tol: float) -> None:
-    """Overwrite X (B, r) by the solutions."""
-    n_rows, r = X.shape
-    gram, rhs, gradient = np.empty_like(anchors.gram), np.empty_like(linear), np.empty_like(linear)
-    L, z = np.empty_like(anchors.gram), np.empty_like(linear)
-    for b in range(n_rows):
-        u, level = rows.row_anchors[b], rows.row_centers[b]
+def _set_up(rows: Any, first: int, A: Any, anchors: Any, linear: Any, ridge: Any, systems: Any) -> None:
+    """Write the equations of rows from the first on; see `solve_rows`."""
+    r = len(linear)
+    for row in range(len(systems)):
+        b, gram = first + row, systems[row]
+        rhs, u, level = gram[r], rows.row_anchors[b], rows.row_centers[b]
         for k in range(r):
             rhs[k] = u * level * anchors.pull[k] - linear[k]
             for i in range(r):
@@ -294,7 +298,6 @@ def _least_squares(rows: Any, A: Any, anchors: Any, linear: Any, ridge: Any, X: 
             for i in range(k):
                 gram[i, k] = gram[k, i]
             gram[k, k] += ridge
-        solve_row(gram, rhs, X[b], gradient, L, z, max_iter, tol)
 
 
 def squares(Y: Any, M: Any, X: Any, A: Any) -> float:

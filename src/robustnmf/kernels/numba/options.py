@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 from numba.core.compiler_lock import global_compiler_lock
 
+from robustnmf.kernels.numba.compilation import watch_compilation
 from robustnmf.utils.process_state import hold_while_forking
 
 hold_while_forking(global_compiler_lock)
@@ -25,7 +26,8 @@ def _can_cache() -> bool:
     return True
 
 
-EXACT: dict[str, Any] = {"cache": _can_cache(), "nogil": True, "error_model": "numpy"}
+EXACT: dict[str, Any] = {"cache": _can_cache(), "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+watch_compilation(are_kept=EXACT["cache"])
 FAST: dict[str, Any] = {**EXACT, "fastmath": {"reassoc", "contract", "arcp", "nsz"}}
 
 

@@ -12,7 +12,7 @@ from numba import njit
 from robustnmf.kernels.interface import FEATURES_OF_TILE as TILE
 from robustnmf.kernels.interface import PredictionBounds
 from robustnmf.kernels.line_search import checked_features
-from robustnmf.kernels.numba.functions import least_squares_of_rows
+from robustnmf.kernels.numba.functions import solve_rows
 from robustnmf.kernels.numba.options import FAST, inputs
 from robustnmf.kernels.numba.sweep import propose
 
@@ -274,12 +274,46 @@ def _checked_weights(rows: Any, checks: Any, kept: Any) -> None:
 
 def least_squares(entries: Any, X: Any, A: Any, linear: Any, ridge: float, max_iter: int, tol: float) -> Any:
     """Return the codes of least squares; what the kernel `least_squares` returns for rows with their zeros."""
-    A = np.ascontiguousarray(A)
     dtype = entries.values.dtype
-    new = np.array(X, dtype=dtype, order="C")
+    rows, new = rows_of(entries), np.array(X, dtype=dtype, order="C")
     linear = np.broadcast_to(np.asarray(linear, dtype=dtype), A.shape[1:])
-    least_squares_of_rows(rows_of(entries), *inputs(A, A.T @ A, linear), dtype.type(ridge), new, max_iter, tol)
+    A, gram, linear = inputs(A, A.T @ A, linear)
+
+    def set_up(some: slice, systems: Any) -> None:
+        _set_up(rows, some.start, A, gram, linear, dtype.type(ridge), systems)
+
+    solve_rows(set_up, new, max_iter, tol)
     return new
+
+
+@njit(**FAST)
+def _set_up(rows: Any, first: int, A: Any, G: Any, linear: Any, ridge: Any, systems: Any) -> None:
+    """Write the equations of rows from the first on; see `solve_rows`."""
+    r, one = len(G), A.dtype.type(1)
+    for row in range(len(systems)):
+        b, system, weight = first + row, systems[row], rows.row_weights[first + row]
+        rhs = system[r]
+        for k in range(r):
+            rhs[k] = 0
+            for i in range(r):
+                system[k, i] = G[k, i]
+        for i in range(rows.indptr[b], rows.indptr[b + 1]):
+            a, value = A[rows.columns[i]], rows.values[i]
+            for k in range(r):
+                rhs[k] += value * a[k]
+        for i in range(rows.changed_indptr[b], rows.changed_indptr[b + 1]):
+            a, q = A[rows.changed_columns[i]], rows.weights[i]
+            pull = q * rows.new[i] - rows.old[i]
+            for k in range(r):
+                rhs[k] += pull * a[k]
+                part = (q - one) * a[k]
+                for j in range(r):
+                    system[k, j] += part * a[j]
+        for k in range(r):
+            rhs[k] = weight * rhs[k] - linear[k]
+            for j in range(r):
+                system[k, j] *= weight
+            system[k, k] += ridge
 
 
 def squares(entries: Any, X: Any, W: Any) -> float:

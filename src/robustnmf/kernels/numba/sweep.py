@@ -4,7 +4,7 @@ Rows are worked on by tiles that stay in the cache. Matrix products are those of
 loops in Numba. One compiled function for the whole would take several times as long to compile, and is no faster.
 """
 
-from math import inf
+from math import exp, inf, isfinite, sqrt
 from threading import local
 from typing import Any, NamedTuple
 
@@ -21,29 +21,34 @@ TILE_ENTRIES = 2**15
 PANEL_ENTRIES = 2**17
 # A matrix product with fewer rows is no faster; but of very wide data even so many rows would not fit.
 SMALLEST_TILE, LARGEST_TILE_ENTRIES = 32, 2**20
+# Bytes that the cache reads together.
+CACHE_LINE = 64
+
+_THREAD = local()
+"""Memory that each thread keeps."""
 
 
 @njit(**FAST)
-def _propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int) -> Any:
+def _propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int, space: Any, move: Any) -> None:
     """Coordinate descent with one Gram matrix for all rows; the kernel of ``shared_gram.propose``.
 
-    Every step waits for the one before. Four rows are worked on side by side, so that the processor need not.
+    Every step waits for the one before. Four rows are worked on side by side, so that the processor need not; space
+    (4, 4, r) is for them.
     """
     n_problems, r = X.shape
-    zero, one = X.dtype.type(0), X.dtype.type(1)
-    smallest = X.dtype.type(1e-31 if X.itemsize == 4 else 1e-292)  # see `smallest_curvature`
-    dead = X.dtype.type(1.2e-38 if X.itemsize == 4 else 2.3e-308)
+    number = X.dtype.type
+    zero, one = number(0), number(1)
+    smallest = number(1e-31 if X.itemsize == 4 else 1e-292)  # see `smallest_curvature`
+    dead = number(1.2e-38 if X.itemsize == 4 else 2.3e-308)
+    g, s, z, step = space[0], space[1], space[2], space[3]
     for k in range(r):
         dead = max(dead, smallest * G[k, k])
-    move = np.empty_like(X)
-    g, s = np.empty((4, r), dtype=X.dtype), np.empty((4, r), dtype=X.dtype)
-    z, step = np.empty((4, r), dtype=X.dtype), np.empty((4, r), dtype=X.dtype)
     for first in range(0, n_problems, 4):
         for lane in range(4):
             b = min(first + lane, n_problems - 1)
             for k in range(r):
                 seen = G[k, k] > dead and curvature[b, k] > smallest * G[k, k]
-                s[lane, k] = np.sqrt(min(curvature[b, k] / G[k, k], one / smallest)) if seen else one
+                s[lane, k] = sqrt(min(curvature[b, k] / G[k, k], one / smallest)) if seen else one
                 step[lane, k] = one / G[k, k] if seen else zero
                 g[lane, k] = descent[b, k] / s[lane, k]
                 z[lane, k] = X[b, k] * s[lane, k]
@@ -61,12 +66,26 @@ def _propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int) -> Any
         for lane in range(min(4, n_problems - first)):
             for k in range(r):
                 move[first + lane, k] = z[lane, k] / s[lane, k] - X[first + lane, k]
-    return move
 
 
 def propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int) -> Any:
     """Return the moves (B, r) of coordinate descent with one Gram matrix; the kernel of ``shared_gram.propose``."""
-    return _propose(*inputs(G, descent, curvature, X), max_iter)
+    move = np.empty(X.shape, dtype=X.dtype)
+    _propose(*inputs(G, descent, curvature, X), max_iter, _space(len(G), X.dtype), move)
+    return move
+
+
+def _space(r: int, dtype: Any) -> Any:
+    """Return space for four rows of `_propose`, which every thread keeps.
+
+    It begins where a line of the cache does: vectors that lie in two of them take a fifth longer.
+    """
+    space = getattr(_THREAD, "space", None)
+    if space is None or space.dtype != dtype or space.shape[2] != r:
+        memory = np.empty(16 * r + CACHE_LINE // dtype.itemsize, dtype=dtype)
+        start = -memory.ctypes.data % CACHE_LINE // dtype.itemsize
+        space = _THREAD.space = memory[start : start + 16 * r].reshape(4, 4, r)
+    return space
 
 
 def rule_of(weighting: Any, Y: Any, rank: int) -> Rule | None:
@@ -101,11 +120,11 @@ def _reweight(
         elif form == ROUNDED:
             for i in range(p):
                 ratio = r[i] * inverse
-                q[i] = half / np.sqrt(ratio * ratio + constant)
+                q[i] = half / sqrt(ratio * ratio + constant)
         elif form == CORRENTROPY:
             for i in range(p):
                 ratio = r[i] * inverse
-                q[i] = half * np.exp(-half * ratio * ratio)
+                q[i] = half * exp(-half * ratio * ratio)
         else:
             for i in range(p):
                 q[i] = one
@@ -119,50 +138,58 @@ def _reweight(
 
 @njit(**FAST)
 def _advance(
-    X: Any, move: Any, descent: Any, curvature: Any, ridge: Any, squares: Any, checked: Any, Q: Any, S: Any, R: Any
-) -> Any:
-    """Return X after its move, which is shortened where it would raise the objective, and take its part S from R.
+    X: Any,
+    move: Any,
+    descent: Any,
+    curvature: Any,
+    ridge: Any,
+    squares: Any,
+    run: int,
+    skip: int,
+    n_checks: int,
+    Q: Any,
+    S: Any,
+    R: Any,
+    new: Any,
+) -> None:
+    """Write X after its move, which is shortened where it would raise the objective, and take its part S from R.
 
     Parameters
     ----------
-    X, move, descent, curvature : (B, r); Q, S, R : (B, p), weights, what the move changes, and residuals.
+    X, move, descent, curvature, new : (B, r); Q, S, R : (B, p), weights, what the move changes, and residuals.
     squares : (p,), the sums of squares of the rows of A.
-    checked : (run, skip, count), the entries on which a move is checked, `checked_features`.
+    run, skip, n_checks : the entries on which a move is checked, `checked_features`.
     """
     (n_rows, p), r = R.shape, X.shape[1]
     number = R.dtype.type
-    run, skip, n_checks = checked
-    new = np.empty((n_rows, r), dtype=R.dtype)
+    zero, one = number(0), number(1)
     for b in range(n_rows):
-        slope, along, total = number(0), number(0), number(0)
+        slope = along = total = bend = seen = zero
         for k in range(r):
             slope += descent[b, k] * move[b, k]
             along += move[b, k] * move[b, k]
             total += curvature[b, k] - ridge
-        bend = number(0)
         if n_checks == p:
             for i in range(p):
                 bend += Q[b, i] * S[b, i] * S[b, i]
         else:  # some entries stand for all
-            seen = number(0)
             for check in range(n_checks):
                 i = check // run * skip + check % run
                 bend += Q[b, i] * S[b, i] * S[b, i]
                 seen += Q[b, i] * squares[i]
-            bend = bend * total / seen if seen > 0 else number(0)
+            bend = bend * total / seen if seen > zero else zero
         bend += ridge * along
-        length = number(1)
-        if not (np.isfinite(slope) and np.isfinite(bend)):  # a move out of the range of numbers is not made
-            length = number(0)
-        elif bend > 0 and slope < number(0.5) * bend:
-            length = max(slope / bend, number(0))
-        if length > 0:
+        length = one
+        if not (isfinite(slope) and isfinite(bend)):  # a move out of the range of numbers is not made
+            length = zero
+        elif bend > zero and slope + slope < bend:
+            length = max(slope / bend, zero)
+        if length > zero:
             for i in range(p):
                 R[b, i] -= length * S[b, i]
         for k in range(r):
             there = X[b, k] + length * move[b, k]
-            new[b, k] = max(there, number(0)) if np.isfinite(there) else X[b, k]
-    return new
+            new[b, k] = max(there, zero) if isfinite(there) else X[b, k]
 
 
 class Panel(NamedTuple):
@@ -191,9 +218,6 @@ class Panel(NamedTuple):
         ends = tile * p, (tile + panel) * p
         R, Q, S = memory[: ends[0]], memory[ends[0] : ends[1]], memory[ends[1] : needed]
         return cls(R.reshape(tile, p), Q.reshape(panel, p), S.reshape(panel, p))
-
-
-_THREAD = local()
 
 
 class Pass:
@@ -237,8 +261,9 @@ class Pass:
         curvature += self.ridge
         move = propose(self.G, descent, curvature, X, self.sweeps)
         np.matmul(move, self.At, out=S)
-        how = (self.ridge, self.of_features, self.checked)
-        return _advance(X, *inputs(move, descent, curvature), *how, Q, S, R), trust
+        new = np.empty_like(move)
+        _advance(*inputs(X, move, descent, curvature), self.ridge, self.of_features, *self.checked, Q, S, R, new)
+        return new, trust
 
 
 def half_step(Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int) -> Any:
