@@ -11,6 +11,10 @@ from numba import njit
 
 from robustnmf.kernels.numba.options import EXACT, FAST, contiguous
 
+# If more than this share of the entries does not have weight 1, Gram matrices are formed by matrix products; so many
+# numbers of them at a time, from so many products of features.
+MANY_OTHERS, GRAM_ENTRIES, PRODUCT_COLUMNS = 0.04, 2**20, 256
+
 
 @njit(**FAST)
 def hals(At: Any, Y: Any, Q: Any, linear: Any, ridge: float, X: Any, max_iter: int, tol: float) -> Any:
@@ -147,12 +151,30 @@ def least_squares(Y: Any, Q: Any, X: Any, A: Any, linear: Any, ridge: float, max
     max_iter, tol : most sweeps, and the largest change relative to the largest coordinate that ends them.
     """
     A = np.ascontiguousarray(A)
-    rhs = (Y if Q is None else Q * Y) @ A - linear
-    gram = A.T @ A
-    weights = np.empty((0, 0), dtype=Y.dtype) if Q is None else np.ascontiguousarray(Q)
+    rhs = ((Y if Q is None else Q * Y) @ A - linear).astype(Y.dtype, copy=False)
     new = np.array(X, dtype=Y.dtype, order="C")
-    _least_squares(gram, rhs.astype(Y.dtype, copy=False), weights, A, Y.dtype.type(ridge), new, max_iter, tol)
+    how = (Y.dtype.type(ridge), max_iter, tol)
+    if Q is not None and np.count_nonzero(Q != 1) > MANY_OTHERS * Q.size:
+        n_rows = max(1, GRAM_ENTRIES // A.shape[1] ** 2)
+        for rows in (slice(i, i + n_rows) for i in range(0, len(Y), n_rows)):
+            _solve_rows(weighted_grams(Q[rows], A), rhs[rows], new[rows], *how)
+        return new
+    weights = np.empty((0, 0), dtype=Y.dtype) if Q is None else np.ascontiguousarray(Q)
+    _least_squares(A.T @ A, rhs, weights, A, how[0], new, max_iter, tol)
     return new
+
+
+def weighted_grams(Q: Any, A: Any) -> Any:
+    """Return A' diag(q) A of each row q of Q (B, p), (B, r, r), by matrix products."""
+    p, r = A.shape
+    At, grams = np.ascontiguousarray(A.T), np.empty((len(Q), r, r), dtype=A.dtype)
+    n_rows = max(1, min(r, PRODUCT_COLUMNS // r))
+    for first in range(0, r, n_rows):  # coordinates of which the products with the later ones are formed at a time
+        some = At[first : first + n_rows, None] * At[first:]
+        found = (Q @ some.reshape(-1, p).T).reshape(len(Q), len(some), -1)
+        grams[:, first : first + n_rows, first:] = found
+        grams[:, first:, first : first + n_rows] = found.transpose(0, 2, 1)
+    return grams
 
 
 @njit(**FAST)
@@ -217,6 +239,17 @@ def _least_squares(G: Any, rhs: Any, Q: Any, A: Any, ridge: Any, X: Any, max_ite
         for k in range(r):
             gram[k, k] += ridge
         solve_row(gram, rhs[b], x, gradient, L, z, max_iter, tol)
+
+
+@njit(**FAST)
+def _solve_rows(grams: Any, rhs: Any, X: Any, ridge: Any, max_iter: int, tol: float) -> None:
+    """Overwrite X (B, r) by the solutions for rows with Gram matrices (B, r, r), which are changed."""
+    r = X.shape[1]
+    gradient, L, z = np.empty_like(rhs[0]), np.empty_like(grams[0]), np.empty_like(rhs[0])
+    for b in range(len(X)):
+        for k in range(r):
+            grams[b, k, k] += ridge
+        solve_row(grams[b], rhs[b], X[b], gradient, L, z, max_iter, tol)
 
 
 @njit(**FAST)

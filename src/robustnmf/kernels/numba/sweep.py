@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from robustnmf.kernels.interface import CAUCHY, CORRENTROPY, HUBER, ROUNDED, Rule, form_of
+from robustnmf.kernels.interface import CAUCHY, CORRENTROPY, HUBER, ROUNDED, SQUARED, Rule, form_of
 from robustnmf.kernels.line_search import checked_features
 from robustnmf.kernels.numba.options import FAST, inputs
 
@@ -269,6 +269,8 @@ def sweep_block(
     Codes (B, r); how far each row is trusted, (B,); weights of the checked rows; descent and curvature of the
     basis, (p, r).
     """
+    if M is None and hidden is None and counts_alike(rule):
+        return _sweep_alike(Y, X, checks, A, linear, ridge, sweeps)
     (X,), over, panel = inputs(X), Pass(Y, M, hidden, A, linear, ridge, rule, sweeps), Panel.of(Y)
     new, trust = np.empty_like(X), np.empty_like(X[:, 0])
     kept = np.empty((checks.size, Y.shape[1]), dtype=Y.dtype)
@@ -287,3 +289,49 @@ def sweep_block(
         first, last = np.searchsorted(checks, [start, end])
         kept[first:last] = Q[checks[first:last] - start]
     return new, trust, kept, descent, curvature
+
+
+def counts_alike(rule: Rule) -> bool:
+    """Return whether all entries have weight 1, whatever their residuals."""
+    return rule.form == SQUARED and rule.support == inf and bool(np.all(np.isinf(rule.threshold)))
+
+
+def _sweep_alike(
+    Y: Any, X: Any, checks: Any, A: Any, linear: Any, ridge: float, sweeps: int
+) -> tuple[Any, Any, Any, Any, Any]:
+    """Return what `sweep_block` does, where all entries count alike: two products with the data, and no residuals."""
+    gram = A.T @ A
+    pull = Y @ A
+    pull -= linear
+    new = descended(gram, pull, X, ridge, sweeps)
+    descent = np.ascontiguousarray((new.T @ Y).T)
+    of_codes = new.T @ new
+    descent -= A @ of_codes
+    curvature = np.broadcast_to(np.diag(of_codes), A.shape)
+    kept = np.ones((checks.size, Y.shape[1]), dtype=Y.dtype)
+    return new, np.ones_like(new[:, 0]), kept, descent, curvature
+
+
+def descended(gram: Any, pull: Any, X: Any, ridge: float, sweeps: int) -> Any:
+    """Return codes (B, r) after some sweeps of coordinate descent; `pull` (B, r) is what is left of Y A at zero."""
+    ridge = X.dtype.type(ridge)
+    descent = pull - X @ gram - ridge * X
+    curvature = np.broadcast_to(np.diag(gram) + ridge, X.shape)
+    new = X + propose(gram, descent, curvature, X, sweeps)
+    # A move out of the range of numbers is not made.
+    return np.where(np.isfinite(new), np.maximum(new, 0), X)
+
+
+def squares(Y: Any, M: Any, X: Any, W: Any) -> float:
+    """Return the weighted sum of squared residuals, tile by tile; the kernel of `algorithm.least_squares`."""
+    Wt, panel, total = np.ascontiguousarray(W.T), Panel.of(Y), 0.0
+    for start in range(0, len(Y), len(panel.R)):
+        rows = slice(start, min(start + len(panel.R), len(Y)))
+        R = panel.R[: rows.stop - start]
+        np.matmul(X[rows], Wt, out=R)
+        np.subtract(Y[rows], R, out=R)
+        np.multiply(R, R, out=R)
+        if M is not None:
+            np.multiply(R, M[rows], out=R)
+        total += float(np.sum(np.sum(R, axis=1), dtype=np.float64))
+    return total

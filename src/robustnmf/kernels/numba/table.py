@@ -15,6 +15,7 @@ KERNELS = Kernels(
     row_medians=functions.row_medians,
     predict=functions.predict,
     least_squares=functions.least_squares,
+    squares=sweep.squares,
     stored=StoredKernels(
         predict=stored.predict,
         predict_at=functions.predict,
