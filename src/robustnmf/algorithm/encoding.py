@@ -48,6 +48,8 @@ SPATIAL_ROUNDS = 5
 # Annealing in units of the noise takes so many steps, or so many if each of them solves for the codes, and ends at this
 # scale. Then entries are judged so many times, and codes improved so often before each judgement.
 NOISE_STEPS, EXACT_STEPS, LAST_SCALE, JUDGEMENTS, SETTLING_STEPS = 24, 8, 3.0, 3, 20
+# A sample is explained if its median residual is below so many times the median of clean ones: a third may be wrong.
+LIKE_NOISE = 1.5
 # Annealing finds a start, for which some of the features are enough: at least so many, and so many for each component.
 START_FEATURES, START_FEATURES_PER_COMPONENT = 256, 8
 # Most times that weights which follow the predictions are computed anew.
@@ -283,11 +285,14 @@ def _encode_by_noise(Y: Any, M: Array | None, judge: "Judge", max_iter: int, tol
 
 
 def _encode_without_wrong(Y: Any, M: Array | None, with_all: Array, judge: "Judge", max_iter: int, tol: float) -> Array:
-    """Return codes of samples with wrong entries; a sample of which nothing else turns out to be wrong is done."""
+    """Return codes of samples with wrong entries; a sample of which nothing else turns out to be wrong is done.
+
+    Codes that are not to be improved, by a `max_iter` of 0, are a start for more, and judged once.
+    """
     steps = max(max_iter, SETTLING_STEPS)
     X, wrong = judge.judged_once(Y, M, judge.start(Y, M, with_all, tol), None, tol, steps)
     rows = judge.xp.arange(X.shape[0], device=device(X))
-    for _ in range(JUDGEMENTS - 1):
+    for _ in range(JUDGEMENTS - 1 if max_iter else 0):
         some, observed = Y[rows], None if M is None else M[rows]
         last, wrong = wrong, judge.wrong(some, observed, X[rows], wrong)
         changed = judge.xp.nonzero(judge.differ(last, wrong, observed))[0]
@@ -437,10 +442,30 @@ class Judge:
         if self.is_sparse:
             start = self.fitted(Y, M, with_all, Y > self.noise.largest, SETTLING_STEPS, tol)
             return self.better(Y, M, start, with_all, tol)
-        chosen, judge = self.features_of_start(), self
-        if chosen is not None and M is None:  # a sample with gaps may have observed entries in none of them
-            Y, judge = Y[:, chosen], self.of_features(chosen)
-        return judge.better(Y, M, judge.annealed(Y, M, judge.typical(Y, M)), with_all, tol)
+        chosen = self.features_of_start()
+        if chosen is None or M is not None:  # a sample with gaps may have observed entries in none of them
+            return self.patient_start(Y, M, with_all, tol)
+        return self.of_features(chosen).quick_start(Y[:, chosen], with_all, tol)
+
+    def patient_start(self, Y: Array, M: Array | None, with_all: Array, tol: float) -> Array:
+        """Return the better of codes that annealing finds and of those with all entries."""
+        return self.better(Y, M, self.annealed(Y, M, self.typical(Y, M)), with_all, tol)
+
+    def quick_start(self, Y: Array, with_all: Array, tol: float) -> Array:
+        """Return codes from which wrong entries can be told, of complete samples with many features.
+
+        First what is larger than all that the fit accepted is left out. A code by which most of many entries are as far
+        off as noise is the right one; of samples for which that fails, patience finds one.
+        """
+        if not can_solve(self.plain.W, self.engine):
+            return self.patient_start(Y, None, with_all, tol)
+        X = self.fitted(Y, None, with_all, Y > self.noise.largest, SETTLING_STEPS, tol)
+        X, _ = self.judged_once(Y, None, X, None, tol)
+        ratios = self.noise.ratios(Y, self.predictions(Y, None, X, None), self.xp)
+        unclear = self.xp.nonzero(row_medians(ratios, None, self.engine) * self.noise.threshold > LIKE_NOISE)[0]
+        if unclear.shape[0]:
+            X[unclear] = self.patient_start(Y[unclear], None, with_all[unclear], tol)
+        return X
 
     def better(self, Y: Any, M: Array | None, sceptical: Array, following: Array, tol: float) -> Array:
         """Return those of two starts that lead to the lower loss, sample by sample."""
