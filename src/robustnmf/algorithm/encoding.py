@@ -299,7 +299,7 @@ def _encode_without_wrong(Y: Any, M: Array | None, with_all: Array, judge: "Judg
         if changed.shape[0] == 0:
             break
         rows, some, wrong = rows[changed], some[changed], wrong[changed]
-        observed = None if M is None else observed[changed]
+        observed = None if M is None else M[rows]
         X[rows] = judge.fitted(some, observed, X[rows], wrong, steps, tol)
     return X
 

@@ -354,7 +354,7 @@ def _summarise(
 
 
 def _iteration(history: list[Iteration], state: State, begin: float, *, beside_rest: bool = False) -> Iteration:
-    """Return where an iteration led; its change is relative to the fall so far, or to what is left and a bit of that."""
+    """Return where an iteration led; its change is relative to the fall so far, or to what is left, if that is less."""
     change = inf
     if history:
         change = abs(state.objective - history[-1].objective)

@@ -19,8 +19,6 @@ from robustnmf.kernels.numba.options import FAST, inputs
 TILE_ENTRIES = 2**15
 # What a few tiles say of the basis is summed up in one matrix product.
 PANEL_ENTRIES = 2**17
-# If entries have this share of the largest weight of their row on average, least squares may fill in what they lack.
-MOSTLY_ALIKE = 0.75
 # A matrix product with fewer rows is no faster; but of very wide data even so many rows would not fit.
 SMALLEST_TILE, LARGEST_TILE_ENTRIES = 32, 2**20
 
@@ -271,12 +269,8 @@ def sweep_block(
     Codes (B, r); how far each row is trusted, (B,); weights of the checked rows; descent and curvature of the
     basis, (p, r).
     """
-    if hidden is None and counts_alike(rule):
-        if M is None:
-            return _sweep_alike(Y, X, checks, A, linear, ridge, sweeps)
-        most = np.max(M, axis=1)
-        if np.sum(M) >= MOSTLY_ALIKE * M.shape[1] * np.sum(most):
-            return _sweep_filled(Y, M, most, X, checks, A, linear, ridge, sweeps)
+    if M is None and hidden is None and counts_alike(rule):
+        return _sweep_alike(Y, X, checks, A, linear, ridge, sweeps)
     (X,), over, panel = inputs(X), Pass(Y, M, hidden, A, linear, ridge, rule, sweeps), Panel.of(Y)
     new, trust = np.empty_like(X), np.empty_like(X[:, 0])
     kept = np.empty((checks.size, Y.shape[1]), dtype=Y.dtype)
@@ -318,16 +312,16 @@ def _sweep_alike(
     return new, np.ones_like(new[:, 0]), kept, descent, curvature
 
 
-def _sweep_filled(
-    Y: Any, Q: Any, most: Any, X: Any, checks: Any, A: Any, linear: Any, ridge: float, sweeps: int
+def sweep_filled(
+    Y: Any, Q: Any, X: Any, checks: Any, A: Any, linear: Any, ridge: float, sweeps: int
 ) -> tuple[Any, Any, Any, Any, Any]:
-    """Return what `sweep_block` does by least squares with weights Q that are mostly those of their row, `most` (B,).
+    """Return what `sweep_block` does by least squares with weights Q that are mostly the largest of their row.
 
     An entry of less weight counts like the others of its row and is moved towards its prediction instead. The objective
     with it is an upper bound that touches at the prediction, as in expectation-maximisation with missing entries, and
     needs no weighted curvature: three products with the data.
     """
-    panel, ridge = Panel.of(Y), X.dtype.type(ridge)
+    panel, ridge, most = Panel.of(Y), X.dtype.type(ridge), np.max(Q, axis=1)
     At, new = np.ascontiguousarray(A.T), np.empty_like(X)
     gram = At @ A
     descent, steepness = np.zeros_like(At), np.diag(gram)

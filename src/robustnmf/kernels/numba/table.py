@@ -7,6 +7,7 @@ KERNELS = Kernels(
     rule_of=sweep.rule_of,
     half_step=sweep.half_step,
     sweep_block=sweep.sweep_block,
+    sweep_filled=sweep.sweep_filled,
     propose=sweep.propose,
     hals=functions.hals,
     nesterov=functions.nesterov,
