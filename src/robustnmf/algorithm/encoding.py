@@ -295,11 +295,12 @@ def _encode_without_wrong(Y: Any, M: Array | None, with_all: Array, judge: "Judg
     for _ in range(JUDGEMENTS - 1 if max_iter else 0):
         some, observed = Y[rows], None if M is None else M[rows]
         last, wrong = wrong, judge.wrong(some, observed, X[rows], wrong)
-        changed = judge.xp.nonzero(judge.differ(last, wrong, observed))[0]
-        if changed.shape[0] == 0:
-            break
-        rows, some, wrong = rows[changed], some[changed], wrong[changed]
-        observed = None if M is None else M[rows]
+        if can_solve(judge.plain.W, judge.engine):  # else codes may be improved further
+            changed = judge.xp.nonzero(judge.differ(last, wrong, observed))[0]
+            if changed.shape[0] == 0:
+                break
+            rows, some, wrong = rows[changed], some[changed], wrong[changed]
+            observed = None if M is None else M[rows]
         X[rows] = judge.fitted(some, observed, X[rows], wrong, steps, tol)
     return X
 
