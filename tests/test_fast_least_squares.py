@@ -1,12 +1,16 @@
 """Least squares by fewer passes over the data: against direct formulas and SciPy's non-negative least squares."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import nnls
 
 from robustnmf import RobustNMF
+from robustnmf.algorithm import least_squares as least_squares_stage
 from robustnmf.algorithm.encoding import Judge
 from robustnmf.engines import NumPyEngine
+from robustnmf.kernels.numba import table
 from robustnmf.kernels.numba.functions import least_squares, weighted_grams
 from robustnmf.kernels.numba.sweep import counts_alike, rule_of, squares, sweep_block, sweep_filled
 from robustnmf.model.losses import Squared
@@ -68,6 +72,31 @@ def test_weights_that_are_the_same_are_none(problem):
     filled = sweep_filled(Y, np.ones_like(Y), X, checks, W, linear, 0.0, 8)
     for a, b in [*zip(ones, none, strict=True), *zip(filled, none, strict=True)]:
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9 * np.abs(b).max())
+
+
+def test_large_data_is_filled_in_and_ends_where_other_data_does(monkeypatch):
+    """Both ways lower the same objective: components are the same but for what is left to converge."""
+    rng = np.random.default_rng(3)
+    X = rng.gamma(1.0, size=(200, 4)) @ rng.gamma(1.0, size=(4, 50)) * (1 + 0.05 * rng.standard_normal((200, 50)))
+    X[rng.random(X.shape) < 0.05] *= 20
+    as_usual = RobustNMF(4, random_state=0).fit(X)
+    calls = []
+    monkeypatch.setattr(least_squares_stage, "FILLED_ENTRIES", 0)
+    monkeypatch.setattr(table, "KERNELS", replace(table.KERNELS, sweep_filled=_noting(sweep_filled, calls)))
+    filled = RobustNMF(4, random_state=0).fit(X)
+    assert calls
+    np.testing.assert_allclose(filled.components_, as_usual.components_, atol=2e-3)
+    assert np.mean(filled.outliers_ != as_usual.outliers_) < 1e-3
+
+
+def _noting(function, calls):
+    """Return a function that notes that it was called."""
+
+    def call(*arguments):
+        calls.append(True)
+        return function(*arguments)
+
+    return call
 
 
 def test_a_threshold_does_not_count_alike(problem):

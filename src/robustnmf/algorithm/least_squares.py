@@ -39,8 +39,9 @@ CHECKED_EVERY = 5
 MOMENTUM = 0.7
 # If it rises with no more momentum than this, it has converged.
 LITTLE_MOMENTUM = 0.05
-# If entries have this share of the largest weight of their sample on average, what they lack is filled in.
-MOSTLY_ALIKE = 0.75
+# If entries have this share of the largest weight of their sample on average, what they lack is filled in; of data with
+# so many entries, whose sweeps take long. Of less, sparse matrices and dense ones give the same to the last digits.
+MOSTLY_ALIKE, FILLED_ENTRIES = 0.75, 2**22
 # Of a feature of which the robust fit accepts less than this share it stays, unless least squares leaves typical
 # residuals below this part of the distance of an entry from the median.
 FEW_RIGHT, EXPLAINED = 0.3, 0.5
@@ -337,8 +338,14 @@ class LeastSquares:
         return W if self.units is None else W / self.units[:, None], Ht, is_steady
 
     def is_mostly_alike(self, data: Accepted) -> bool:
-        """Return whether most entries have the largest weight of their sample."""
-        if data.M is None or self.engine.kernels.sweep_filled is None:
+        """Return whether data is large, and most entries have the largest weight of their sample."""
+        n_entries = sum(len(block) for block in self.V) * int(self.V[0].shape[1])
+        if (
+            n_entries < FILLED_ENTRIES
+            or data.M is None
+            or self.engine.keeps_sparse
+            or self.engine.kernels.sweep_filled is None
+        ):
             return False
         total, most = self.engine.sum(_weight_sums, data.M)
         return bool(total >= MOSTLY_ALIKE * most)
