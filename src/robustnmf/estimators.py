@@ -145,8 +145,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     max_iter : int
         Most iterations.
     tol : float
-        Stop when the objective changes by less than `tol` times its fall so far, eq. (3-9). The objective of a staged
-        fit is the mean Cauchy loss of entries held out of it; it stops when that falls by less than `tol` times itself.
+        Stop when the objective changes by less than `tol` times its fall so far, eq. (3-9); with ``method="l2"``, times
+        the objective and a thousandth of the fall, if that is less. The objective of a staged fit is the mean Cauchy
+        loss of entries held out of it; it stops when that falls by less than `tol` times itself.
     n_init : int
         Starts, each with a seed drawn from `random_state`; the fit whose loss is lowest is kept. Fits take that many
         times as long. A `callback` that ends a fit ends the others too.
@@ -648,7 +649,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
                 shared["keeps_zeros"] = self.zeros == "missing"
                 cleaned = engine.map(_cleaned_sparsely, outliers, *arguments, **shared)
                 return like(X, sparse_of(cleaned, dtype_of(codes)), given)
-            cleaned = engine.empty(data.shape, engine.xp.result_type(codes.dtype, data.X[0].dtype))
+            dtype, cleaned = engine.xp.result_type(codes.dtype, data.X[0].dtype), about.weights
+            if cleaned is None or cleaned.dtype != dtype:  # else it takes the place of the weights, which nobody needs
+                cleaned = engine.empty(data.shape, dtype)
             target, outliers = (engine.split(array, like=data.X) for array in (cleaned, about.outliers))
             engine.fill((target,), _cleaned, outliers, *arguments, **shared)
             return like(X, cleaned, given)

@@ -45,9 +45,11 @@ FOLLOWING_STEPS = 5
 SPATIAL_ROUNDS = 5
 
 
-# Annealing in units of the noise takes so many steps and ends at this scale. Then entries are judged so many times, and
-# codes improved so often before each judgement.
-NOISE_STEPS, LAST_SCALE, JUDGEMENTS, SETTLING_STEPS = 24, 3.0, 3, 20
+# Annealing in units of the noise takes so many steps, or so many if each of them solves for the codes, and ends at this
+# scale. Then entries are judged so many times, and codes improved so often before each judgement.
+NOISE_STEPS, EXACT_STEPS, LAST_SCALE, JUDGEMENTS, SETTLING_STEPS = 24, 8, 3.0, 3, 20
+# A sample is explained if its median residual is below so many times the median of clean ones: a third may be wrong.
+LIKE_NOISE = 1.5
 # Annealing finds a start, for which some of the features are enough: at least so many, and so many for each component.
 START_FEATURES, START_FEATURES_PER_COMPONENT = 256, 8
 # Most times that weights which follow the predictions are computed anew.
@@ -261,6 +263,8 @@ def encode(
     if basis.noise is not None:
         return _encode_by_noise(Y, M, Judge(basis, engine), max_iter, tol)
     typical = _start(Y, M, basis=basis, engine=engine, xp=xp)
+    if is_least_squares(weighting):  # which is convex: any start will do
+        return settle(Y, M, typical, basis, engine, max_iter, tol)
     sceptical = _anneal(Y, M, typical, basis, engine)
     following = _anneal(Y, M, _follow(Y, M, typical, basis, engine), basis, engine)
     is_better = losses(Y, M, following, basis, xp) < losses(Y, M, sceptical, basis, xp)
@@ -289,21 +293,24 @@ def _encode_by_noise(Y: Any, M: Array | None, judge: "Judge", max_iter: int, tol
 
 
 def _encode_without_wrong(Y: Any, M: Array | None, with_all: Array, judge: "Judge", max_iter: int, tol: float) -> Array:
-    """Return codes of samples with wrong entries, from a sceptical start and from the codes with all entries."""
-    starts = (judge.start(Y, M, with_all, tol), with_all)
-    (X, first), (following, second) = (judge.judged_once(Y, M, start, None, tol) for start in starts)
-    # Where both reject the same, they lead to the same codes.
-    differ = judge.xp.nonzero(judge.differ(first, second, M))[0]
-    if differ.shape[0]:
-        some, observed = Y[differ], None if M is None else M[differ]
-        sceptical = X[differ]
-        is_better = judge.losses(some, observed, following[differ]) < judge.losses(some, observed, sceptical)
-        X[differ] = judge.xp.where(is_better[:, None], following[differ], sceptical)
-    wrong = judge.beyond(Y, X)
-    for _ in range(JUDGEMENTS - 1):
-        X, wrong = judge.judged_once(Y, M, X, wrong, tol)
-    wrong = judge.wrong(Y, M, X, judge.beyond(Y, X))
-    return judge.fitted(Y, M, X, wrong, max_iter, tol)
+    """Return codes of samples with wrong entries; a sample of which nothing else turns out to be wrong is done.
+
+    Codes that are not to be improved, by a `max_iter` of 0, are a start for more, and judged once.
+    """
+    steps = max(max_iter, SETTLING_STEPS)
+    X, wrong = judge.judged_once(Y, M, judge.start(Y, M, with_all, tol), None, tol, steps)
+    rows = judge.xp.arange(X.shape[0], device=device(X))
+    for _ in range(JUDGEMENTS - 1 if max_iter else 0):
+        some, observed = Y[rows], None if M is None else M[rows]
+        last, wrong = wrong, judge.wrong(some, observed, X[rows], wrong)
+        if can_solve(judge.plain.W, judge.engine):  # else codes may be improved further
+            changed = judge.xp.nonzero(judge.differ(last, wrong, observed))[0]
+            if changed.shape[0] == 0:
+                break
+            rows, some, wrong = rows[changed], some[changed], wrong[changed]
+            observed = None if M is None else M[rows]
+        X[rows] = judge.fitted(some, observed, X[rows], wrong, steps, tol)
+    return X
 
 
 def _wrong(
@@ -397,10 +404,12 @@ class Judge:
         """Return for which samples something else that is not missing is wrong, (B,)."""
         return self.samples_with(first != second, M)
 
-    def judged_once(self, Y: Array, M: Array | None, X: Array, wrong: Array | None, tol: float) -> tuple[Array, Array]:
+    def judged_once(
+        self, Y: Array, M: Array | None, X: Array, wrong: Array | None, tol: float, steps: int = SETTLING_STEPS
+    ) -> tuple[Array, Array]:
         """Return codes by least squares on what is right, and what is wrong, where it is known what was until now."""
         wrong = self.wrong(Y, M, X, wrong)
-        return self.fitted(Y, M, X, wrong, SETTLING_STEPS, tol), wrong
+        return self.fitted(Y, M, X, wrong, steps, tol), wrong
 
     def of_features(self, chosen: Array) -> "Judge":
         """Return the judge of samples that have some of the features, (k,)."""
@@ -436,14 +445,47 @@ class Judge:
         """Return codes from which wrong entries can be told.
 
         Of sparse samples it is least squares without entries that are larger than any that the fit accepted; errors
-        among few positive entries are seldom smaller. Of others it is found by steps with weights that become stricter.
+        among few positive entries are seldom smaller. Of others it is found by steps with weights that become stricter,
+        or from the codes with all entries, whichever leads to the lower loss.
         """
         if self.is_sparse:
-            return self.fitted(Y, M, with_all, Y > self.noise.largest, SETTLING_STEPS, tol)
-        chosen, typical = self.features_of_start(), self.typical(Y, M)
-        if chosen is None or M is not None:  # a sample may have observed entries in none of them
-            return self.annealed(Y, M, typical)
-        return self.of_features(chosen).annealed(Y[:, chosen], None, typical)
+            start = self.fitted(Y, M, with_all, Y > self.noise.largest, SETTLING_STEPS, tol)
+            return self.better(Y, M, start, with_all, tol)
+        chosen = self.features_of_start()
+        if chosen is None or M is not None:  # a sample with gaps may have observed entries in none of them
+            return self.patient_start(Y, M, with_all, tol)
+        return self.of_features(chosen).quick_start(Y[:, chosen], with_all, tol)
+
+    def patient_start(self, Y: Array, M: Array | None, with_all: Array, tol: float) -> Array:
+        """Return the better of codes that annealing finds and of those with all entries."""
+        return self.better(Y, M, self.annealed(Y, M, self.typical(Y, M)), with_all, tol)
+
+    def quick_start(self, Y: Array, with_all: Array, tol: float) -> Array:
+        """Return codes from which wrong entries can be told, of complete samples with many features.
+
+        First what is larger than all that the fit accepted is left out. A code by which most of many entries are as far
+        off as noise is the right one; of samples for which that fails, patience finds one.
+        """
+        if not can_solve(self.plain.W, self.engine):
+            return self.patient_start(Y, None, with_all, tol)
+        X = self.fitted(Y, None, with_all, Y > self.noise.largest, SETTLING_STEPS, tol)
+        X, _ = self.judged_once(Y, None, X, None, tol)
+        ratios = self.noise.ratios(Y, self.predictions(Y, None, X, None), self.xp)
+        unclear = self.xp.nonzero(row_medians(ratios, None, self.engine) * self.noise.threshold > LIKE_NOISE)[0]
+        if unclear.shape[0]:
+            X[unclear] = self.patient_start(Y[unclear], None, with_all[unclear], tol)
+        return X
+
+    def better(self, Y: Any, M: Array | None, sceptical: Array, following: Array, tol: float) -> Array:
+        """Return those of two starts that lead to the lower loss, sample by sample."""
+        (X, first), (other, second) = (self.judged_once(Y, M, X, None, tol) for X in (sceptical, following))
+        # Where both reject the same, they lead to the same codes.
+        differ = self.xp.nonzero(self.differ(first, second, M))[0]
+        if differ.shape[0]:
+            some, observed, X_some, other = Y[differ], None if M is None else M[differ], X[differ], other[differ]
+            is_better = self.losses(some, observed, other) < self.losses(some, observed, X_some)
+            X[differ] = self.xp.where(is_better[:, None], other, X_some)
+        return X
 
     @property
     def is_sparse(self) -> bool:
@@ -452,15 +494,20 @@ class Judge:
 
     def annealed(self, Y: Array, M: Array | None, X: Array) -> Array:
         """Return codes after steps with Cauchy's weights in units of the noise, whose scale falls."""
-        xp = self.xp
-        weights, terms = xp.ones_like(Y) if M is None else M, Terms(SQUARES, self.plain.penalty(xp))
+        xp, terms = self.xp, Terms(SQUARES, self.plain.penalty(self.xp))
+        exact = can_solve(self.plain.W, self.engine)
+        n_steps = EXACT_STEPS if exact else NOISE_STEPS
         first = row_medians(self.noise.threshold * self.noise.ratios(Y, predictions(X, self.W, Y), xp), M, self.engine)
         excess = xp.where(first > LAST_SCALE, first / LAST_SCALE, 1)[:, None]
-        for i in range(NOISE_STEPS):
+        for i in range(n_steps):
             ratios = self.noise.threshold * self.noise.ratios(Y, self.predictions(Y, M, X, None), xp)
-            scale = LAST_SCALE * excess ** (1 - (i + 1) / NOISE_STEPS)
-            Q = weights * xp.astype(Cauchy().weight(squared_ratio(ratios, scale, xp), xp), Y.dtype)
-            X = THOROUGH.improve_rows(self.in_units(Y), Q, X, self.plain.W, terms, self.engine)
+            scale = LAST_SCALE * excess ** (1 - (i + 1) / n_steps)
+            Q = xp.astype(Cauchy().weight(squared_ratio(ratios, scale, xp), xp), Y.dtype)
+            Q = Q if M is None else Q * M
+            if exact:
+                X = settle(self.in_units(Y), Q, X, self.plain, self.engine, 0, 1.0)
+            else:
+                X = THOROUGH.improve_rows(self.in_units(Y), Q, X, self.plain.W, terms, self.engine)
         return X
 
     def losses(self, Y: Array, M: Array | None, X: Array) -> Array:
@@ -522,7 +569,8 @@ class StoredJudge(Judge):
         if not self.is_sparse:
             return Judge(self.basis, self.engine).start(Y.dense(), None, with_all, tol)
         large = Y.values > to_host(self.noise.largest)[Y.columns]
-        return self.fitted(Y, None, with_all, Y.where(large), SETTLING_STEPS, tol)
+        start = self.fitted(Y, None, with_all, Y.where(large), SETTLING_STEPS, tol)
+        return self.better(Y, None, start, with_all, tol)
 
     def losses(self, Y: Any, M: Array | None, X: Array) -> Array:
         """Return the negative log-likelihood of each sample, up to a constant, with Cauchy's distribution, (B,)."""
@@ -555,6 +603,9 @@ def without(
     Without them, codes of samples with many of them would be free to grow. What is missing counts like a typical entry
     of its sample. Of data with gaps, means are multiplied by the level of the sample.
     """
+    if M is None and not noise.follows_predictions:
+        right, left = xp.astype(~wrong, Y.dtype), xp.astype(wrong, Y.dtype)  # products are faster than choices
+        return Y * right + noise.centers * left, right + noise.anchors * left
     weights = xp.ones_like(Y) if M is None else M
     missing = weights == 0
     n_observed = xp.sum(xp.astype(~missing, weights.dtype), axis=1, keepdims=True)
@@ -608,11 +659,12 @@ def settle(Y: Array, M: Array | None, X: Array, basis: Basis, engine: Engine, ma
     xp, kernel, few = engine.xp, engine.kernels.converge, engine.few_rows
     terms = Terms(basis.weighting, basis.penalty(xp))
     solve = engine.kernels.least_squares
-    if basis.weighting is SQUARES and solve is not None and can_solve(basis.W, engine):
+    squares = is_least_squares(basis.weighting)
+    if squares and solve is not None and can_solve(basis.W, engine):
         linear, ridge = terms.penalty or (0.0, 0.0)
         smallest = 4 * float(xp.finfo(Y.dtype).eps)
         return solve(Y, M, X, basis.W, linear, ridge, MOST_SWEEPS, max(AT_REST * tol, smallest))
-    solver = THOROUGH if basis.weighting is SQUARES else SOLVER
+    solver = THOROUGH if squares else SOLVER
     if kernel is not None and form_of(basis.weighting.loss) is not None:  # of other losses nobody knows what they do
 
         def improve(Y: Array, M: Array | None, X: Array) -> Array:
@@ -634,6 +686,11 @@ def settle(Y: Array, M: Array | None, X: Array, basis: Basis, engine: Engine, ma
             rows, moving = rows[moving], moving[moving]
             some, observed = Y[rows], None if M is None else M[rows]
     return X
+
+
+def is_least_squares(weighting: Weighting) -> bool:
+    """Return whether all entries count alike, whatever their residuals."""
+    return weighting.loss.is_quadratic and weighting.threshold is None and not weighting.is_spatial
 
 
 def can_solve(W: Array, engine: Engine) -> bool:

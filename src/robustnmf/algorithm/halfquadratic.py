@@ -24,6 +24,9 @@ from robustnmf.solvers import Solver
 from robustnmf.solvers.objective import Objective
 from robustnmf.utils.arrays import Array, Blocks, Namespace, size
 
+# Where a change is measured beside what is left, so much of the fall is added: exact data leaves nothing.
+SMALL_PART = 1e-3
+
 
 @dataclass(frozen=True, slots=True)
 class Method:
@@ -117,6 +120,8 @@ def run(
     With a `checkpoint` that holds the state of an earlier run it goes on from there.
     """
     begin, stop = perf_counter(), False
+    # Other solvers are those of papers, which stop as they say.
+    beside_rest = method.loss.is_quadratic and method.solver.sweeps_by_kernel
     resumed = None if checkpoint is None else _resume(checkpoint, V, W, method, engine)
     if resumed is not None:
         state, history = resumed
@@ -128,7 +133,7 @@ def run(
     converged = len(history) > 1 and history[-1].relative_change <= tol
     while not (converged or stop) and len(history) <= max_iter:
         state = step(V, M, state, method, engine, scale_floor)
-        history.append(_iteration(history, state, begin))
+        history.append(_iteration(history, state, begin, beside_rest=beside_rest))
         converged = history[-1].relative_change <= tol
         stop = callback is not None and bool(callback(history[-1]))
         if checkpoint is not None and checkpoint.is_due():
@@ -207,7 +212,8 @@ def assess(
     """Measure the residuals of W and H: their scale (3-11), outliers (section 3.3) and objective (2-4)."""
     if reads(method.scale) == reads(method.outliers) == "nothing":
         weighting = apply_rules([], None, None, method, engine, scale_floor, V[0])
-        sums = engine.sum(_measure, V, M, Ht, W=W, weighting=weighting)  # no rule has to see all residuals at once
+        # No rule has to see all residuals at once.
+        sums = engine.sum(_measure, V, M, Ht, W=W, weighting=weighting, engine=engine)
     else:
         magnitudes = magnitudes_of(V, M, W, Ht, method.loss, engine)
         counts = None if M is None else engine.map(_counts, M, weighting=Weighting(method.loss, 1.0))
@@ -313,9 +319,14 @@ def _penalty_sums(Ht: Array, *, W: Array, net: ElasticNet, xp: Namespace) -> tup
 
 
 def _measure(
-    Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace
+    Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, engine: Engine, xp: Namespace
 ) -> tuple[float, int, int, float]:
     """Return what `_summarise` does, from the data."""
+    kernel = engine.kernels.squares
+    if M is None and kernel is not None and weighting.loss.is_quadratic and weighting.threshold is None:
+        losses = kernel(Vt, M, Ht, W) / weighting.scale / weighting.scale
+        if losses < inf:
+            return losses, 0, size(Vt), float(size(Vt))
     A = weighting.magnitudes(Vt - predictions(Ht, W, Vt), M, xp)
     return _summarise(A, None if M is None else weighting.counts(M, xp), M, weighting=weighting, xp=xp)
 
@@ -342,11 +353,13 @@ def _summarise(
     )
 
 
-def _iteration(history: list[Iteration], state: State, begin: float) -> Iteration:
+def _iteration(history: list[Iteration], state: State, begin: float, *, beside_rest: bool = False) -> Iteration:
+    """Return where an iteration led; its change is relative to the fall so far, or to what is left, if that is less."""
     change = inf
     if history:
         change = abs(state.objective - history[-1].objective)
         fall = abs(history[0].objective - state.objective)
+        fall = min(fall, abs(state.objective) + SMALL_PART * fall) if beside_rest else fall
         change = change / fall if fall > 0 else (0.0 if change == 0 else inf)
     seconds = perf_counter() - begin
     scale, share = float(state.weighting.scale), float(state.outlier_share)

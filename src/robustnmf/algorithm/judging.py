@@ -469,7 +469,8 @@ def finish_all_samples(fit: Fit, state: State, squares: LeastSquares, judge: Bas
         right = point
         if judge is not None:
             right = Point(judge.W, judge.encode(whole.V, whole.M, fit.engine, max_iter=0, tol=0.0), point.predictions)
-        data = squares.accepted(Judged(right, judged.model))
+        found = Judged(right, judged.model)
+        data = squares.everything() if squares.is_plain(found) else squares.accepted(found)
         W, Ht, _ = squares.improved(data, point.W, point.Ht, fit.last_iter)
         return fit.held.point(W, whole.part(Ht))._replace(Ht=Ht)
 

@@ -26,6 +26,7 @@ from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.kernels.predictions import predictions
 from robustnmf.model.noise import PRIOR_ENTRIES, Noise, NoiseModel, Sampled, estimate
 from robustnmf.model.outliers import NoRejection
+from robustnmf.solvers import SharedGram
 from robustnmf.solvers.base import UNIFORM as SQUARES
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
 from robustnmf.utils.cached import cached_property
@@ -38,6 +39,9 @@ CHECKED_EVERY = 5
 MOMENTUM = 0.7
 # If it rises with no more momentum than this, it has converged.
 LITTLE_MOMENTUM = 0.05
+# If entries have this share of the largest weight of their sample on average, what they lack is filled in; of data with
+# so many entries, whose sweeps take long. Of less, sparse matrices and dense ones give the same to the last digits.
+MOSTLY_ALIKE, FILLED_ENTRIES = 0.75, 2**22
 # Of a feature of which the robust fit accepts less than this share it stays, unless least squares leaves typical
 # residuals below this part of the distance of an entry from the median.
 FEW_RIGHT, EXPLAINED = 0.3, 0.5
@@ -310,6 +314,8 @@ class LeastSquares:
         They are the same if it rose.
         """
         method, engine = replace(self.method, loss=SQUARES.loss, outliers=NoRejection()), self.engine
+        if isinstance(method.solver, SharedGram):
+            method = replace(method, solver=replace(method.solver, fills_in=self.is_mostly_alike(data)))
         W = W if self.units is None else W * self.units[:, None]
         last = best = (W, Ht)
         objective, is_steady = self.objective(data, W, Ht), False
@@ -332,6 +338,19 @@ class LeastSquares:
                 break
         W, Ht = best
         return W if self.units is None else W / self.units[:, None], Ht, is_steady
+
+    def is_mostly_alike(self, data: Accepted) -> bool:
+        """Return whether data is large, and most entries have the largest weight of their sample."""
+        n_entries = sum(len(block) for block in self.V) * int(self.V[0].shape[1])
+        if (
+            n_entries < FILLED_ENTRIES
+            or data.M is None
+            or self.engine.keeps_sparse
+            or self.engine.kernels.sweep_filled is None
+        ):
+            return False
+        total, most = self.engine.sum(_weight_sums, data.M)
+        return bool(total >= MOSTLY_ALIKE * most)
 
     def solved(self, data: Accepted, W: Array, Ht: Blocks) -> Blocks:
         """Return the codes that fit best, as `transform` would find them; the same if the engine cannot solve."""
@@ -531,6 +550,12 @@ class LeastSquares:
 def n_present_in(M: Array, *, xp: Namespace) -> int:
     """Return the number of samples of a block of which something is observed."""
     return int(xp.count_nonzero(xp.any(M > 0, axis=1)))
+
+
+def _weight_sums(M: Array, *, xp: Namespace) -> tuple[float, float]:
+    """Return the sum of the weights of a block, and what it would be if all were the largest of their sample."""
+    most = xp.sum(xp.max(M, axis=1), dtype=xp.float64)
+    return float(xp.sum(xp.sum(M, axis=1), dtype=xp.float64)), M.shape[1] * float(most)
 
 
 def _observed(Y: Array, M: Array | None, xp: Namespace) -> Array:

@@ -16,8 +16,9 @@ def leverages(W: Array, xp: Namespace) -> Array:
 def without_own(predicted: Array, Y: Array, leverage: Array, xp: Namespace) -> Array:
     """Return predictions of entries that had a part in them, its leverage, without that part; not negative."""
     leverage = xp.where(leverage < MOST_LEVERAGE, leverage, MOST_LEVERAGE)
-    alone = (predicted - leverage * Y) / (1 - leverage)
-    return xp.where(alone > 0, alone, 0)
+    odds = leverage / (1 - leverage)
+    alone = predicted * (1 + odds) - odds * Y
+    return xp.maximum(alone, xp.zeros_like(odds))
 
 
 def inverse(gram: Array, xp: Namespace) -> Array:

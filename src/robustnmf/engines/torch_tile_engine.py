@@ -74,9 +74,10 @@ class TorchTileEngine(TorchEngine):
 
     def to_device(self, X: Any) -> Any:
         """Return a matrix of the host as rows that are taken to the device tile by tile."""
-        if not isinstance(X, np.ndarray):
+        if isinstance(X, np.ndarray):
+            X = torch.from_numpy(X if X.flags.writeable else X.copy())  # Torch has no read-only tensors
+        elif not self._is_away(X):
             return super().to_device(X)
-        X = torch.from_numpy(X if X.flags.writeable else X.copy())  # Torch has no read-only tensors
         return TensorRows(X, self.device, floating_type(X))
 
     def read(self, rows: Rows, like: Blocks | None = None) -> Blocks:

@@ -107,6 +107,8 @@ class Kernels:
     """(Y, M, X, A, linear, ridge, rule, max_iter): `SharedGram.improve_rows`."""
     sweep_block: Callable[..., tuple[Array, Array, Array, Array, Array]] | None = None
     """(Y, M, hidden, X, checks, W, linear, ridge, rule, max_iter): `solvers.shared_gram` on a block of samples."""
+    sweep_filled: Callable[..., tuple[Array, Array, Array, Array, Array]] | None = None
+    """(Y, M, X, checks, W, linear, ridge, max_iter): the same by least squares that fills in, `SharedGram`."""
     basis_bend: Callable[..., Array] | None = None
     """(Y, M, hidden, X, W, move, rule): curvature of each feature along its move, `solvers.shared_gram`."""
     sweep: Callable[..., tuple[Array, Blocks] | None] | None = None

@@ -152,8 +152,8 @@ class NoiseModel:
         """Return the width of entries (B, m), or one for each feature (m,) if their size does not matter."""
         if self.exponent == 0:
             return self.widths
-        sizes = xp.where(predicted < self.largest, predicted, self.largest) / self.levels
-        return self.widths * ((sizes + OFFSET) / (1 + OFFSET)) ** self.exponent
+        sizes = xp.minimum(predicted, self.largest) * (1 / ((1 + OFFSET) * self.levels))
+        return self.widths * (sizes + OFFSET / (1 + OFFSET)) ** self.exponent
 
     @property
     def relative_widths(self) -> Array:
@@ -220,8 +220,7 @@ class NoiseModel:
 
     def ratios(self, Y: Array, predicted: Array, xp: Namespace) -> Array:
         """Return the magnitude of residuals in units of the threshold, (B, m): an entry above 1 is wrong."""
-        most = BEYOND_THE_LARGEST * self.largest
-        predicted = xp.where(predicted < most, predicted, most)
+        predicted = xp.minimum(predicted, BEYOND_THE_LARGEST * self.largest)
         return xp.abs(Y - predicted) / self.limits(predicted, xp)
 
     @cached_property
@@ -242,8 +241,7 @@ class NoiseModel:
 
     def limits(self, predicted: Array, xp: Namespace) -> Array:
         """Return the residual beyond which entries are wrong, (B, m), or one for each feature (m,)."""
-        limits = self.threshold * self.width(predicted, xp)
-        return xp.where(limits > self.least, limits, self.least)
+        return xp.maximum(self.threshold * self.width(predicted, xp), self.least)
 
 
 class Sampled:

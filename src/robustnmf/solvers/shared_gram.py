@@ -41,9 +41,13 @@ class SharedGram(LeastSquaresSolver):
     max_iter : int
         Sweeps over the coordinates of the model. They are cheap beside reading the data, and more of them need fewer
         iterations; but while the weights still change a lot, they should not be followed too far.
+    fills_in : bool
+        Whether least squares with weights may move entries of small weight towards their predictions instead, where
+        there is a kernel. That is faster if few entries have one, and slower to converge the more do.
     """
 
     max_iter: int = 8
+    fills_in: bool = False
 
     name: ClassVar[str] = "shared-gram"
     keeps_fixed: ClassVar[bool] = True
@@ -159,7 +163,11 @@ def _sweep_block(
     the sum of the codes (r,).
     """
     kernel, rule = engine.kernels.sweep_block, engine.kernels.rule_of(weighting, Y, X.shape[1])
-    if rule is not None and kernel is not None:
+    filled = engine.kernels.sweep_filled
+    if solver.fills_in and filled is not None and M is not None and hidden is None:
+        linear, ridge = penalty or _no_penalty(X, xp)
+        X, trust, weights, descent, curvature = filled(Y, M, X, checks, W, linear, ridge, solver.max_iter)
+    elif rule is not None and kernel is not None:
         linear, ridge = penalty or _no_penalty(X, xp)
         X, trust, weights, descent, curvature = kernel(Y, M, hidden, X, checks, W, linear, ridge, rule, solver.max_iter)
     else:

@@ -16,6 +16,10 @@ from robustnmf.kernels.numba.options import EXACT, FAST, contiguous, inputs
 # Entries of equations that are solved at a time, so that they stay in the cache.
 SYSTEM_ENTRIES = 2**15
 
+# If more than this share of the entries does not have weight 1, Gram matrices are formed by matrix products; so many
+# numbers of them at a time, from so many products of features.
+MANY_OTHERS, GRAM_ENTRIES, PRODUCT_COLUMNS = 0.04, 2**20, 256
+
 
 @njit(**FAST)
 def hals(At: Any, Y: Any, Q: Any, linear: Any, ridge: float, X: Any, max_iter: int, tol: float) -> Any:
@@ -157,17 +161,35 @@ def least_squares(Y: Any, Q: Any, X: Any, A: Any, linear: Any, ridge: float, max
     A = np.ascontiguousarray(A)
     gram += ridges
 
+    by_products = Q is not None and np.count_nonzero(Q != 1) > MANY_OTHERS * Q.size
+
     def set_up(rows: slice, systems: Any) -> None:
         systems[:, :-1], systems[:, -1] = gram, rhs[rows]
-        if Q is not None:
+        if by_products:
+            systems[:, :-1] = weighted_grams(Q[rows], A)
+            systems[:, :-1] += ridges
+        elif Q is not None:
             weights = np.subtract(Q[rows], 1, dtype=dtype)
             # Differences of sums that are nearly the same would not be exact.
             from_nothing = 2 * np.count_nonzero(weights, axis=1) > Y.shape[1]
             weights[from_nothing], systems[from_nothing, :-1] = Q[rows][from_nothing], ridges
             _add_to_grams(*inputs(weights, A), systems)
 
-    solve_rows(set_up, new, max_iter, tol)
+    solve_rows(set_up, new, max_iter, tol, at_a_time=GRAM_ENTRIES if by_products else SYSTEM_ENTRIES)
     return new
+
+
+def weighted_grams(Q: Any, A: Any) -> Any:
+    """Return A' diag(q) A of each row q of Q (B, p), (B, r, r), by matrix products."""
+    p, r = A.shape
+    At, grams = np.ascontiguousarray(A.T), np.empty((len(Q), r, r), dtype=A.dtype)
+    n_rows = max(1, min(r, PRODUCT_COLUMNS // r))
+    for first in range(0, r, n_rows):  # coordinates of which the products with the later ones are formed at a time
+        some = At[first : first + n_rows, None] * At[first:]
+        found = (Q @ some.reshape(-1, p).T).reshape(len(Q), len(some), -1)
+        grams[:, first : first + n_rows, first:] = found
+        grams[:, first:, first : first + n_rows] = found.transpose(0, 2, 1)
+    return grams
 
 
 @njit(**FAST)
@@ -188,13 +210,16 @@ def _add_to_grams(weights: Any, A: Any, systems: Any) -> None:
                 gram[i, k] = gram[k, i]
 
 
-def solve_rows(set_up: Callable[[slice, Any], None], X: Any, max_iter: int, tol: float) -> None:
+def solve_rows(
+    set_up: Callable[[slice, Any], None], X: Any, max_iter: int, tol: float, *, at_a_time: int = SYSTEM_ENTRIES
+) -> None:
     """Overwrite each row x of X (B, r) by the non-negative solution of its equations, gram x = rhs.
 
-    ``set_up(rows, systems)`` writes those of some rows, (b, r + 1, r): the Gram matrix of each, and below it rhs.
+    ``set_up(rows, systems)`` writes those of some rows, (b, r + 1, r): the Gram matrix of each, and below it rhs;
+    they have about `at_a_time` entries.
     """
     n_rows, r = X.shape
-    some = min(n_rows, max(1, SYSTEM_ENTRIES // (r * (r + 1))))
+    some = min(n_rows, max(1, at_a_time // (r * (r + 1))))
     systems, space = np.empty((some, r + 1, r), dtype=X.dtype), np.empty((r + 2, r), dtype=X.dtype)
     for start in range(0, n_rows, max(some, 1)):
         rows = slice(start, min(start + some, n_rows))

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from robustnmf.kernels.interface import SQUARED, Rule
+from robustnmf.kernels.interface import Rule
 from robustnmf.kernels.line_search import checked_rows
-from robustnmf.kernels.numba.sweep import propose, sweep_block
+from robustnmf.kernels.numba.sweep import counts_alike, descended, propose, sweep_block
 
 # If the samples that check a step have weights in fewer of their entries, all samples must check it.
 FEWEST_SEEN = 0.25
@@ -29,7 +29,7 @@ def sweep(
     if len(V) > 1 or type(V[0]) is not np.ndarray:
         return None
     (linear, ridge), on_basis = (_numbers(penalty, W) for penalty in penalties)
-    if M is None and hidden is None and _counts_all(rule):
+    if M is None and hidden is None and counts_alike(rule):
         return _plain(V[0], W, Ht[0], (linear, ridge), on_basis, fixed, sweeps)
     rows = checked_rows([len(V[0])])[0]
     checks = np.arange(len(V[0]))[rows]
@@ -54,32 +54,15 @@ def _numbers(penalty: Any, W: Any) -> tuple[Any, Any]:
     return (np.zeros_like(W[0]), W.dtype.type(0)) if penalty is None else (penalty[0], W.dtype.type(penalty[1]))
 
 
-def _counts_all(rule: Rule) -> bool:
-    """Return whether a rule gives all entries the weight 1."""
-    return rule.form == SQUARED and bool(np.isinf(rule.threshold).all()) and bool(np.isinf(rule.support))
+def _plain(Y: Any, W: Any, X: Any, on_codes: Any, on_basis: Any, fixed: int, sweeps: int) -> tuple[Any, Any]:
+    """Return the same for least squares on all entries, which needs no residuals: Gram matrices tell all.
 
-
-def _plain(Y: Any, W: Any, X: Any, on_codes: Any, on_basis: Any, fixed: int, sweeps: int) -> tuple[Any, Any] | None:
-    """Return the same for least squares on all entries, which needs no residuals: Gram matrices tell all."""
-    X = _descended(Y @ W, W, X, on_codes, 0, sweeps)
-    W = W if fixed == W.shape[1] else _descended(Y.T @ X, X, W, on_basis, fixed, sweeps)
-    # Numbers out of range are the business of the other way, which makes no such move.
-    return (W, [X]) if np.isfinite(X.sum() + W.sum()) else None
-
-
-def _descended(products: Any, A: Any, X: Any, penalty: Any, fixed: int, sweeps: int) -> Any:
-    """Return X after coordinate descent on the squares of Y - X A', given Y A.
-
-    It cannot raise them, so that no step needs to be checked.
+    Coordinate descent cannot raise the objective then, so that no step needs to be checked.
     """
-    linear, ridge = penalty
-    gram = A.T @ A
-    products -= X @ gram + (linear + ridge * X)
-    curvature = np.empty_like(products)
-    curvature[...] = np.diagonal(gram) + ridge
-    curvature[:, :fixed] = 0
-    new = X + propose(gram, products, curvature, X, sweeps)
-    return np.maximum(new, 0, out=new)
+    X = descended(W.T @ W, Y @ W - on_codes[0], X, on_codes[1], sweeps)
+    if fixed < W.shape[1]:
+        W = descended(X.T @ X, Y.T @ X - on_basis[0], W, on_basis[1], sweeps, fixed)
+    return W, [X]
 
 
 def _bend(Q: Any, X: Any, move: Any, curvature: Any) -> Any:

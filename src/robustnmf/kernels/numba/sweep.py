@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from robustnmf.kernels.interface import CAUCHY, CORRENTROPY, HUBER, ROUNDED, Rule, form_of
+from robustnmf.kernels.interface import CAUCHY, CORRENTROPY, HUBER, ROUNDED, SQUARED, Rule, form_of
 from robustnmf.kernels.line_search import checked_features
 from robustnmf.kernels.numba.options import FAST, inputs
 
@@ -297,10 +297,12 @@ def sweep_block(
     Codes (B, r); how far each row is trusted, (B,); weights of the checked rows; descent and curvature of the
     basis, (p, r).
     """
+    if M is None and hidden is None and counts_alike(rule):
+        return _sweep_alike(Y, X, checks, A, linear, ridge, sweeps)
     (X,), over, panel = inputs(X), Pass(Y, M, hidden, A, linear, ridge, rule, sweeps), Panel.of(Y)
     new, trust = np.empty_like(X), np.empty_like(X[:, 0])
     kept = np.empty((checks.size, Y.shape[1]), dtype=Y.dtype)
-    descent, curvature = np.zeros_like(over.A), np.zeros_like(over.A)
+    descent, curvature = np.zeros_like(over.At), np.zeros_like(over.At)  # so these products are faster
     for start in range(0, len(Y), len(panel.Q)):
         end = min(start + len(panel.Q), len(Y))
         for a in range(start, end, len(panel.R)):
@@ -310,8 +312,91 @@ def sweep_block(
             new[rows], trust[rows] = over.step(rows, X[rows], *tile)
             over.reweight(rows, *tile)
         codes, Q, S = new[start:end], panel.Q[: end - start], panel.S[: end - start]
-        descent += S.T @ codes
-        curvature += Q.T @ (codes * codes)
+        descent += codes.T @ S
+        curvature += (codes * codes).T @ Q
         first, last = np.searchsorted(checks, [start, end])
         kept[first:last] = Q[checks[first:last] - start]
-    return new, trust, kept, descent, curvature
+    return new, trust, kept, np.ascontiguousarray(descent.T), np.ascontiguousarray(curvature.T)
+
+
+def counts_alike(rule: Rule) -> bool:
+    """Return whether all entries have weight 1, whatever their residuals."""
+    return rule.form == SQUARED and rule.support == inf and bool(np.all(np.isinf(rule.threshold)))
+
+
+def _sweep_alike(
+    Y: Any, X: Any, checks: Any, A: Any, linear: Any, ridge: float, sweeps: int
+) -> tuple[Any, Any, Any, Any, Any]:
+    """Return what `sweep_block` does, where all entries count alike: two products with the data, and no residuals."""
+    gram = A.T @ A
+    pull = Y @ A
+    pull -= linear
+    new = descended(gram, pull, X, ridge, sweeps)
+    descent = np.ascontiguousarray((new.T @ Y).T)
+    of_codes = new.T @ new
+    descent -= A @ of_codes
+    curvature = np.broadcast_to(np.diag(of_codes), A.shape)
+    kept = np.ones((checks.size, Y.shape[1]), dtype=Y.dtype)
+    return new, np.ones_like(new[:, 0]), kept, descent, curvature
+
+
+def sweep_filled(
+    Y: Any, Q: Any, X: Any, checks: Any, A: Any, linear: Any, ridge: float, sweeps: int
+) -> tuple[Any, Any, Any, Any, Any]:
+    """Return what `sweep_block` does by least squares with weights Q that are mostly the largest of their row.
+
+    An entry of less weight counts like the others of its row and is moved towards its prediction instead. The objective
+    with it is an upper bound that touches at the prediction, as in expectation-maximisation with missing entries, and
+    needs no weighted curvature: three products with the data.
+    """
+    panel, ridge, most = Panel.of(Y), X.dtype.type(ridge), np.max(Q, axis=1)
+    At, new = np.ascontiguousarray(A.T), np.empty_like(X)
+    gram = At @ A
+    descent, steepness = np.zeros_like(At), np.diag(gram)
+    for start in range(0, len(Y), len(panel.S)):
+        rows = slice(start, min(start + len(panel.S), len(Y)))
+        S, codes = panel.S[: rows.stop - start], X[rows]
+        np.matmul(codes, At, out=S)
+        np.subtract(Y[rows], S, out=S)
+        np.multiply(S, Q[rows], out=S)
+        pull = S @ A - (linear + ridge * codes)
+        new[rows] = _moved(codes, propose(gram, pull, most[rows, None] * steepness + ridge, codes, sweeps))
+        descent += new[rows].T @ S
+    weighted = most[:, None] * new
+    of_basis = np.ascontiguousarray(descent.T) + A @ ((X - new).T @ weighted)
+    curvature = np.broadcast_to(np.sum(weighted * new, axis=0), A.shape)
+    return new, most, Q[checks], of_basis, curvature
+
+
+def descended(gram: Any, pull: Any, X: Any, ridge: float, sweeps: int, fixed: int = 0) -> Any:
+    """Return X (B, r) after some sweeps of coordinate descent on the squares of Y - X A', where A' A is the Gram matrix.
+
+    `pull` (B, r) is Y A less the linear penalty; the first `fixed` coordinates stay.
+    """
+    ridge = X.dtype.type(ridge)
+    descent = pull - X @ gram - ridge * X
+    steepness = np.diag(gram) + ridge
+    steepness[:fixed] = 0  # what has no curvature is not moved
+    curvature = np.broadcast_to(steepness, X.shape)
+    return _moved(X, propose(gram, descent, curvature, X, sweeps))
+
+
+def _moved(X: Any, move: Any) -> Any:
+    """Return codes after a move, which is not made where it is out of the range of numbers."""
+    new = X + move
+    return np.where(np.isfinite(new), np.maximum(new, 0), X)
+
+
+def squares(Y: Any, M: Any, X: Any, W: Any) -> float:
+    """Return the weighted sum of squared residuals, tile by tile; the kernel of `algorithm.least_squares`."""
+    Wt, panel, total = np.ascontiguousarray(W.T), Panel.of(Y), 0.0
+    for start in range(0, len(Y), len(panel.S)):
+        rows = slice(start, min(start + len(panel.S), len(Y)))
+        R = panel.S[: rows.stop - start]
+        np.matmul(X[rows], Wt, out=R)
+        np.subtract(Y[rows], R, out=R)
+        np.multiply(R, R, out=R)
+        if M is not None:
+            np.multiply(R, M[rows], out=R)
+        total += float(np.sum(np.sum(R, axis=1), dtype=np.float64))
+    return total

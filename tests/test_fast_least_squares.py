@@ -1,0 +1,170 @@
+"""Least squares by fewer passes over the data: against direct formulas and SciPy's non-negative least squares."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.optimize import nnls
+
+from robustnmf import RobustNMF
+from robustnmf.algorithm import least_squares as least_squares_stage
+from robustnmf.algorithm.encoding import Judge
+from robustnmf.engines import NumPyEngine
+from robustnmf.kernels.numba import table
+from robustnmf.kernels.numba.functions import least_squares, weighted_grams
+from robustnmf.kernels.numba.sweep import counts_alike, rule_of, squares, sweep_block, sweep_filled
+from robustnmf.model.losses import Squared
+from robustnmf.model.weighting import Weighting
+from robustnmf.solvers import SharedGram
+from robustnmf.solvers.objective import Objective
+
+SIZE, N_FEATURES, RANK = 40, 60, 5
+
+
+@pytest.fixture
+def problem():
+    """Return data with noise, weights of which a tenth is small, and factors from which to begin."""
+    rng = np.random.default_rng(0)
+    Y = rng.gamma(1.0, size=(SIZE, RANK)) @ rng.gamma(1.0, size=(RANK, N_FEATURES))
+    Y = np.abs(Y + 0.3 * rng.standard_normal(Y.shape))
+    Q = np.where(rng.random(Y.shape) < 0.1, 0.01, 1.0)
+    Q[3] *= 1e-3  # a sample that hardly counts
+    return Y, Q, rng.random((SIZE, RANK)), rng.random((N_FEATURES, RANK))
+
+
+def swept(Y, Q, X, W):
+    """Return both factors after a sweep by least squares."""
+    objective = Objective(Weighting(Squared(), 1.0))
+    M, engine = None if Q is None else [Q], NumPyEngine(n_threads=1)
+    W, (X,) = SharedGram(fills_in=True).sweep([Y], M, W, [X], objective, engine)
+    return X, W
+
+
+def objective(Y, Q, X, W):
+    """Return the weighted sum of squares."""
+    return float(np.sum((1.0 if Q is None else Q) * (Y - X @ W.T) ** 2))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_no_sweep_raises_the_objective_and_the_gradient_vanishes(problem, weighted):
+    Y, Q, X, W = problem
+    Q = Q if weighted else None
+    before = objective(Y, Q, X, W)
+    for _ in range(1000):
+        X, W = swept(Y, Q, X, W)
+        after = objective(Y, Q, X, W)
+        assert after <= before * (1 + 1e-12)
+        before = after
+    residual = (1.0 if Q is None else Q) * (Y - X @ W.T)
+    for gradient, factor in ((residual @ W, X), (residual.T @ X, W)):
+        # Where a factor is positive the gradient is zero, and elsewhere it does not point inside.
+        violation = np.where(factor > 0, np.abs(gradient), np.maximum(gradient, 0))
+        assert violation.max() < 1e-3 * np.abs(Y).max() * SIZE**0.5
+
+
+def test_weights_that_are_the_same_are_none(problem):
+    Y, _, X, W = problem
+    rule = rule_of(Weighting(Squared(), 1.0), Y, RANK)
+    assert counts_alike(rule)
+    linear, checks = np.zeros(RANK), np.arange(SIZE)
+    none = sweep_block(Y, None, None, X, checks, W, linear, 0.0, rule, 8)
+    ones = sweep_block(Y, np.ones_like(Y), None, X, checks, W, linear, 0.0, rule, 8)
+    filled = sweep_filled(Y, np.ones_like(Y), X, checks, W, linear, 0.0, 8)
+    for a, b in [*zip(ones, none, strict=True), *zip(filled, none, strict=True)]:
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9 * np.abs(b).max())
+
+
+def test_large_data_is_filled_in_and_ends_where_other_data_does(monkeypatch):
+    """Both ways lower the same objective: components are the same but for what is left to converge."""
+    rng = np.random.default_rng(3)
+    X = rng.gamma(1.0, size=(200, 4)) @ rng.gamma(1.0, size=(4, 50)) * (1 + 0.05 * rng.standard_normal((200, 50)))
+    X[rng.random(X.shape) < 0.05] *= 20
+    as_usual = RobustNMF(4, random_state=0).fit(X)
+    calls = []
+    monkeypatch.setattr(least_squares_stage, "FILLED_ENTRIES", 0)
+    monkeypatch.setattr(table, "KERNELS", replace(table.KERNELS, sweep_filled=_noting(sweep_filled, calls)))
+    filled = RobustNMF(4, random_state=0).fit(X)
+    assert calls
+    np.testing.assert_allclose(filled.components_, as_usual.components_, atol=2e-3)
+    assert np.mean(filled.outliers_ != as_usual.outliers_) < 1e-3
+
+
+def _noting(function, calls):
+    """Return a function that notes that it was called."""
+
+    def call(*arguments):
+        calls.append(True)
+        return function(*arguments)
+
+    return call
+
+
+def test_a_threshold_does_not_count_alike(problem):
+    Y = problem[0]
+    assert not counts_alike(rule_of(Weighting(Squared(), 1.0, np.ones(N_FEATURES)), Y, RANK))
+
+
+def test_gram_matrices_by_products(problem):
+    _, Q, _, W = problem
+    expected = np.einsum("bj,jk,ji->bki", Q, W, W)
+    np.testing.assert_allclose(weighted_grams(Q, W), expected, rtol=1e-10)
+
+
+def test_codes_with_many_weights_are_those_of_scipy(problem):
+    Y, Q, X, W = problem
+    found = least_squares(Y, Q, X, W, np.zeros(RANK), 0.0, 1000, 1e-12)
+    root = np.sqrt(Q)
+    expected = np.array([nnls(q[:, None] * W, q * y)[0] for q, y in zip(root, Y, strict=True)])
+    np.testing.assert_allclose(found, expected, atol=1e-6 * expected.max())
+
+
+def test_sum_of_squares(problem):
+    Y, Q, X, W = problem
+    for M in (None, Q):
+        assert squares(Y, M, X, W) == pytest.approx(objective(Y, M, X, W), rel=1e-12)
+
+
+def test_codes_of_l2_are_those_of_scipy(problem):
+    Y = problem[0]
+    model = RobustNMF(RANK, method="l2", random_state=0).fit(Y)
+    expected = np.array([nnls(model.components_.T, y)[0] for y in Y])
+    np.testing.assert_allclose(model.transform(Y), expected, atol=1e-5 * expected.max())
+
+
+def test_l2_goes_on_until_little_of_what_is_left_changes(problem):
+    """Noise leaves a small part of the first objective; a change that is small beside that may be large beside this."""
+    rng = np.random.default_rng(1)
+    Y = rng.gamma(1.0, size=(300, RANK)) @ rng.gamma(1.0, size=(RANK, 80))
+    Y = Y * (1 + 0.05 * rng.standard_normal(Y.shape))
+    default = RobustNMF(RANK, method="l2", random_state=0).fit(Y)
+    long = RobustNMF(RANK, method="l2", random_state=0, tol=0.0, max_iter=1000).fit(Y)
+    assert default.reconstruction_err_ < 1.01 * long.reconstruction_err_
+    assert default.n_iter_ < 300
+
+
+@pytest.mark.parametrize("share", [0.1, 0.45])
+def test_codes_of_wide_samples_are_those_of_their_clean_part(monkeypatch, share):
+    """With few gross errors no annealing is needed, with many it is: codes are as if the errors were not there."""
+    rng = np.random.default_rng(2)
+    X = rng.gamma(1.0, size=(200, 4)) @ rng.gamma(1.0, size=(4, 600))
+    X = X * (1 + 0.03 * rng.standard_normal(X.shape))
+    model = RobustNMF(4, random_state=0).fit(X)
+    new = X[:20].copy()
+    wrong = rng.random(new.shape) < share
+    new[wrong] = rng.uniform(0, 2 * X.max(), size=np.count_nonzero(wrong))
+    annealed = []
+    monkeypatch.setattr(Judge, "annealed", _counting(Judge.annealed, annealed))
+    codes = model.transform(new)
+    clean = [nnls(model.components_.T[~w], x[~w])[0] for w, x in zip(wrong, new, strict=True)]
+    np.testing.assert_allclose(codes, np.array(clean), atol=0.05 * np.max(clean))
+    assert (sum(annealed) > 0) == (share > 0.4)
+
+
+def _counting(method, counts):
+    """Return a method that notes how many samples it was called with."""
+
+    def call(self, Y, *rest):
+        counts.append(len(Y))
+        return method(self, Y, *rest)
+
+    return call
