@@ -89,7 +89,8 @@ class SharedGram(LeastSquaresSolver):
         xp, scale = engine.xp, weighting.scale
         penalty = penalties.of(penalties.codes, W, scale, xp)
         kernel, rule = engine.kernels.sweep, engine.kernels.rule_of(weighting, V[0], W.shape[1])
-        if kernel is not None and rule is not None and not penalties.product:
+        fills_in = self.fills_in and engine.kernels.sweep_filled is not None
+        if kernel is not None and rule is not None and not penalties.product and not fills_in:
             on_both = (penalty, penalties.of(penalties.basis, W, scale, xp))
             made = kernel(V, M, hidden, W, Ht, on_both, fixed, rule, self.max_iter)
             if made is not None:

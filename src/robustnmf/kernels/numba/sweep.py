@@ -369,7 +369,7 @@ def sweep_filled(
 
 
 def descended(gram: Any, pull: Any, X: Any, ridge: float, sweeps: int, fixed: int = 0) -> Any:
-    """Return X (B, r) after some sweeps of coordinate descent on the squares of Y - X A', where A' A is the Gram matrix.
+    """Return X (B, r) after some sweeps of coordinate descent on the squares of Y - X A'; the Gram matrix is A' A.
 
     `pull` (B, r) is Y A less the linear penalty; the first `fixed` coordinates stay.
     """
