@@ -631,10 +631,7 @@ def square(options: Options) -> Report:
     products = Contestant(PRODUCTS, lambda seed: seconds_of_products(data.X, factor))
     duel(report, [ours(default_fit(size.rank), data), products], options.times(1), ERROR)
     report.compare(OURS, PRODUCTS, None)
-    report.note(
-        f"A sweep of plain least squares over all samples needs two such products, a robust one seven: {N_PRODUCTS} are "
-        "what the robust alternation would need for 29 sweeps with all samples."
-    )
+    report.note("A sweep over all samples needs two such products by plain least squares, and seven by a robust loss.")
     return report
 
 
