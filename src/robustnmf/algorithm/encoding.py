@@ -45,9 +45,9 @@ FOLLOWING_STEPS = 5
 SPATIAL_ROUNDS = 5
 
 
-# Annealing in units of the noise takes so many steps, or so many if each of them solves for the codes, and ends at this
-# scale. Then entries are judged so many times, and codes improved so often before each judgement.
-NOISE_STEPS, EXACT_STEPS, LAST_SCALE, JUDGEMENTS, SETTLING_STEPS = 24, 8, 3.0, 3, 20
+# Annealing in units of the noise takes so many steps and ends at this scale. Then entries are judged so many times, and
+# codes improved so often before each judgement.
+NOISE_STEPS, LAST_SCALE, JUDGEMENTS, SETTLING_STEPS = 24, 3.0, 3, 20
 # A sample is explained if its median residual is below so many times the median of clean ones: a third may be wrong.
 LIKE_NOISE = 1.5
 # Annealing finds a start, for which some of the features are enough: at least so many, and so many for each component.
@@ -495,19 +495,14 @@ class Judge:
     def annealed(self, Y: Array, M: Array | None, X: Array) -> Array:
         """Return codes after steps with Cauchy's weights in units of the noise, whose scale falls."""
         xp, terms = self.xp, Terms(SQUARES, self.plain.penalty(self.xp))
-        exact = can_solve(self.plain.W, self.engine)
-        n_steps = EXACT_STEPS if exact else NOISE_STEPS
         first = row_medians(self.noise.threshold * self.noise.ratios(Y, predictions(X, self.W, Y), xp), M, self.engine)
         excess = xp.where(first > LAST_SCALE, first / LAST_SCALE, 1)[:, None]
-        for i in range(n_steps):
+        for i in range(NOISE_STEPS):  # sweeps, not solutions: those would follow errors further than they can be left
             ratios = self.noise.threshold * self.noise.ratios(Y, self.predictions(Y, M, X, None), xp)
-            scale = LAST_SCALE * excess ** (1 - (i + 1) / n_steps)
+            scale = LAST_SCALE * excess ** (1 - (i + 1) / NOISE_STEPS)
             Q = xp.astype(Cauchy().weight(squared_ratio(ratios, scale, xp), xp), Y.dtype)
             Q = Q if M is None else Q * M
-            if exact:
-                X = settle(self.in_units(Y), Q, X, self.plain, self.engine, 0, 1.0)
-            else:
-                X = THOROUGH.improve_rows(self.in_units(Y), Q, X, self.plain.W, terms, self.engine)
+            X = THOROUGH.improve_rows(self.in_units(Y), Q, X, self.plain.W, terms, self.engine)
         return X
 
     def losses(self, Y: Array, M: Array | None, X: Array) -> Array:
