@@ -1,8 +1,8 @@
-"""Whether one can live with the GPU engine: interrupts, memory, growth over many fits, compilation, many fits at once.
+"""The GPU engine in use: other types, interrupts, memory of large data and of many fits, compilation of each kind.
 
-    python benchmarks/gpu_use.py [--parts interrupts memory growth kinds batch types] [--largest-gb 20]
+    python benchmarks/gpu_use.py [--parts types interrupts growth memory kinds]
 
-Parts of `benchmarks/gpu.py`, which writes their tables with its own.
+It prints tables; `benchmarks/results/gpu_use.md` holds those that were measured.
 """
 
 import argparse

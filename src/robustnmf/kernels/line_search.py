@@ -7,6 +7,8 @@ from robustnmf.utils.arrays import subsample
 
 # A step of the basis is checked on all samples, or on a regular subsample of so many.
 MOST_ROWS = 256
+# If those have weights in fewer of their entries, all samples check it.
+FEWEST_SEEN = 0.25
 # A step of a code is checked on all entries of its sample if there are no more than so many, else on fewer, in runs.
 ALL_FEATURES, SOME_FEATURES, RUN = 1024, 512, 16
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from robustnmf.engines.protocol import Engine, block_function
-from robustnmf.kernels.line_search import checked_features, checked_rows
+from robustnmf.kernels.line_search import FEWEST_SEEN, checked_features, checked_rows
 from robustnmf.kernels.predictions import predictions
 from robustnmf.model.penalties import Penalty
 from robustnmf.model.weighting import Weighting, masked_out
@@ -20,9 +20,6 @@ from robustnmf.solvers.objective import Objective, Terms
 from robustnmf.solvers.problem import Problem, smallest_curvature
 from robustnmf.utils.arrays import Array, Blocks, Namespace, device
 from robustnmf.utils.entries import Entries
-
-# If the samples that check a step have weights in fewer of their entries, all samples check it.
-FEWEST_SEEN = 0.25
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,8 @@ from typing import Any
 import numpy as np
 
 from robustnmf.kernels.interface import Rule
-from robustnmf.kernels.line_search import checked_rows
+from robustnmf.kernels.line_search import FEWEST_SEEN, checked_rows
 from robustnmf.kernels.numba.sweep import counts_alike, descended, propose, sweep_block
-
-# If the samples that check a step have weights in fewer of their entries, all samples must check it.
-FEWEST_SEEN = 0.25
 
 
 def sweep(
