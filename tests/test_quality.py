@@ -12,8 +12,10 @@ from robustnmf import RobustNMF, RobustNMFOutlierDetector, TruncatedCauchyNMF
 from robustnmf.data.blocks import data_in_memory
 from robustnmf.data.quality import Finding, Sample, findings, rejected
 from robustnmf.datasets import load_orl
+from robustnmf.datasets.corruptions import block_occlusion
 from robustnmf.engines import NumPyEngine
 from robustnmf.errors import DataQualityWarning
+from robustnmf.metrics import relative_error
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -155,6 +157,34 @@ def test_saturation_of_each_feature_is_named():
     message = one_message(np.minimum(X, np.quantile(X, 0.95, axis=0)))
     assert "the largest value of 80 features" in message and "5.00% of their entries" in message
     assert "weights=X < X.max(axis=0)" in message
+
+
+def test_white_blocks_that_are_fitted_like_data_are_named_with_a_remedy_that_helps():
+    faces = load_orl()
+    X, _ = block_occlusion(faces.data, 8, faces.image_shape, value=255, random_state=0)
+    (message,) = told(TruncatedCauchyNMF(10, random_state=0), X)
+    assert "the largest value, 255, is in 6.25% of the entries" in message and "weights=X < 255.0" in message
+    model = TruncatedCauchyNMF(10, random_state=0)
+    assert told(model, X, weights=X < 255.0) == []
+    plain = TruncatedCauchyNMF(10, random_state=0).fit(faces.data)
+    errors = [relative_error(faces.data, fit.transform(faces.data) @ fit.components_) for fit in (plain, model)]
+    assert errors[1] < 1.05 * errors[0]
+
+
+def test_white_pixels_that_are_rejected_are_not_named():
+    X = np.round(200 * low_rank() / low_rank().max())
+    white = some(0.1)
+    covered = np.where(white, 230.0, X)
+    assert told_of_rejected(covered, white) == []
+    (message,) = told_of_rejected(covered, white & False)
+    assert "the largest value, 230" in message
+
+
+@pytest.mark.parametrize("share", [0.003, 0.6], ids=["few", "background"])
+def test_white_pixels_that_are_few_or_a_background_are_not_named(share):
+    white = some(share)
+    X = np.where(white, 210.0, np.round(200 * low_rank() / low_rank().max()))
+    assert told_of_rejected(X, white & False) == []
 
 
 def test_a_remedy_silences_its_warning():

@@ -47,6 +47,8 @@ AWAY_FROM_ZERO, FEWEST_POSITIVE, ZEROS = 0.7, 30, (0.005, 0.5)
 TAIL = 0.2
 # Saturation: the largest value piles up, has this share of the positive entries, and values near it occur.
 SATURATED, NEAR, FEWEST_NEAR = 0.01, 0.9, 5
+# In data of discrete values so many of them must occur, and the largest has at most this share of the entries.
+FEWEST_LEVELS, MOST_COVERED = 30, 0.5
 # The largest value is once in each sample, or feature, that has it, if it is no more often.
 ONCE = 1.5
 # Features saturate each at its own largest value if so many do, with this share and so many entries each.
@@ -477,6 +479,31 @@ def rejected_with_pattern(sample: Sample, features: Places, predicted: float) ->
     )
 
 
+def accepted_cover(sample: Sample, outliers: Matrix) -> list[Finding]:
+    """Find a largest value of discrete data that piles up beside the values near it, and was fitted like data.
+
+    Something white covers parts of images of 8 bits, or a detector saturates. White backgrounds have more of the
+    entries. The outliers are those of the sample, (n', m) of bool.
+    """
+    X, (values, counts) = sample.X, sample.values
+    if not FEWEST_LEVELS <= len(values) <= MOST_LEVELS or sample.is_normalised:
+        return []
+    n_near, n_largest = counts[:-1][values[:-1] >= NEAR * values[-1]].max(initial=0), counts[-1]
+    share = n_largest / np.count_nonzero(~np.isnan(X))
+    if not SATURATED <= share <= MOST_COVERED or n_largest < PILED_UP * n_near:
+        return []
+    is_largest = values[-1] == X
+    if np.count_nonzero(outliers & is_largest) > n_largest / 2:
+        return []
+    return [
+        Finding(
+            f"the largest value, {values[-1]:g}, is in {_share(n_largest, X)} of the entries, values just below it are "
+            "rare, and most of these entries were fitted like data. If something covers parts of the samples, or a "
+            f"detector saturates, give them weight 0 (weights=X < {float(values[-1])!r}), or NaN."
+        )
+    ]
+
+
 def rejected(
     sample: Sample,
     data: Data,
@@ -488,7 +515,7 @@ def rejected(
     fit_warns: bool = False,
     sizes_count_alike: bool = False,
 ) -> list[Finding]:
-    """Return what a user should know if most of a feature, of a sample or of the signal is rejected.
+    """Return what a user should know if most of a feature, of a sample or of the signal is rejected, or a cover is not.
 
     Parameters
     ----------
@@ -508,6 +535,8 @@ def rejected(
     some = outliers[:: sample.every]
     if is_sparse(outliers):  # what is far from its prediction is not looked up in sparse data
         outliers, some, factors = SparseRows(outliers), some.toarray(), None
+    covers = accepted_cover(sample, to_host(some))
+    found = found + covers
     samples, features = _mostly_rejected(data, outliers, engine, factors)
     features = np.setdiff1d(features, sample.without(found).known)
     share = 0.0 if fit_warns or found else _rejected_signal(sample, to_host(some))
@@ -530,7 +559,7 @@ def rejected(
             f"over half of the entries of {sample.named_samples(samples)} are rejected as outliers: their "
             "codes rest on little. If they are right, use more components; if not, drop them."
         )
-    return [Finding(message) for message in told]
+    return covers + [Finding(message) for message in told]
 
 
 def _mostly_rejected(
