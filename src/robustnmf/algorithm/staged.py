@@ -191,9 +191,12 @@ class Staged:
     def opening(
         self, V: Blocks, M: Blocks | None, W: Array, Ht: Blocks, *how: Any, **limits: Any
     ) -> tuple[Array, Blocks]:
-        """Return the factors after the better of the initial stages; the arguments are those of a whole fit."""
+        """Return the factors after the better of the initial stages; the arguments are those of a whole fit.
+
+        It is to compare data in several units, for which the stage that needs a start of its own is not worth its time.
+        """
         fit = StagedFit.of(self, V, M, W.shape[1], *how, **limits, tol=0.0)
-        _, state, _ = Driver(None, None).run(opening(fit, W, Ht))
+        _, state, _ = Driver(None, None).run(opening(fit, W, Ht, from_densest=False))
         return state.point.W, state.point.Ht
 
     def iterations_at_end(self, max_iter: int) -> int:
@@ -286,8 +289,13 @@ def stages(fit: StagedFit, W: Array, Ht: Blocks) -> Generator[Any, Any, End]:
     return End(state.point, weighting, converged, state.stopped, None, warning, comparison=comparison, pattern=pattern)
 
 
-def opening(fit: StagedFit, W: Array, Ht: Blocks) -> Generator[Any, Any, tuple[Point, State, Point]]:
-    """Return the start, where the better of the initial stages leads, and the point of it that predicts best."""
+def opening(
+    fit: StagedFit, W: Array, Ht: Blocks, *, from_densest: bool = True
+) -> Generator[Any, Any, tuple[Point, State, Point]]:
+    """Return the start, where the better of the initial stages leads, and the point of it that predicts best.
+
+    If much seems wrong, a stage from another start may be tried too.
+    """
     start = yield Compute(partial(fit.held.point, W, Ht))
     monitor = Monitor.begin(fit.held, INITIALLY_MONITORED_AT * fit.median(start), start)
     state = State(start, start, fit.plan.momentum, fit.mixture(start), monitor, needed=(start,))
@@ -298,7 +306,8 @@ def opening(fit: StagedFit, W: Array, Ht: Blocks) -> Generator[Any, Any, tuple[P
         latest = path.state
         paths.append(path)
     path = min(paths, key=lambda path: path.misfit)
-    if (fit.is_sparse or path.state.mixture.share < MUCH_IS_WRONG) and not latest.stopped and not fit.method.fixed:
+    much_is_wrong = fit.is_sparse or path.state.mixture.share < MUCH_IS_WRONG
+    if from_densest and much_is_wrong and not latest.stopped and not fit.method.fixed:
         begin = yield Compute(partial(start_of_densest, fit))
         again = Monitor.begin(fit.held, INITIALLY_MONITORED_AT * fit.median(begin), begin)
         other = yield from initial_stage(fit, latest._replace(point=begin, last=begin, monitor=again), STRICT_L1)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
-from functools import reduce
+from functools import cache, reduce
 from math import ceil
 from threading import Event
 from typing import Any, Literal
@@ -37,6 +37,15 @@ from robustnmf.utils.process_state import (
 BLOCK_ENTRIES = 2**18
 # Rows of a factor that a thread works on at a time.
 ROWS = 256
+
+
+@cache
+def _compiled_kernels() -> Kernels:
+    """Return the kernels of Numba, which costs a third of a second to import."""
+    with no_fork:
+        from robustnmf.kernels.numba.table import KERNELS
+
+    return KERNELS
 
 
 class NumPyEngine(InMemoryEngine):
@@ -167,10 +176,7 @@ class NumPyEngine(InMemoryEngine):
 
     @property
     def kernels(self) -> Kernels:
-        with no_fork:
-            from robustnmf.kernels.numba.table import KERNELS  # imported late: Numba costs a third of a second
-
-        return KERNELS
+        return _compiled_kernels()
 
     def _each(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return the results for every tuple of arguments; this thread works on them and the pool, if any, helps."""

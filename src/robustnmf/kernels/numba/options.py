@@ -50,6 +50,6 @@ def inputs(*arrays: Any) -> list[Any]:
     for array in arrays:
         view = None if array is None else np.ascontiguousarray(array).view()
         if view is not None:
-            view.flags.writeable = False
+            view.setflags(write=False)
         views.append(view)
     return views
