@@ -18,7 +18,7 @@ KERNEL_TESTS := tests/test_solvers.py tests/test_one_pass.py tests/test_engines.
 # Bytecode is written whatever the environment says: many tests start processes, and each would compile the package anew.
 PYTEST := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q --doctest-modules --doctest-ignore-import-errors
 
-.PHONY: ratings sparse sparse-real counts demo compare reproduce fireworks ranks tables breakdown real hard bench docs test test-all fuzz soak release coverage mutants lock audit lint clean distclean
+.PHONY: ratings sparse sparse-real counts demo compare reproduce fireworks ranks tables breakdown real hard bench docs test test-all fuzz soak release coverage mutants lock audit lint dist check-wheel clean distclean
 
 demo: $(STAMP)
 	$(BIN)/python -m robustnmf.paper.demo
@@ -147,6 +147,17 @@ $(BENCH_STAMP): $(STAMP)
 $(DOCS_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
 	touch $@
+
+# The files of a release in dist/, with a look at their description.
+dist: $(STAMP)
+	rm -rf dist
+	$(BIN)/uv build --quiet --out-dir dist
+	$(BIN)/uvx --quiet twine check --strict dist/*
+
+# The wheel in an empty environment without an index, with the newest dependencies and with the oldest admitted (minutes).
+check-wheel: $(STAMP)
+	$(BIN)/python packaging/check_wheel.py
+	$(BIN)/python packaging/check_wheel.py --oldest
 
 # What the tools left behind, compiled kernels included; the environment stays.
 clean:

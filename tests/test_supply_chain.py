@@ -1,6 +1,7 @@
 """What the package depends on is declared, locked and permitted."""
 
 import re
+import runpy
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -51,3 +52,28 @@ def test_everything_has_a_licence_that_permits_this_one():
 def test_security_policy_says_how_to_report():
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     assert "Reporting" in text and "docs/promises.md" in text
+
+
+def test_recipe_for_conda_asks_for_what_the_package_does():
+    recipe = (ROOT / "packaging" / "conda-forge" / "recipe.yaml").read_text(encoding="utf-8")
+    listed = re.findall(
+        r"^    - ([a-z-]+) >=([\d.]+)$", recipe.partition("  run:")[2].partition("tests:")[0], re.MULTILINE
+    )
+    declared = [Requirement(text) for text in PROJECT["dependencies"]]
+    assert dict(listed) == {one.name: next(iter(one.specifier)).version for one in declared}
+    assert f'version: "{PROJECT["version"]}"' in recipe
+
+
+def test_all_extras_bring_no_torch():
+    (everything,) = map(Requirement, PROJECT["optional-dependencies"]["all"])
+    chosen = [Requirement(text) for extra in everything.extras for text in PROJECT["optional-dependencies"][extra]]
+    assert chosen and "torch" not in {one.name for one in chosen}
+
+
+def test_release_notes_are_the_section_of_the_changelog():
+    path = ROOT / "packaging" / "release_notes.py"
+    namespace = runpy.run_path(str(path))
+    text = "# Changelog\n\n## Unreleased\n- new\n\n## 0.2.0 (2027-01-01)\n- old\n\n## 0.1.0\n- first\n"
+    assert namespace["notes"](text, "0.2.0") == "- old"
+    with pytest.raises(SystemExit, match=r"no section for 0\.3\.0"):
+        namespace["notes"](text, "0.3.0")
