@@ -1,8 +1,8 @@
 """Build the package, look at what is in it, and try the wheel in an empty environment that reaches no index.
 
-``python packaging/check_wheel.py [--oldest]`` builds sdist and wheel and prints their sizes. It gathers the wheels of the
-dependencies (the newest, or the oldest that pyproject.toml admits), installs from that folder alone, and fits, saves and
-loads a model.
+``python packaging/check_wheel.py [--oldest]`` builds sdist and wheel and prints their sizes. It gathers the wheels of
+the dependencies (the newest, or the oldest that pyproject.toml admits), installs from that folder alone, and fits,
+saves and loads a model.
 """
 
 import argparse
