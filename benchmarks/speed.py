@@ -14,7 +14,7 @@ orl-literal  the same faces: time to the objective that Algorithm 2 of the paper
 large        20000 x 2000 in single precision, rank 20, 10 % gross outliers, against scikit-learn
 large-clean  the same without errors, by the default and by method="l2"
 square       8192 x 8192 in single precision, rank 32, 10 % gross outliers, beside products of the data with a factor
-memory       most memory in use during that fit beyond the data itself
+memory       most memory in use during that fit beyond the data itself, for data of several kinds
 ar-size      2600 x 1260, rank 200, against scikit-learn
 real-sets    real data of many kinds and ordinary size, as it is: the median over the sets, against scikit-learn
 weighted     least squares with 30 % of the entries missing: time to the error of other weighted NMFs
@@ -718,24 +718,45 @@ def memory(options: Options) -> Report:
     if not STATM.exists():
         report.note("Memory in use is read from /proc, which is not there: left out.")
         return report
-    command = [sys.executable, __file__, "--probe-memory", *(["--quick"] if options.quick else [])]
-    got = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-    ratio = got["peak"] / got["input"]
-    report.add(OURS, 0, Outcome(got["seconds"], ratio), "peak beyond the data / data")
-    sizes = (f"peak {got['peak'] / 2**20:.0f} MiB", f"data {got['input'] / 2**20:.0f} MiB")
-    report.lines.append(Line(report.case, OURS, "size of the data", *sizes, f"{ratio:.2f}", *verdict(ratio, 1.0)))
+    for kind in MEMORY_KINDS:
+        command = [sys.executable, __file__, "--probe-memory", kind, *(["--quick"] if options.quick else [])]
+        got = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+        size = got.pop("input")
+        for what, (peak, seconds) in got.items():
+            name, ratio = f"{OURS}, {what}, {kind}", peak / size
+            report.add(name, 0, Outcome(seconds, ratio), "peak beyond the data / data")
+            sizes = (f"peak {peak / 2**20:.0f} MiB", f"data {size / 2**20:.0f} MiB")
+            met = verdict(ratio, 1.0) if (what, kind) == ("fit", "float32") else ("", "")
+            report.lines.append(Line(report.case, name, "size of the data", *sizes, f"{ratio:.2f}", *met))
     return report
 
 
-def probe_memory(options: Options) -> None:
-    """Print the most memory in use during a fit of the large data, beyond what was in use before it."""
-    data, rank = large_data(options), large_size(options).rank
-    fit(default_fit(rank)(0), data.X[:100])  # compiled code and thread pools are no part of the fit
-    before = resident()
-    watch = MemoryWatch()
-    watch.start()
-    seconds = fit(default_fit(rank)(0), data.X)[1]
-    print(json.dumps({"input": data.X.nbytes, "peak": watch.stop() - before, "seconds": seconds}))
+# Kinds of data of which the memory is measured: the same entries, in other types, with gaps and with weights.
+MEMORY_KINDS = ("float32", "float64 with gaps", "float32 with weights", "uint16")
+
+
+def probe_memory(options: Options, kind: str) -> None:
+    """Print the most memory in use during a fit of the large data, and what follows it, beyond what was before."""
+    X, rank, given = large_data(options).X, large_size(options).rank, {}
+    rng = np.random.default_rng(1)
+    if kind == "float64 with gaps":
+        X = X.astype(np.float64)
+        X.reshape(-1)[rng.integers(X.size, size=X.size // 10)] = np.nan
+    if kind == "float32 with weights":
+        given["weights"] = rng.uniform(0.2, 1.0, X.shape[1]).astype(np.float32) * np.ones_like(X)
+    if kind == "uint16":
+        X = np.minimum(X, 60000).astype(np.uint16)
+    model, some = default_fit(rank)(0), {name: values[:100] for name, values in given.items()}
+    with silenced():
+        default_fit(rank)(0).fit(X[:100], **some)  # compiled code and thread pools are no part of the fit
+        peaks: dict[str, Any] = {"input": X.nbytes}
+        for what in ("fit", "transform", "clean", "outlier_mask"):
+            before, watch, begin = resident(), MemoryWatch(), perf_counter()
+            watch.start()
+            result = getattr(model, what)(X, **given)
+            peaks[what] = watch.stop() - before, perf_counter() - begin
+            del result
+    print(json.dumps(peaks))
 
 
 class MemoryWatch(threading.Thread):
@@ -1167,13 +1188,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, help="repeats of each case (5; 3 for large, 1 for ar-size)")
     parser.add_argument("--only", nargs="+", choices=CASES, metavar="CASE", help=f"among {', '.join(CASES)}")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="folder of the results")
-    parser.add_argument("--probe-memory", action="store_true", help=argparse.SUPPRESS)  # the process of case memory
+    parser.add_argument("--probe-memory", choices=MEMORY_KINDS, help=argparse.SUPPRESS)  # the process of case memory
     given = parser.parse_args()
     if given.repeats is not None and given.repeats < 1:
         parser.error("--repeats must be at least 1.")
     options = Options(given.quick, given.repeats)
     if given.probe_memory:
-        probe_memory(options)
+        probe_memory(options, given.probe_memory)
         return
     out = given.out / "quick" if given.quick else given.out  # a test must not replace results
     before, reports = load_average(), []

@@ -10,8 +10,8 @@ from robustnmf import RobustNMF
 from robustnmf.algorithm import least_squares as least_squares_stage
 from robustnmf.algorithm.encoding import Judge
 from robustnmf.engines import NumPyEngine
-from robustnmf.kernels.numba import table
-from robustnmf.kernels.numba.functions import least_squares, weighted_grams
+from robustnmf.kernels.numba import functions, table
+from robustnmf.kernels.numba.functions import least_squares, set_weighted_gram, weighted_grams
 from robustnmf.kernels.numba.sweep import counts_alike, rule_of, squares, sweep_block, sweep_filled
 from robustnmf.model.losses import Squared
 from robustnmf.model.weighting import Weighting
@@ -110,7 +110,20 @@ def test_gram_matrices_by_products(problem):
     np.testing.assert_allclose(weighted_grams(Q, W), expected, rtol=1e-10)
 
 
-def test_codes_with_many_weights_are_those_of_scipy(problem):
+@pytest.mark.parametrize("most", [0.1, 1.0, 5.0])
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.9])
+def test_gram_matrices_of_rows(problem, share, most):
+    W, rng = problem[3], np.random.default_rng(2)
+    q = np.where(rng.random(len(W)) < share, most * rng.random(len(W)), 1.0)
+    ridges = 0.3 * np.eye(RANK)
+    found = np.empty((RANK, RANK))
+    set_weighted_gram(q, W, W.T @ W + ridges, ridges, found)
+    np.testing.assert_allclose(found, np.einsum("j,jk,ji->ki", q, W, W) + ridges, rtol=1e-10)
+
+
+@pytest.mark.parametrize("smallest", [0, 2**20])
+def test_codes_with_many_weights_are_those_of_scipy(problem, smallest, monkeypatch):
+    monkeypatch.setattr(functions, "ROW_PRODUCTS", smallest)
     Y, Q, X, W = problem
     found = least_squares(Y, Q, X, W, np.zeros(RANK), 0.0, 1000, 1e-12)
     root = np.sqrt(Q)

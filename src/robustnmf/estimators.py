@@ -18,9 +18,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_array
 from sklearn.utils.validation import check_is_fitted
 
-from robustnmf.algorithm.encoding import Description, basis_of, noise_in_units
+from robustnmf.algorithm.encoding import Description, basis_of, describe_outliers, noise_in_units
 from robustnmf.algorithm.fit import (
     Fitted,
+    can_learn_by_tiles,
     check_can_be_blocks,
     check_codes,
     choose_rank,
@@ -50,6 +51,7 @@ from robustnmf.formats.alignment import (
     put_back,
     values_of,
 )
+from robustnmf.formats.device_rows import DeviceRows
 from robustnmf.formats.labelled_matrix import Input, LabelledMatrix
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.kernels.predictions import predictions
@@ -208,7 +210,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         True where an observed entry of the training data was cut.
     weights_ : ndarray (n_samples, n_features)
         Weight of every training entry relative to that of a perfect fit: 0 for outliers and missing entries. User
-        weights are not multiplied in.
+        weights are not multiplied in. Of large data, from eight million entries on, rows of it are computed when they
+        are asked for, ``weights_[:100]``, from X, which must not be changed until then; ``numpy.asarray(weights_)`` is
+        all of it.
     objective_ : float
         Objective (2-4) at the returned codes and components; where the scale is estimated, half the negative
         log-likelihood up to a constant.
@@ -363,9 +367,10 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if is_out_of_core(X, self.engine):
             return None, *self._fit_elsewhere(X, weights, uncertainties, parts)
         zeros = "data" if uncertainties is not None else self._zeros_of_engine
+        how: dict[str, Any] = {"zeros": zeros, "by_tiles": can_learn_by_tiles(self, values_of(X), parts)}
         with (
             _unchanged_on_failure(self),
-            engine_for(values_of(X), self.engine, self.device, zeros=zeros).running() as engine,
+            engine_for(values_of(X), self.engine, self.device, **how).running() as engine,
         ):
             data = data_in_memory(self, X, weights, uncertainties, engine=engine, reset=True)
             _check_can_be_sparse(self, data, parts)
@@ -460,7 +465,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if about.weights is not None:
             self.weights_ = same_kind(values_of(X), about.weights)
         else:
-            self.weights_ = lazy_result(self, "weights", *self._as_data(X, weights, uncertainties), StreamingEngine())
+            given = X, weights, uncertainties
+            given = self._as_data(*given) if self.zeros == "missing" else tuple(map(_rows_of_entries, given))
+            self.weights_ = lazy_result(self, "weights", *given, StreamingEngine())
 
     def _as_data(self, X: Any, weights: Any, uncertainties: Any) -> tuple[Any, Any, Any]:
         """Return data that is worked on block by block, with weights that say what is missing."""
@@ -485,9 +492,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         known: dict[str, Any] = {"features": features, "model": type(self).__name__, "may_use_file": may_use_file}
         return aligned_input(X, weights, uncertainties, **known)
 
-    def _describe_entries(self, X: Any, weights: Any = None, uncertainties: Any = None) -> Description:
-        """Return what the fit says of entries in memory."""
-        with self._engine_for(X) as engine:
+    def _describe_entries(
+        self, X: Any, weights: Any = None, uncertainties: Any = None, *, with_weights: bool = False
+    ) -> Description:
+        """Return what the fit says of entries in memory; of large data, weights only if they are wanted."""
+        with self._engine_for(X, by_tiles=not with_weights) as engine:
             return self._encode_and_describe(self._check_new(X, weights, uncertainties, engine), engine)[1].on_host()
 
     def refit(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Self:
@@ -640,6 +649,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             return like_lazy(X, self._lazily("clean", X, weights, uncertainties), given)
         with self._engine_for(X) as engine:
             data = self._check_new(X, weights, uncertainties, engine, tells_empty=True)
+            if engine.keeps_masks:
+                return like(X, self._cleaned_by_tiles(data, engine), given)
             codes, about = self._encode_and_describe(data, engine)
             unseen = None if self._unseen is None else engine.place(self._unseen)
             shared = {"components": engine.place(self.components_, codes.dtype), "unseen": unseen}
@@ -655,6 +666,17 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             target, outliers = (engine.split(array, like=data.X) for array in (cleaned, about.outliers))
             engine.fill((target,), _cleaned, outliers, *arguments, **shared)
             return like(X, cleaned, given)
+
+    def _cleaned_by_tiles(self, data: Data, engine: Engine) -> Array:
+        """Return data with what is wrong or missing replaced; beside it, memory is taken by tiles and codes alone."""
+        basis, scaled, limits = self._basis.placed(engine.place), self._in_unit(data, engine), encoding_limits(self)
+        Ht = basis.encode(scaled.X, scaled.M, engine, **limits)
+        codes = engine.split(self._codes_in_units(engine.join(Ht), data, engine), like=data.X)
+        shared = {"basis": basis, "engine": engine, **limits, "components": self.components_, "unseen": self._unseen}
+        cleaned = engine.empty(data.shape, engine.xp.result_type(codes[0].dtype, data.X[0].dtype))
+        blocks = (scaled.X, scaled.M, Ht, codes, data.X)
+        engine.fill((engine.split(cleaned, like=data.X),), _described_and_cleaned, *blocks, **shared)
+        return cleaned
 
     def outlier_mask(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return True where an observed entry is an outlier, (n_samples, n_features), in the form of `clean`."""
@@ -774,11 +796,12 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return np.asarray(S if M is None else np.where(M > 0, S, 0))
 
     @contextmanager
-    def _engine_for(self, X: Any) -> Iterator[Engine]:
-        """Run the engine for new data."""
+    def _engine_for(self, X: Any, *, by_tiles: bool = True) -> Iterator[Engine]:
+        """Run the engine for new data, which may be worked on by tiles if it is large."""
         check_is_fitted(self)
         zeros = "data" if self._with_uncertainties else self._zeros_of_engine
-        with engine_for(values_of(X), self.engine, self.device, zeros=zeros).running() as engine:
+        how: dict[str, Any] = {"zeros": zeros, "by_tiles": by_tiles}
+        with engine_for(values_of(X), self.engine, self.device, **how).running() as engine:
             yield engine
 
     @property
@@ -951,12 +974,36 @@ def _cleaned(
     return (xp.where(missing & unknown, xp.nan, filled),)
 
 
+def _described_and_cleaned(
+    scaled: Array,
+    M: Array | None,
+    Ht: Array,
+    codes: Array,
+    X: Array,
+    *,
+    components: Array,
+    unseen: Array | None,
+    xp: Namespace,
+    **how: Any,
+) -> tuple[Array]:
+    """Return a block of data with outliers and missing entries replaced; its outliers are found on the way."""
+    outliers, *_ = describe_outliers(scaled, M, Ht, **how, xp=xp)
+    return _cleaned(outliers, codes, X, M, components=components, unseen=unseen, xp=xp)
+
+
 def _cleaned_sparsely(
     outliers: Array, codes: Array, X: Array, M: Array | None, *, keeps_zeros: bool, **shared: Any
 ) -> Any:
     """Return a block of sparse data with outliers replaced, as a sparse matrix; missing entries may stay zero."""
     M = None if keeps_zeros else M
     return as_sparse(_cleaned(outliers, codes, X, M, **shared)[0])
+
+
+def _rows_of_entries(values: Any) -> Any:
+    """Return data in memory from which something is computed when it is asked for: without a copy, if it can be."""
+    values = None if values is None else values_of(values)
+    is_plain = isinstance(values, np.ndarray) and not isinstance(values, np.ma.MaskedArray)
+    return DeviceRows(values) if is_plain else as_data(values)
 
 
 def _product(codes: Array, components: Array, xp: Namespace, like: Array = None) -> Array:

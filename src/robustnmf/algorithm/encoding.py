@@ -190,7 +190,7 @@ class Basis:
     ) -> tuple[Blocks, Blocks, Blocks]:
         """Write outliers alone, and return the same sums."""
         shared: dict[str, Any] = {"basis": self, "engine": engine, **limits}
-        sums: tuple[Blocks, Blocks, Blocks] = engine.fill((outliers,), _describe_outliers, V, M, Ht, **shared)
+        sums: tuple[Blocks, Blocks, Blocks] = engine.fill((outliers,), describe_outliers, V, M, Ht, **shared)
         return sums
 
     def describe_sparsely(self, V: Blocks, M: Blocks | None, Ht: Blocks, engine: Engine, **limits: Any) -> Any:
@@ -733,7 +733,7 @@ def _describe_sparsely(Y: Array, M: Array | None, X: Array, *, xp: Namespace, **
     return *sums, as_sparse(outliers)
 
 
-def _describe_outliers(*block: Any, **how: Any) -> tuple[Array, ...]:
+def describe_outliers(*block: Any, **how: Any) -> tuple[Array, ...]:
     """Return outliers and the sums of `Description` for one block."""
     return _describe(*block, **how)[1:]
 

@@ -31,6 +31,7 @@ from robustnmf.algorithm.initializers import initial_factors, with_known
 from robustnmf.algorithm.parts import Parts
 from robustnmf.algorithm.progress import fit_progress
 from robustnmf.algorithm.rank_search import find_rank
+from robustnmf.algorithm.stage import has_more_than_enough
 from robustnmf.algorithm.staged import Staged
 from robustnmf.data.blocks import Data
 from robustnmf.data.out_of_core import as_data, even_rows
@@ -348,6 +349,18 @@ def describe(
     into = [engine.split(array, like=data.X) for array in (weights, outliers)]
     sums = basis.describe(data.X, data.M, Ht, into[0], into[1], engine, **limits)
     return engine.join(Ht), Description(weights, outliers, *(engine.join(blocks) for blocks in sums))
+
+
+def can_learn_by_tiles(estimator: Any, X: Any, parts: Parts) -> bool:
+    """Return whether a fit visits all of large data a few times only, and asks for nothing but blocks of samples."""
+    is_default = isinstance(parts.algorithm, Staged) and isinstance(parts.method.solver, SharedGram)
+    has_rank = isinstance(estimator.n_components, Integral) and estimator.n_init == 1
+    shape: tuple[int, ...] = getattr(X, "shape", ())
+    if not is_default or not has_rank or len(shape) != 2 or getattr(parts.init, "factors", None) is None:
+        return False
+    # What samples are divided by takes longer to find than a sweep.
+    is_dear = hasattr(parts.outliers, "mask") or estimator.sample_scaling is not None
+    return not is_dear and has_more_than_enough(shape[0], shape[1], int(estimator.n_components))
 
 
 def check_can_be_blocks(estimator: Any, parts: Parts) -> None:

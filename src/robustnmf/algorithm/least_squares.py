@@ -12,6 +12,7 @@ pull.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf, sqrt
 from typing import Any, NamedTuple
 
@@ -298,10 +299,16 @@ class LeastSquares:
 
     def accepted(self, judged: Judged) -> Accepted:
         """Return the data in which what is wrong hardly counts."""
-        shared: dict[str, Any] = {"W": judged.point.W, "model": judged.model, "units": self.units}
+        if self.engine.keeps_masks and self.few is None and not judged.model.follows_predictions:
+            shared: dict[str, Any] = {"model": judged.model, "units": self.units}
+            wrong = self.engine.map(_wrong, self.V, judged.point.Ht, W=judged.point.W, model=judged.model)
+            return Accepted(*self.engine.map(_without_wrong, self.V, self.M, wrong, **shared))
+        shared = {"W": judged.point.W, "model": judged.model, "units": self.units}
         shared |= {"engine": self.engine, "beyond": Beyond(judged.point.W, judged.model)}
         if self.robust is None or self.few is None:
-            return Accepted(*self.engine.map(_accepted, self.V, self.M, judged.point.Ht, None, **shared))
+            # Weights that follow predictions cost more than memory: without its traits, the function is called now.
+            function = partial(_accepted) if self.engine.keeps_masks else _accepted
+            return Accepted(*self.engine.map(function, self.V, self.M, judged.point.Ht, None, **shared))
         shared |= {"W_robust": self.robust.point.W, "first": self.robust.model, "few": self.few}
         shared["beyond_robust"] = Beyond(self.robust.point.W, self.robust.model)
         return Accepted(*self.engine.map(_accepted, self.V, self.M, judged.point.Ht, self.robust.point.Ht, **shared))
@@ -651,6 +658,21 @@ def _accepted(
         predicted = predictions(X_robust, W_robust, Y)
         told = (first.ratios(Y, predicted, xp) > 1) & few & (observed > 0)
         filled, weights = xp.where(told, predicted, filled), xp.where(told, observed, weights)
+    return filled if units is None else filled * units, weights
+
+
+def _wrong(Y: Array, X: Array, *, W: Array, model: NoiseModel, xp: Namespace) -> Array:
+    """Return which entries of a block are wrong, (B, m)."""
+    return model.ratios(Y, predictions(X, W, Y), xp) > 1
+
+
+@block_function(recomputed=True, parts=2)
+def _without_wrong(
+    Y: Array, M: Array | None, wrong: Array, *, model: NoiseModel, units: Array | None, xp: Namespace
+) -> tuple[Array, Array]:
+    """Return what `_accepted` does of a block of which it is known what is wrong."""
+    filled, weights = without(wrong, Y, M, None, model, xp)
+    weights = _without_samples(wrong, _observed(Y, M, xp), weights, xp)
     return filled if units is None else filled * units, weights
 
 

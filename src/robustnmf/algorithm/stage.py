@@ -38,6 +38,15 @@ FEWEST_POSITIVE = 0.5
 ENOUGH_FOR_PARAMETERS = 10
 
 
+def has_more_than_enough(n_samples: int, n_features: int, rank: int) -> bool:
+    """Return whether some samples are enough to find the components, if nothing is missing and enough is positive."""
+    return n_features > 0 and n_samples >= 2 * _enough_samples(n_features, rank)
+
+
+def _enough_samples(n_features: int, rank: int) -> float:
+    return max(ENOUGH_ENTRIES / n_features, ENOUGH_SAMPLES * rank)
+
+
 @dataclass(frozen=True)
 class AllSamples:
     """Data with more samples than it takes to find the components; some are chosen, evenly spread."""
@@ -52,7 +61,7 @@ class AllSamples:
     def of(cls, V: Blocks, M: Blocks | None, rank: int, engine: Engine) -> "AllSamples | None":
         """Return the data with a choice of samples, or None if all are needed."""
         n_samples, n_features = sum(len(block) for block in V), V[0].shape[1]
-        enough = max(ENOUGH_ENTRIES / n_features, ENOUGH_SAMPLES * rank)
+        enough = _enough_samples(n_features, rank)
         if n_samples >= 2 * enough and M is not None:  # what is missing does not count
             share = float(engine.sum(count_observed, M)) / (n_samples * n_features)
             enough = max(enough, ENOUGH_ENTRIES / (n_features * max(share, 1e-9)))

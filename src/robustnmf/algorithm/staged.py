@@ -50,6 +50,7 @@ from robustnmf.algorithm.monitor import Monitor
 from robustnmf.algorithm.singular_start import singular_start, winsorised
 from robustnmf.algorithm.stage import AllSamples, End, Fit, State, Steps, encode_all_samples, final_weighting
 from robustnmf.algorithm.steps import Compute, Driver, Measure, Report
+from robustnmf.engines.lazy import same
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.kernels.predictions import predictions
 from robustnmf.model.losses import Absolute, Cauchy, Huber, Loss
@@ -170,6 +171,8 @@ class Staged:
         given, whole = (V, M, Ht), AllSamples.of(V, M, W.shape[1], engine)
         if whole is not None:
             V, M, Ht = whole.part(V), whole.part(M), whole.part(Ht)
+        elif engine.keeps_masks:  # all samples are needed in every iteration
+            V, M = engine.map(same, V), None if M is None else engine.map(same, M)
         if engine.kernels.prepare is not None and method.solver.sweeps_by_kernel:
             losses = [*(stage.loss for stage in self.initial_stages), method.loss]
             weightings = [Weighting(loss, 1.0) for loss in losses]

@@ -51,7 +51,10 @@ RESULTS: Mapping[str, _Kind] = MappingProxyType(
     {
         "codes": _Kind(lambda model, X, **options: model.transform(X, **options), "components"),
         "clean": _Kind(lambda model, X, **options: model.clean(X, **options), "entries", stays_sparse=True),
-        "weights": _Kind(lambda model, X, **options: model._describe_entries(_dense(X), **options).weights, "entries"),
+        "weights": _Kind(
+            lambda model, X, **options: model._describe_entries(_dense(X), **options, with_weights=True).weights,
+            "entries",
+        ),
         "outliers": _Kind(
             lambda model, X, **options: model._describe_entries(X, **options).outliers,
             "entries",

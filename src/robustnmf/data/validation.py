@@ -10,12 +10,13 @@ from sklearn.utils.validation import validate_data
 
 from robustnmf.data.sparse import canonical, checked, is_sparse
 from robustnmf.data.uncertainties import is_observed
-from robustnmf.engines import Engine
+from robustnmf.engines import Engine, TileEngine
 from robustnmf.engines.protocol import block_function
 from robustnmf.errors import LARGEST_CODE, SMALLEST_UNCERTAINTY, IncompatibleError, uncertainty_error
 from robustnmf.formats.alignment import axes_of, known_names, place_of, values_of
 from robustnmf.formats.labelled_matrix import LabelledMatrix
 from robustnmf.formats.registry import rows_of
+from robustnmf.formats.rows import FloatRows
 from robustnmf.formats.sparse_rows import Pattern, SparseRows, StoredSparsely
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
 from robustnmf.utils.entries import Entries
@@ -46,7 +47,9 @@ def check_matrix(estimator: Any, X: Any, engine: Engine, *, reset: bool) -> Arra
             )
         validate_data(estimator, tensor, reset=reset, skip_check_array=True)
         return tensor
-    return _placed(_check_host_matrix(estimator, X, names, reset=reset), engine)
+    return _placed(
+        _check_host_matrix(estimator, X, names, reset=reset, by_tiles=isinstance(engine, TileEngine)), engine
+    )
 
 
 def check_sparse(estimator: Any, X: Any) -> Any:
@@ -54,19 +57,23 @@ def check_sparse(estimator: Any, X: Any) -> Any:
     return canonical(_check_host_matrix(estimator, X, None, reset=True))
 
 
-def _check_host_matrix(estimator: Any, X: Any, names: Any, *, reset: bool) -> Any:
+def _check_host_matrix(estimator: Any, X: Any, names: Any, *, reset: bool, by_tiles: bool = False) -> Any:
     X = to_host(X)
     _refuse_times(X, "X")
     if isinstance(X, np.ma.MaskedArray):
         X = np.ma.filled(X.astype(np.float64 if X.dtype.kind in "iub" else X.dtype), np.nan)
     if is_sparse(X):
         X = checked(X)  # before anything is converted: that would follow wrong indices
-    return _checked_by_sklearn(estimator, X, names, reset=reset)
+    return _checked_by_sklearn(estimator, X, names, reset=reset, by_tiles=by_tiles)
 
 
-def _checked_by_sklearn(estimator: Any, X: Any, names: Any, *, reset: bool) -> Any:
-    """Return X as a floating matrix; an estimator that learns learns the number of features, and their names."""
+def _checked_by_sklearn(estimator: Any, X: Any, names: Any, *, reset: bool, by_tiles: bool = False) -> Any:
+    """Return X as a floating matrix; an estimator that learns learns the number of features, and their names.
+
+    By tiles, X of any type and order remains what it is: each becomes a floating block where it is worked on.
+    """
     options: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": (np.float64, np.float32), "order": "C"}
+    options |= {"dtype": "numeric", "order": None} if by_tiles and not is_sparse(X) else {}
     options |= {"ensure_all_finite": False, "ensure_min_features": 1}
     if names is not None and not reset and hasattr(estimator, "feature_names_in_"):
         return check_array(X, estimator=estimator, **options)  # names that are aligned need no check
@@ -97,8 +104,11 @@ def check_like(values: Any, name: str, X: Array, engine: Engine) -> Array | None
         any_shape: dict[str, Any] = {"ensure_2d": False, "allow_nd": True, "ensure_min_samples": 0}
         is_finite = name == "weights"  # the uncertainty of a missing entry is unknown
         options = any_shape | {"accept_sparse": "csr", "ensure_all_finite": is_finite, "input_name": name}
-        values = check_array(values, dtype=np.float64, **options)
+        by_tiles = isinstance(engine, TileEngine) and not is_sparse(values)
+        values = check_array(values, dtype="numeric" if by_tiles else np.float64, **options)
+        check_shape(values, name, X)
         given = _placed(values, engine)
+        return FloatRows(given) if by_tiles else given
     check_shape(given, name, X)
     return given
 

@@ -12,6 +12,7 @@ from robustnmf.engines.observed_engine import ObservedEngine
 from robustnmf.engines.protocol import Engine
 from robustnmf.engines.sparse_engine import SparseEngine
 from robustnmf.engines.streaming_engine import StreamingEngine
+from robustnmf.engines.tile_engine import TileEngine
 from robustnmf.errors import MissingExtraError
 from robustnmf.utils.arrays import is_on_host, is_sparse_tensor
 
@@ -22,6 +23,7 @@ __all__ = [
     "ObservedEngine",
     "SparseEngine",
     "StreamingEngine",
+    "TileEngine",
     "clear_cache",
     "engine_for",
 ]
@@ -32,9 +34,11 @@ ENGINES = ("auto", "numpy", "sparse", "torch", "stream", "dask")
 LARGE, SPARSE = 2**24, 0.3
 # If what is not stored is missing, that is so for fewer entries: it is not visited at all.
 LARGE_OF_MISSING = 2**21
+# Dense data of so many entries is worked on by tiles, where that can be.
+LARGE_OF_DENSE = 2**23
 
 
-def engine_for(X: Any, engine: str = "auto", device: Any = None, *, zeros: str = "data") -> Any:
+def engine_for(X: Any, engine: str = "auto", device: Any = None, *, zeros: str = "data", by_tiles: bool = False) -> Any:
     """Return the engine for data X in memory, by name, or by where X is and where the work is to be done.
 
     Parameters
@@ -47,6 +51,8 @@ def engine_for(X: Any, engine: str = "auto", device: Any = None, *, zeros: str =
         Where the work is done: "cpu", "cuda", "cuda:1", "mps". None is where X is.
     zeros : {"data", "missing"}
         What entries of a sparse X are that are not stored.
+    by_tiles : bool
+        Whether large data may be worked on by tiles on the CPU, where nothing but blocks of samples is asked for.
     """
     if getattr(engine, "keeps_sparse", False) or getattr(engine, "has_tiles", False):
         return engine
@@ -66,7 +72,8 @@ def engine_for(X: Any, engine: str = "auto", device: Any = None, *, zeros: str =
     if on_cpu and is_sparse and (engine == "sparse" or (engine == "auto" and _is_worth_it(X, large))):
         return ObservedEngine() if zeros == "missing" else SparseEngine()
     if engine == "numpy" or on_cpu:
-        return NumPyEngine()
+        is_large = not is_sparse and prod(getattr(X, "shape", ())) >= LARGE_OF_DENSE
+        return TileEngine() if by_tiles and is_large else NumPyEngine()
     try:
         from robustnmf.engines.torch_engine import TorchEngine, device_of, takes_much
         from robustnmf.engines.torch_sparse_engine import TorchSparseEngine

@@ -68,6 +68,8 @@ class Engine(Protocol):
     """Whether sparse data stays sparse: blocks are made dense where they are worked on."""
     has_tiles: bool
     """Whether the data is in reach of the device, but worked on in tiles: blocks are lazy, and results are not."""
+    keeps_masks: bool
+    """Whether truth values of all entries are kept where results as large as the data are not."""
     rows_at_a_time: int | None
     """Rows of a factor that a step is made for at a time; None for all."""
     few_rows: float
@@ -181,6 +183,7 @@ class InMemoryEngine:
     gathers_features = True
     keeps_sparse = False
     has_tiles = False
+    keeps_masks = False
 
     def read(self, rows: Rows, like: Blocks | None = None) -> Blocks:
         return self.split(rows.read(0, rows.shape[0]), like)

@@ -1,4 +1,4 @@
-"""Arrays on a device as rows that are read to the host, a block at a time."""
+"""Arrays on a device, or on the host, as rows that are read to the host a block at a time."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -31,7 +31,7 @@ class DeviceRows:
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return some rows, (stop - start, m), on the host."""
-        rows: NDArray[Any] = to_host(self.array[start:stop]).astype(self.dtype, copy=False)
+        rows: NDArray[Any] = to_host(self.array[start:stop]).astype(self.dtype, order="C", copy=False)
         return rows
 
     def cuts(self, block_bytes: int) -> list[tuple[int, int]]:

@@ -19,6 +19,9 @@ SYSTEM_ENTRIES = 2**15
 # If more than this share of the entries does not have weight 1, Gram matrices are formed by matrix products; so many
 # numbers of them at a time, from so many products of features.
 MANY_OTHERS, GRAM_ENTRIES, PRODUCT_COLUMNS = 0.04, 2**20, 256
+# If a Gram matrix takes so many multiplications it is worth some calls of its own, unless most entries of most rows are
+# others; of so many coordinates also then.
+ROW_PRODUCTS, MOST_OTHERS, MANY_COORDINATES = 2**20, 0.5, 64
 
 
 @njit(**FAST)
@@ -161,14 +164,20 @@ def least_squares(Y: Any, Q: Any, X: Any, A: Any, linear: Any, ridge: float, max
     A = np.ascontiguousarray(A)
     gram += ridges
 
-    by_products = Q is not None and np.count_nonzero(Q != 1) > MANY_OTHERS * Q.size
+    n_others = 0 if Q is None else np.count_nonzero(Q != 1)
+    p, r = A.shape
+    by_rows = p * r * r >= ROW_PRODUCTS and (n_others <= MOST_OTHERS * Y.size or r >= MANY_COORDINATES)
+    by_products = not by_rows and n_others > MANY_OTHERS * Y.size
 
     def set_up(rows: slice, systems: Any) -> None:
         systems[:, :-1], systems[:, -1] = gram, rhs[rows]
-        if by_products:
+        if by_rows and n_others:
+            for q, system in zip(Q[rows], systems, strict=True):
+                set_weighted_gram(q, A, gram, ridges, system[:-1])
+        elif by_products:
             systems[:, :-1] = weighted_grams(Q[rows], A)
             systems[:, :-1] += ridges
-        elif Q is not None:
+        elif n_others:
             weights = np.subtract(Q[rows], 1, dtype=dtype)
             # Differences of sums that are nearly the same would not be exact.
             from_nothing = 2 * np.count_nonzero(weights, axis=1) > Y.shape[1]
@@ -177,6 +186,23 @@ def least_squares(Y: Any, Q: Any, X: Any, A: Any, linear: Any, ridge: float, max
 
     solve_rows(set_up, new, max_iter, tol, at_a_time=GRAM_ENTRIES if by_products else SYSTEM_ENTRIES)
     return new
+
+
+def set_weighted_gram(q: Any, A: Any, gram: Any, ridges: Any, found: Any) -> None:
+    """Write A' diag(q) A + ridges to `found` (r, r), by a product of those rows of A whose weight is not 1.
+
+    `gram` is the same for weights of 1. A product of a matrix with itself takes half the work of others.
+    """
+    others = np.flatnonzero(q != 1)
+    weights = 1 - q[others]
+    # Differences of sums that are nearly the same would not be exact.
+    if 2 * len(others) > len(q) or (weights < 0).any():
+        part = np.sqrt(q)[:, None] * A
+        np.matmul(part.T, part, out=found)
+        found += ridges
+    else:
+        part = np.sqrt(weights)[:, None] * A.take(others, axis=0)
+        np.subtract(gram, part.T @ part, out=found)
 
 
 def weighted_grams(Q: Any, A: Any) -> Any:
