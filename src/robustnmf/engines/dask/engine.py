@@ -56,6 +56,7 @@ from robustnmf.engines.protocol import traits_of
 from robustnmf.engines.streaming_engine import check_gathered
 from robustnmf.formats.numpy_files import FileRows
 from robustnmf.formats.rows import BLOCK_BYTES, RowBlock, Rows, cuts_like, row_blocks
+from robustnmf.utils import platforms
 from robustnmf.utils.arrays import Array, Blocks, zip_blocks
 from robustnmf.utils.extras import optional
 from robustnmf.utils.files import make_folder, write_array
@@ -209,7 +210,7 @@ class DaskEngine(NumPyEngine):
     def memory(self) -> int:
         """Bytes that all workers may use."""
         limits = self._limits
-        return sum(limits) if all(limits) else int(optional("psutil", "dask").virtual_memory().total)
+        return sum(limits) if all(limits) else platforms.memory()
 
     @property
     def _limits(self) -> list[int]:
