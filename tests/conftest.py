@@ -41,6 +41,16 @@ def data() -> Sample:
     return make_data()
 
 
+if os.environ.get("ROBUSTNMF_WINDOWS_RULES"):
+
+    @pytest.fixture(autouse=True)
+    def rules_of_windows(monkeypatch):
+        """Run every test under the rules of `windows_rules`."""
+        import windows_rules
+
+        windows_rules.impose(monkeypatch)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave all variants of a test but every k-th to test-all, where it is marked ``thinned(k)``."""

@@ -959,3 +959,21 @@ def test_unit_of_few_positive_counts_is_found(tmp_path, monkeypatch):
         x[:, ::2] = 0
         found = outcome(as_a_map(x, tmp_path), engine="stream")
         np.testing.assert_allclose(found, outcome(x), rtol=1e-9)
+
+
+def test_a_plain_script_without_client_or_guard_is_worked_on_by_threads(tmp_path):
+    """Processes would import the script anew, and fail; a chunk without samples is skipped."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import dask.array as da, numpy as np\n"
+        "from robustnmf import RobustNMF\n"
+        "data = np.random.default_rng(0).random((40, 6))\n"
+        "X = da.concatenate([da.from_array(data[:20]), da.zeros((0, 6)), da.from_array(data[20:])])\n"
+        "options = dict(n_components=2, method='l2', random_state=0, max_iter=5, tol=0)\n"
+        "model, there = RobustNMF(**options).fit(X), RobustNMF(**options).fit(data)\n"
+        "np.testing.assert_allclose(model.components_, there.components_, rtol=1e-6)\n"
+        "print(model.outliers_.compute().shape)\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", str(script)], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "(40, 6)", done.stderr

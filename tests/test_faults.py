@@ -509,7 +509,7 @@ def test_interrupted_replacement_of_a_folder_keeps_the_old_one(tmp_path, monkeyp
     with write_folder(out) as place:
         results.write_json(place / "summary.json", {"version": 1})
     if not can_exchange:
-        monkeypatch.setattr(files, "_exchange", lambda one, other: False)
+        monkeypatch.setattr(files.platforms, "exchange", lambda one, other: False)
     replace, is_put_aside = os.replace, []
 
     def fail_at_the_second(source, target):

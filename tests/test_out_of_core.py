@@ -489,7 +489,7 @@ def test_streamed_models_are_saved_without_what_belongs_to_the_data(tmp_path):
 def test_data_on_disk_is_streamed_if_it_is_large_and_else_taken_into_memory(tmp_path, monkeypatch):
     stored = mapped(tmp_path, X)
     assert isinstance(fitted(stored).weights_, np.ndarray)
-    monkeypatch.setattr("robustnmf.data.out_of_core._memory", lambda: 2 * X.nbytes)
+    monkeypatch.setattr("robustnmf.data.out_of_core.memory", lambda: 2 * X.nbytes)
     assert isinstance(fitted(stored).weights_, LazyMatrix)
 
 
@@ -519,7 +519,7 @@ def test_sparse_data_on_disk_is_streamed_if_what_is_stored_is_large(tmp_path, mo
     n_bytes = rows_of(stored).nbytes
     assert n_bytes < 0.6 * ZEROS.nbytes
     for memory, is_streamed in ((5 * n_bytes, False), (3 * n_bytes, True)):
-        monkeypatch.setattr("robustnmf.data.out_of_core._memory", lambda: memory)  # noqa: B023
+        monkeypatch.setattr("robustnmf.data.out_of_core.memory", lambda: memory)  # noqa: B023
         model = fitted(stored)
         assert isinstance(model.weights_, LazyMatrix) is is_streamed
         np.testing.assert_allclose(model.components_, expected, atol=1e-8)

@@ -160,8 +160,8 @@ def test_a_file_that_comes_while_a_folder_is_written_is_kept(tmp_path, monkeypat
     out = tmp_path / "out"
     with write_folder(out, listed_beside=beside) as place:
         (place / "a.txt").write_text("1")
-    exchange = files._exchange
-    monkeypatch.setattr(files, "_exchange", exchange if can_exchange else lambda one, other: False)
+    exchange = files.platforms.exchange
+    monkeypatch.setattr(files.platforms, "exchange", exchange if can_exchange else lambda one, other: False)
     refused = pytest.raises(ForeignFileError, match=r"thesis\.txt")
     with refused, write_folder(out, replace=True, listed_beside=beside) as place:
         (place / "a.txt").write_text("2")

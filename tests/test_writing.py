@@ -198,8 +198,8 @@ def test_only_what_was_written_is_replaced(tmp_path, stack):
 
 @pytest.mark.parametrize("can_exchange", [True, False])
 def test_folders_hold_nothing_but_what_their_format_has(tmp_path, stack, monkeypatch, can_exchange):
-    exchange = files._exchange
-    monkeypatch.setattr(files, "_exchange", exchange if can_exchange else lambda one, other: False)
+    exchange = files.platforms.exchange
+    monkeypatch.setattr(files.platforms, "exchange", exchange if can_exchange else lambda one, other: False)
     path = write_table(tmp_path / "cube.zarr", stack)
     assert not [inside for inside in path.rglob("*") if inside.name == MANIFEST]
     write_table(path, stack.with_values(stack.values + 1))

@@ -1,6 +1,5 @@
 """Data that is not in memory: which engine works on it, and its blocks."""
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from robustnmf.formats.rows import BLOCK_BYTES, FloatRows, Rows, is_dask, number
 from robustnmf.formats.sparse_rows import Columns, SparseRows, StoredSparsely
 from robustnmf.utils.arrays import Array, Blocks, Namespace, is_on_host, is_sparse_tensor, subsample, to_host
 from robustnmf.utils.extras import optional
+from robustnmf.utils.platforms import memory
 
 Matrix = NDArray[Any]
 
@@ -43,7 +43,7 @@ def is_large(rows: Rows) -> bool:
     """Return whether data on disk takes much of the memory; sparse data is taken into memory as it is."""
     n_rows, n_columns = rows.shape
     size = rows.nbytes if isinstance(rows, StoredSparsely) else n_rows * n_columns * rows.dtype.itemsize
-    return bool(size > LARGE * _memory())
+    return bool(size > LARGE * memory())
 
 
 def in_memory(X: Any, engine: Any) -> Any:
@@ -59,10 +59,6 @@ def in_memory(X: Any, engine: Any) -> Any:
             f"with {', '.join(list(X)[:5])}. Take what is in it: file['X']."
         )
     return X.to_memory() if package_of(X) == "anndata" and hasattr(X, "to_memory") else X
-
-
-def _memory() -> int:
-    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def engine_of(X: Any, engine: Any, device: Any, checkpoint: Any) -> Any:

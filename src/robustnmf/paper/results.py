@@ -183,7 +183,7 @@ class Results:
                 parameters = json.dumps(dict(task.parameters), sort_keys=True)
                 rows.append((*start, measure, value, record.seconds, record.version, parameters))
         rows.sort(key=lambda row: (row[0], row[2], row[1], *row[3:7], row[10]))
-        with write_owned(path) as temporary, temporary.open("w", newline="") as file:
+        with write_owned(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow((*COLUMNS, "parameters"))
             writer.writerows(rows)

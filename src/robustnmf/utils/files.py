@@ -8,14 +8,12 @@ Two rules hold for all of them:
   it.
 """
 
-import ctypes
 import hashlib
 import json
 import os
 import re
 import shutil
 import socket
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -24,6 +22,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from robustnmf.utils import platforms
 
 MANIFEST = ".robustnmf-files.json"
 """Name of the manifest in a folder."""
@@ -68,14 +68,12 @@ def write_atomically(path: Path, *, replace: bool = True) -> Iterator[Path]:
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     try:
         yield temporary
-        _flush(temporary)
+        platforms.flush_file(temporary)
         if replace:
-            os.replace(temporary, path)
+            _rename(temporary, path)
         else:
             _link(temporary, path)
-        if os.name == "posix":
-            with suppress(OSError):  # some file systems know no order of writes; the file itself is there
-                _flush(path.parent)
+        platforms.flush_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -171,7 +169,7 @@ def write_together(path: Path, *, replace: bool = True) -> Iterator[Path]:
             path.unlink()  # an old file beside new ones would be read with them
         for file in written:
             with write_owned(path.with_name(file.name), replace=replace) as place:
-                os.replace(file, place)
+                _rename(file, place)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -254,16 +252,12 @@ def _link(temporary: Path, path: Path) -> None:
         raise
     except OSError:  # a file system without hard links
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-        os.replace(temporary, path)
+        _rename(temporary, path)
 
 
-def _flush(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _rename(old: Path, new: Path) -> None:
+    """Give a file or folder another name; a file of that name is replaced."""
+    platforms.patiently(lambda: os.replace(old, new))
 
 
 def _checksum(path: Path) -> str:
@@ -362,7 +356,8 @@ class Manifest:
     def _write(self) -> None:
         files = self._beside | {self._prefix + name: checksums for name, checksums in self._checksums.items()}
         with write_atomically(self._path) as temporary:
-            temporary.write_text(json.dumps({"written_by": "robustnmf", "files": files}, indent=1) + "\n")
+            text = json.dumps({"written_by": "robustnmf", "files": files}, indent=1)
+            temporary.write_text(text + "\n", encoding="utf-8")
 
     def strangers(self) -> list[str]:
         """Return what is in the folder and not owned, by name."""
@@ -461,38 +456,31 @@ def _take_place(new: Path, path: Path, replace: bool) -> None:
     """Put a folder in the place of an older one, if there is one; `new` then is the older, or nothing."""
     if not replace or not os.path.lexists(path):
         try:
-            os.replace(new, path)  # which fails if there is a folder that is not empty
+            if path.is_dir() and not platforms.replaces_empty_folders():
+                path.rmdir()
+            _rename(new, path)  # which, as `rmdir`, fails if there is a folder that is not empty
         except OSError as error:
             raise FileExistsError(f"{path} exists. Choose another name.") from error
-    elif not _exchange(new, path):
+    elif not platforms.exchange(new, path):
         _replace_in_two_steps(new, path)
     else:
         try:
             check_owned_folder(new, path)  # once more: a file may have come since
         except ForeignFileError:
-            _exchange(new, path)
+            platforms.exchange(new, path)
             raise
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Exchange two folders in one step, so that a kill leaves the old or the new; False if the system cannot."""
-    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
-    if rename is None:
-        return False
-    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    return bool(rename(here, os.fsencode(one), here, os.fsencode(other), exchange) == 0)
 
 
 def _replace_in_two_steps(new: Path, path: Path) -> None:
     """Put a folder in the place of an older one, which comes back if that fails or is interrupted."""
     aside = Path(tempfile.mkdtemp(prefix=f".{path.name}.old.", dir=path.parent))
     try:
-        os.replace(path, aside / "old")
+        _rename(path, aside / "old")
         check_owned_folder(aside / "old", path)
-        os.replace(new, path)
+        _rename(new, path)
     finally:
         if os.path.lexists(aside / "old") and not os.path.lexists(path):
-            os.replace(aside / "old", path)
+            _rename(aside / "old", path)
         if os.path.lexists(aside / "old"):
             Manifest.of(aside / "old", path).remove_folder()
         with suppress(OSError):  # it holds a file that this package did not write: that stays
@@ -514,7 +502,7 @@ def new_scratch_folder(parent: Path | None) -> Path:
         make_folder(parent)
     folder = Path(tempfile.mkdtemp(prefix="robustnmf-", dir=parent))
     made_by = f"process {os.getpid()} on {socket.gethostname()}"
-    (folder / _SCRATCH).write_text(f"robustnmf scratch folder of {made_by}\n")
+    (folder / _SCRATCH).write_text(f"robustnmf scratch folder of {made_by}\n", encoding="utf-8")
     return folder
 
 
@@ -523,16 +511,11 @@ def _is_left(folder: Path) -> bool:
     marker = folder / _SCRATCH
     if folder.is_symlink() or not marker.is_file():
         return False
-    found = re.fullmatch(r"robustnmf scratch folder of process (\d+) on (.*)\n", marker.read_text(errors="replace"))
+    text = marker.read_text(encoding="utf-8", errors="replace")
+    found = re.fullmatch(r"robustnmf scratch folder of process (\d+) on (.*)\n", text)
     if found is None or found[2] != socket.gethostname():
         return False
-    try:
-        os.kill(int(found[1]), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):
-        return False
-    return False
+    return not platforms.is_running(int(found[1]))
 
 
 def remove_scratch_folder(folder: Path) -> None:
@@ -557,4 +540,5 @@ def remove_scratch(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
-        path.unlink(missing_ok=True)
+        with suppress(PermissionError):  # Windows, while it is open: it goes with its folder
+            path.unlink(missing_ok=True)

@@ -7,10 +7,7 @@ A GPU would have to be shared between processes that each hold a copy of the dat
 share both, and while one of them waits for the GPU, another decides what it is to do next.
 """
 
-import ctypes
 import os
-import signal
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,9 +16,9 @@ from typing import Any
 
 import joblib
 
-# Number of the request "send me this signal when my parent ends" of Linux.
-PR_SET_PDEATHSIG = 1
-# Elsewhere a worker looks so often whether its parent is still there, in seconds.
+from robustnmf.utils import platforms
+
+# Where the system does not end workers with their parent, they look so often whether it is still there, in seconds.
 INTERVAL = 1.0
 
 _parents: set[int] = set()
@@ -83,23 +80,16 @@ def _ending_with(employer: int) -> Iterator[None]:
     elif employer not in _parents:
         yield
         return
-    if _be_killed_with_parent(True):
+    if platforms.be_killed_with_parent(True):
         _end_without(employer)  # which may have been gone before
         try:
             yield
         finally:
             # Not for longer than the work: Linux does so also when the thread ends that has started this process.
-            _be_killed_with_parent(False)
+            platforms.be_killed_with_parent(False)
     else:
         with _watching(employer):
             yield
-
-
-def _be_killed_with_parent(wanted: bool) -> bool:
-    """Have Linux kill this process when its parent ends, or not; return whether the system does that."""
-    if sys.platform != "linux":
-        return False
-    return bool(ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL if wanted else 0, 0, 0, 0) == 0)
 
 
 @contextmanager
@@ -120,7 +110,7 @@ def _watching(employer: int) -> Iterator[None]:
 
 
 def _end_without(employer: int) -> None:
-    """End this process if another one has become its parent."""
-    if os.getppid() != employer:
+    """End this process if its parent has ended."""
+    if platforms.has_lost_parent(employer):
         # Not `sys.exit`: there is nothing to clean up, and in a thread it would end only that thread.
         os._exit(1)

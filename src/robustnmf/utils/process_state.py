@@ -5,7 +5,6 @@ success, an error, or Ctrl-C at any moment. A process that is forked meanwhile b
 """
 
 import gc
-import os
 import signal
 import warnings
 from _thread import allocate_lock
@@ -15,6 +14,8 @@ from threading import RLock, Thread, current_thread, main_thread
 from typing import Any
 
 import numpy as np
+
+from robustnmf.utils.platforms import at_fork
 
 # Bytes from which on the C library of Linux always asks the system for memory.
 LARGEST_KEPT = 2**25
@@ -70,12 +71,11 @@ class SharedSetting:
         self._change = change
         self._lock = allocate_lock()
         self._forget()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(
-                before=lambda: self._lock.acquire(),  # not the method: a forked process has a new lock
-                after_in_parent=lambda: self._lock.release(),
-                after_in_child=self._after_fork_in_child,
-            )
+        at_fork(
+            before=lambda: self._lock.acquire(),  # not the method: a forked process has a new lock
+            after_in_parent=lambda: self._lock.release(),
+            after_in_child=self._after_fork_in_child,
+        )
 
     def _forget(self) -> None:
         self._generation = object()
@@ -321,8 +321,7 @@ def deferred_interrupts() -> Iterator[None]:
 
 def hold_while_forking(lock: Any) -> None:
     """Fork only while no other thread holds a lock: the new process could not release it."""
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+    at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
 
 
 no_fork = RLock()

@@ -56,6 +56,7 @@ from robustnmf.engines.protocol import traits_of
 from robustnmf.engines.streaming_engine import check_gathered
 from robustnmf.formats.numpy_files import FileRows
 from robustnmf.formats.rows import BLOCK_BYTES, RowBlock, Rows, cuts_like, row_blocks
+from robustnmf.utils import platforms
 from robustnmf.utils.arrays import Array, Blocks, zip_blocks
 from robustnmf.utils.extras import optional
 from robustnmf.utils.files import make_folder, write_array
@@ -87,7 +88,7 @@ class DaskEngine(NumPyEngine):
     Parameters
     ----------
     client : distributed.Client or None
-        None takes the client that is active; if there is none, a local cluster is started for the length of a fit.
+        None takes the client that is active; if there is none, threads of this process work for the length of a fit.
     block_bytes : int
         Bytes of data in a block.
     keep : bool or None
@@ -131,7 +132,7 @@ class DaskEngine(NumPyEngine):
 
     @contextmanager
     def running(self) -> Iterator["DaskEngine"]:
-        """Use the client that is given or active, or a local cluster; leave nothing behind."""
+        """Use the client that is given or active, or threads of this process; leave nothing behind."""
         with self._connected(), super().running():
             self.n_groups = n_groups(max(1, sum(int(n) for n in self.client.nthreads().values())))
             self._memory_limit = min((limit for limit in self._limits if limit), default=0)
@@ -152,7 +153,8 @@ class DaskEngine(NumPyEngine):
         try:
             self.client = distributed.get_client()
         except ValueError:
-            made = distributed.LocalCluster(threads_per_worker=1, dashboard_address=":0")
+            # Of threads: processes would import the user's script, and fail where it has no guard of ``__main__``.
+            made = distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None)
             with made as cluster, distributed.Client(cluster) as self.client:
                 yield
             return
@@ -209,7 +211,7 @@ class DaskEngine(NumPyEngine):
     def memory(self) -> int:
         """Bytes that all workers may use."""
         limits = self._limits
-        return sum(limits) if all(limits) else int(optional("psutil", "dask").virtual_memory().total)
+        return sum(limits) if all(limits) else platforms.memory()
 
     @property
     def _limits(self) -> list[int]:
