@@ -33,6 +33,7 @@ LAYERS = [
     "report",
     "estimators",
     "labelled",
+    "refinement",
     "selection",
     "classifiers",
     "detectors",

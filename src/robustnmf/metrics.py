@@ -1,4 +1,4 @@
-"""How good a factorisation is, where the truth is known."""
+"""How good a factorisation is: against the truth where that is known, and by how far several fits agree."""
 
 import math
 from collections.abc import Hashable, Iterable
@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.cluster.hierarchy import cophenet, linkage
 from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import squareform
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
@@ -165,6 +167,116 @@ def spectral_angle(a: ArrayLike, b: ArrayLike) -> Array:
     # Half of the angle has this tangent (Kahan); the arc cosine of a.b would lose all angles below 1e-8.
     angle = 2 * np.arctan2(np.linalg.norm(a - b, axis=-1), np.linalg.norm(a + b, axis=-1))
     return angle if np.ndim(angle) else float(angle)
+
+
+def cophenetic_correlation(together: ArrayLike) -> float:
+    """Return how well a consensus matrix falls into groups (Brunet et al. 2004): 1 if all fits agree on them.
+
+    It is the correlation of the distances ``1 - together`` with those in the tree of their average linkage. Brunet et
+    al. take the rank at which it begins to fall.
+
+    Parameters
+    ----------
+    together : array-like (n, n)
+        Share of fits in which two samples are in the same group, as in `robustnmf.selection.stability.Consensus`.
+
+    References
+    ----------
+    J.-P. Brunet, P. Tamayo, T. R. Golub, J. P. Mesirov, "Metagenes and molecular pattern discovery using matrix
+    factorization", PNAS, 2004.
+
+    Examples
+    --------
+    >>> cophenetic_correlation([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    1.0
+    """
+    shares = _consensus_matrix(together)
+    distances = squareform(1 - shares, checks=False)
+    if np.ptp(distances) < 1e-12:  # one group, or none: a correlation with a constant is not defined
+        return 1.0
+    return float(cophenet(linkage(distances, method="average"), distances)[0])
+
+
+def dispersion(together: ArrayLike) -> float:
+    """Return how sure a consensus matrix is (Kim and Park 2007): 1 if all its entries are 0 or 1, 0 if all are 1/2.
+
+    Parameters
+    ----------
+    together : array-like (n, n)
+        Share of fits in which two samples are in the same group.
+
+    References
+    ----------
+    H. Kim, H. Park, "Sparse non-negative matrix factorizations via alternating non-negativity-constrained least squares
+    for microarray data analysis", Bioinformatics, 2007.
+
+    Examples
+    --------
+    >>> dispersion([[1.0, 0.5], [0.5, 1.0]])
+    0.5
+    """
+    return float(np.mean(4 * (_consensus_matrix(together) - 0.5) ** 2))
+
+
+def feature_scores(components: ArrayLike) -> NDArray[np.float64]:
+    """Return how specific each feature is to one component (Kim and Park 2007), (n_features,).
+
+    The score is one minus the entropy of the feature's shares in the components, relative to the largest possible: 1
+    for a feature of one component, 0 for one that is equal in all, and 0 for one that is zero in all.
+
+    Parameters
+    ----------
+    components : array-like (n_components, n_features)
+        At least two components, such as ``components_``.
+
+    Examples
+    --------
+    >>> feature_scores([[1.0, 0.5, 0.0], [1.0, 0.0, 0.0]])
+    array([0., 1., 0.])
+    """
+    values = _components(components)
+    totals = values.sum(axis=0)
+    shares = values / np.where(totals > 0, totals, 1)
+    logarithms = np.log2(np.where(shares > 0, shares, 1))
+    scores = 1 + (shares * logarithms).sum(axis=0) / np.log2(len(values))
+    return np.where(totals > 0, np.clip(scores, 0, 1), 0.0)
+
+
+def specific_features(components: ArrayLike) -> NDArray[np.bool_]:
+    """Return which features are specific to one component (Kim and Park 2007), (n_features,).
+
+    They have a score above the median by more than three median absolute deviations, and a largest entry above the
+    median entry of the components.
+
+    Parameters
+    ----------
+    components : array-like (n_components, n_features)
+        At least two components, such as ``components_``.
+    """
+    values, scores = _components(components), feature_scores(components)
+    middle = np.median(scores)
+    high = scores > middle + 3 * np.median(np.abs(scores - middle))
+    return np.asarray(high & (values.max(axis=0) > np.median(values)))
+
+
+def _consensus_matrix(together: ArrayLike) -> NDArray[np.float64]:
+    """Return a consensus matrix, if it is one."""
+    shares = np.asarray(together, dtype=np.float64)
+    if shares.ndim != 2 or shares.shape[0] != shares.shape[1] or len(shares) < 2:
+        raise ValueError(f"together must be a square matrix of two samples or more; got shape {shares.shape}.")
+    if not (np.isfinite(shares).all() and shares.min() >= 0 and shares.max() <= 1 and np.allclose(shares, shares.T)):
+        raise ValueError("together must be symmetric, with shares of fits from 0 to 1.")
+    return shares
+
+
+def _components(components: ArrayLike) -> NDArray[np.float64]:
+    """Return two or more non-negative components."""
+    values = np.asarray(components, dtype=np.float64)
+    if values.ndim != 2 or len(values) < 2 or not values.size:
+        raise ValueError(f"components must be a matrix with two rows or more; got shape {values.shape}.")
+    if not (np.isfinite(values).all() and values.min() >= 0):
+        raise ValueError("components must be finite and non-negative; got NaN, infinity or a negative number.")
+    return values
 
 
 def _spectra(values: ArrayLike, name: str, ndim: tuple[int, ...]) -> NDArray[np.float64]:

@@ -18,16 +18,19 @@ from robustnmf.plots.losses import loss_curves, weight_curves
 from robustnmf.plots.outliers import before_after, outlier_image, outlier_map, weight_maps
 from robustnmf.plots.residuals import noise_width, observed_vs_explained, residual_histogram, residuals
 from robustnmf.plots.shares import explained_shares
+from robustnmf.plots.stability import consensus_map, intervals
 
 __all__ = [
     "before_after",
     "codes",
     "component_images",
     "components",
+    "consensus_map",
     "contributions",
     "explained_share",
     "explained_shares",
     "history",
+    "intervals",
     "loss_curves",
     "noise_width",
     "observed_vs_explained",

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from robustnmf.algorithm.clones import at_least, given, quietly, variant, where_data_is, works_on_device
 from robustnmf.data.blocks import check_observations
-from robustnmf.metrics import match_components
+from robustnmf.metrics import cophenetic_correlation, dispersion, match_components
 from robustnmf.selection.rank import default_if_none
 from robustnmf.utils.arrays import to_host
 from robustnmf.utils.parallel import delayed, run_all
@@ -44,6 +44,8 @@ class Consensus:
         Share of fits in which two samples have the same largest code; of at most a thousand samples, evenly spread.
     dispersion : float
         How sure that is (Kim and Park 2007): 1 if all fits agree on every pair, 0 if all are in doubt.
+    cophenetic : float
+        Cophenetic correlation of `together` (Brunet et al. 2004): 1 if it falls into groups.
     """
 
     model: Any
@@ -53,6 +55,7 @@ class Consensus:
     similarity: Matrix
     together: Matrix
     dispersion: float
+    cophenetic: float
 
     @property
     def score(self) -> float:
@@ -152,7 +155,8 @@ def consensus(
         stability=np.delete(cosines[medoid], medoid, axis=0).mean(axis=0),
         similarity=similarity,
         together=together,
-        dispersion=float(np.mean(4 * (together - 0.5) ** 2)),
+        dispersion=dispersion(together),
+        cophenetic=cophenetic_correlation(together),
     )
 
 
