@@ -7,6 +7,7 @@ from robustnmf import RobustNMF, engines
 from robustnmf.algorithm import stage
 from robustnmf.data.lazy_results import LazyMatrix
 from robustnmf.engines import NumPyEngine, TileEngine, engine_for
+from robustnmf.errors import ChangedDataError
 from robustnmf.formats.device_rows import DeviceRows
 
 
@@ -109,3 +110,16 @@ def test_refused_weights_of_large_data_are_named(everything_is_large):
     X, _ = data("plain")
     with pytest.raises(ValueError, match="weights must have the shape of X"):
         RobustNMF(4).fit(X, weights=np.ones(40))
+
+
+@pytest.mark.filterwarnings("ignore::robustnmf.errors.DataQualityWarning")
+@pytest.mark.parametrize("kind", ["plain", "gaps", "integers", "by columns", "weights"])
+def test_lazy_weights_of_data_that_was_changed_since_are_refused(kind, everything_is_large):
+    X, given = data(kind)
+    model = RobustNMF(4, random_state=0).fit(X, **given)
+    before = np.asarray(model.weights_)
+    np.testing.assert_array_equal(model.weights_[7:9], before[7:9])
+    changed = given.get("weights", X)
+    changed[8, 3] = 77
+    with pytest.raises(ChangedDataError, match="changed since the fit"):
+        model.weights_[7:9]

@@ -32,6 +32,16 @@ class OutOfRangeError(ValueError, ArithmeticError):
         )
 
 
+class ChangedDataError(ValueError):
+    """Data in memory that was changed before something was computed from it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Weights of large data are computed from X, weights and uncertainties when they are asked for, and these "
+            "have been changed since the fit. Read weights_ before you change them, or fit a copy."
+        )
+
+
 class DataQualityWarning(UserWarning):
     """Data that is doubtful, or so contaminated that the fit should not be trusted."""
 

@@ -51,7 +51,7 @@ from robustnmf.formats.alignment import (
     put_back,
     values_of,
 )
-from robustnmf.formats.device_rows import DeviceRows
+from robustnmf.formats.device_rows import UnchangedRows
 from robustnmf.formats.labelled_matrix import Input, LabelledMatrix
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.kernels.predictions import predictions
@@ -211,8 +211,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     weights_ : ndarray (n_samples, n_features)
         Weight of every training entry relative to that of a perfect fit: 0 for outliers and missing entries. User
         weights are not multiplied in. Of large data, from eight million entries on, rows of it are computed when they
-        are asked for, ``weights_[:100]``, from X, which must not be changed until then; ``numpy.asarray(weights_)`` is
-        all of it.
+        are asked for, ``weights_[:100]``, from X, which must not be changed until then (an error says so if it was);
+        ``numpy.asarray(weights_)`` is all of it.
     objective_ : float
         Objective (2-4) at the returned codes and components; where the scale is estimated, half the negative
         log-likelihood up to a constant.
@@ -1003,7 +1003,7 @@ def _rows_of_entries(values: Any) -> Any:
     """Return data in memory from which something is computed when it is asked for: without a copy, if it can be."""
     values = None if values is None else values_of(values)
     is_plain = isinstance(values, np.ndarray) and not isinstance(values, np.ma.MaskedArray)
-    return DeviceRows(values) if is_plain else as_data(values)
+    return UnchangedRows(values) if is_plain else as_data(values)
 
 
 def _product(codes: Array, components: Array, xp: Namespace, like: Array = None) -> Array:

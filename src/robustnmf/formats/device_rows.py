@@ -1,13 +1,17 @@
 """Arrays on a device, or on the host, as rows that are read to the host a block at a time."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from robustnmf.errors import ChangedDataError
 from robustnmf.formats.rows import number_type, row_cuts
 from robustnmf.utils.arrays import dtype_of, to_host
+
+# Rows are summed up so many bytes at a time.
+BLOCK_BYTES = 2**24
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,3 +41,27 @@ class DeviceRows:
     def cuts(self, block_bytes: int) -> list[tuple[int, int]]:
         """Return first and last row of blocks of about so many bytes."""
         return row_cuts(self.shape[0], self.shape[1] * self.dtype.itemsize, block_bytes)
+
+
+@dataclass(frozen=True, eq=False)
+class UnchangedRows(DeviceRows):
+    """A matrix in memory that must not be changed before it is read: that raises an error."""
+
+    sums: NDArray[np.uint64] = field(init=False, repr=False)
+    """Of each row the sum of its bits, (n,)."""
+
+    def __post_init__(self) -> None:
+        parts = [_sums_of_bits(super(UnchangedRows, self).read(*cut)) for cut in self.cuts(BLOCK_BYTES)]
+        object.__setattr__(self, "sums", np.concatenate(parts))
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return some rows, (stop - start, m)."""
+        rows = super().read(start, stop)
+        if not np.array_equal(_sums_of_bits(rows), self.sums[start:stop]):
+            raise ChangedDataError
+        return rows
+
+
+def _sums_of_bits(rows: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return the sum of the numbers in each row, read as integers: exact in any order, and defined for NaN."""
+    return np.asarray(rows.view(f"u{rows.itemsize}").sum(axis=1, dtype=np.uint64))
