@@ -992,8 +992,9 @@ def first_fits(report: Report, dtype: str, kind: str, cache: str, n_runs: int, l
 
 
 def in_process(code: str, *arguments: str, environment: Mapping[str, str] | None = None) -> list[float]:
-    """Return the numbers that a program prints in a new process."""
-    command, whole = [sys.executable, "-c", code, *arguments], {**os.environ, **(environment or {})}
+    """Return the numbers that a program prints in a new process, which keeps bytecode as Python does by default."""
+    kept = {"PYTHONDONTWRITEBYTECODE": ""}
+    command, whole = [sys.executable, "-c", code, *arguments], {**os.environ, **kept, **(environment or {})}
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=whole)
     return [float(word) for word in done.stdout.split()]
 
