@@ -18,7 +18,7 @@ KERNEL_TESTS := tests/test_solvers.py tests/test_one_pass.py tests/test_engines.
 # Bytecode is written whatever the environment says: many tests start processes, and each would compile the package anew.
 PYTEST := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q --doctest-modules --doctest-ignore-import-errors
 
-.PHONY: ratings sparse sparse-real counts demo compare reproduce fireworks ranks tables breakdown real hard bench docs test test-all fuzz soak release coverage mutants lock audit lint clean distclean
+.PHONY: ratings sparse sparse-real counts demo compare reproduce fireworks ranks tables breakdown real hard bench docs test test-all fuzz soak wheel-test release coverage mutants lock audit lint clean distclean
 
 demo: $(STAMP)
 	$(BIN)/python -m robustnmf.paper.demo
@@ -100,8 +100,13 @@ fuzz: $(STAMP)
 soak: $(STAMP)
 	$(ONE_THREAD) $(BIN)/python tests/soak/run.py --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
 
+# The wheel and the sdist, checked, and installed without a network into an empty environment, where a model is fitted,
+# saved and loaded. RESOLUTION=lowest-direct takes the oldest versions that pyproject.toml allows.
+wheel-test: $(STAMP)
+	$(BIN)/python packaging/wheel_test.py --resolution $(or $(RESOLUTION),highest)
+
 # What has to pass before a release: every test, the slow ones too, and the runs at random (hours).
-release: lint test-all soak fuzz docs audit
+release: lint test-all soak fuzz docs audit wheel-test
 
 # Lines and branches of src that the tests run. Compiled kernels are seen by the tests that run them uncompiled; interrupts
 # at random moments are left out, for they can strike inside coverage's own lock. With ALL=1 the slow tests too.

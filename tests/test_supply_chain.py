@@ -51,3 +51,28 @@ def test_everything_has_a_licence_that_permits_this_one():
 def test_security_policy_says_how_to_report():
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     assert "Reporting" in text and "docs/promises.md" in text
+
+
+def test_version_and_requirements_are_the_same_wherever_they_are_written():
+    version = PROJECT["version"]
+    assert f'__version__ = "{version}"' in (ROOT / "src/robustnmf/version.py").read_text(encoding="utf-8")
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    recipe = (ROOT / "packaging/conda/recipe.yaml").read_text(encoding="utf-8")
+    assert f'version: "{version}"' in recipe
+    run = recipe.split("  run:\n")[1].split("\n\n")[0]
+    wanted = {line.strip(" -").replace(" ", "") for line in run.splitlines()} - {"python>=${{python_min}}"}
+    assert wanted == set(PROJECT["dependencies"])
+
+
+def test_all_extras_bring_no_torch_unasked():
+    extras = PROJECT["optional-dependencies"]
+    (names,) = re.findall(r"\[(.*)\]", extras["all"][0])
+    assert not [one for name in names.split(",") for one in extras[name] if Requirement(one).name == "torch"]
+    assert set(extras) - set(names.split(",")) == {"torch", "all", "docs", "bench", "dev"}
+
+
+def test_workflows_test_the_oldest_and_newest_python_on_three_systems():
+    text = (ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8")
+    minors = [c.split("::")[-1].strip() for c in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", c)]
+    assert f'python: ["{minors[0]}", "{minors[-1]}"]' in text and f">={minors[0]}" == PROJECT["requires-python"]
+    assert "os: [ubuntu-latest, macos-latest, windows-latest]" in text
