@@ -777,3 +777,18 @@ def test_a_loaded_model_begins_a_new_stream_from_its_components(tmp_path):
     same.partial_fit(batches[0])
     before, after = (relative_error(batches[1], m.transform(batches[1]) @ m.components_) for m in (model, same))
     assert after < 1.1 * before
+
+
+@pytest.mark.parametrize("method", ["truncated-cauchy", "rnmf-l1"])
+def test_compact_copies_do_the_same_without_what_is_as_large_as_the_data(method):
+    X = make_data(n=200, m=30).X
+    model = RobustNMF(3, method=method, random_state=0, max_iter=20, tol=1.0).fit(X)
+    light = pickle.loads(pickle.dumps(model.compact()))
+    assert len(pickle.dumps(light)) < X.nbytes / 2 < X.nbytes < len(pickle.dumps(model))
+    np.testing.assert_array_equal(light.transform(X), model.transform(X))
+    np.testing.assert_array_equal(light.outlier_mask(X), model.outliers_)
+    assert hasattr(model, "weights_") and not hasattr(light, "weights_")
+    with pytest.raises(AttributeError, match=r"compact.*outlier_mask\(X\)"):
+        _ = light.outliers_
+    with pytest.raises(AttributeError, match="no attribute 'foo'"):
+        _ = light.foo

@@ -6,10 +6,12 @@ import re
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import robustnmf
 from robustnmf import RobustNMF
 from robustnmf.errors import IncompatibleError
 from robustnmf.selection import auto_rank, select_rank
@@ -214,3 +216,27 @@ def test_starts_are_stored_with_the_model(tmp_path):
 
     start(0, 2).fit(HARD).save(tmp_path / "m.robustnmf")
     assert load(tmp_path / "m.robustnmf").n_init == 2
+
+
+def test_library_has_one_logger_and_leaves_what_becomes_of_it_to_the_user():
+    """`logging.lastResort` would write to stderr otherwise, in a form that the user has not asked for."""
+    code = (
+        "import logging, numpy as np, robustnmf\n"
+        "from robustnmf.utils.progress import advise, is_logged, logger\n"
+        "robustnmf.RobustNMF(2, method='l2', random_state=0, max_iter=3, tol=1.0).fit(np.random.rand(9, 6))\n"
+        "ours = [n for n in logging.root.manager.loggerDict if n.split('.')[0] == 'robustnmf']\n"
+        "assert ours == ['robustnmf'] and [type(h).__name__ for h in logger.handlers] == ['NullHandler'], ours\n"
+        "logger.setLevel('INFO')\n"
+        "assert not is_logged()\n"
+        "advise('one')\n"
+        "logging.basicConfig(format='%(name)s %(levelname)s %(message)s')\n"
+        "assert is_logged()\n"
+        "advise('two')\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "one\nrobustnmf WARNING two\n")
+
+
+@pytest.mark.parametrize("path", sorted(Path(robustnmf.__file__).parent.rglob("*.py")), ids=lambda path: path.name)
+def test_only_one_module_logs(path):
+    assert path.name == "progress.py" or "getLogger" not in path.read_text(encoding="utf-8")

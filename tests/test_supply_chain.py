@@ -77,3 +77,16 @@ def test_release_notes_are_the_section_of_the_changelog():
     assert namespace["notes"](text, "0.2.0") == "- old"
     with pytest.raises(SystemExit, match=r"no section for 0\.3\.0"):
         namespace["notes"](text, "0.3.0")
+
+
+def test_version_is_the_same_wherever_it_is_written():
+    version = PROJECT["version"]
+    assert f'__version__ = "{version}"' in (ROOT / "src/robustnmf/version.py").read_text(encoding="utf-8")
+    assert f"\nversion: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+def test_workflows_test_the_oldest_and_newest_python_on_three_systems():
+    text = (ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8")
+    minors = [c.split("::")[-1].strip() for c in PROJECT["classifiers"] if re.search(r":: 3\.\d+$", c)]
+    assert f'python: ["{minors[0]}", "{minors[-1]}"]' in text and f">={minors[0]}" == PROJECT["requires-python"]
+    assert "os: [ubuntu-latest, macos-latest, windows-latest]" in text

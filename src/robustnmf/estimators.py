@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import replace
 from math import inf, log, prod
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +59,7 @@ from robustnmf.methods import Parts, resolve
 from robustnmf.model.noise import NOISES, Noise
 from robustnmf.model.scales import reads
 from robustnmf.persistence import save
-from robustnmf.persistence.contents import storable
+from robustnmf.persistence.contents import OF_TRAINING, storable
 from robustnmf.solvers import SharedGram
 from robustnmf.solvers.sparse_error import sparse_error
 from robustnmf.utils.arrays import Array, Namespace, dtype_of, is_foreign, is_on_host, same_kind, to_host
@@ -692,6 +692,38 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def save(self, path: Any, *, overwrite: bool = False) -> None:
         """Write the fitted model to a file without pickle, see `robustnmf.persistence`; `robustnmf.load` reads it."""
         save(self._on_host(), path, overwrite=overwrite)
+
+    def compact(self) -> Self:
+        """Return a copy of the fitted model without what is as large as the training data, to be pickled or sent.
+
+        These are `weights_`, `outliers_` and `sparse_errors_`. The copy encodes, cleans and judges data as this model
+        does, so ``outlier_mask(X)`` of the training data is `outliers_` again; `report` needs the whole model.
+
+        Examples
+        --------
+        >>> import pickle
+        >>> import numpy as np
+        >>> from robustnmf import RobustNMF
+        >>> X = np.random.default_rng(0).random((500, 20))
+        >>> model = RobustNMF(2, method="l2", random_state=0).fit(X)
+        >>> len(pickle.dumps(model)) > X.nbytes > 4 * len(pickle.dumps(model.compact()))
+        True
+        """
+        check_is_fitted(self)
+        light = copy(self)
+        for name in OF_TRAINING:
+            light.__dict__.pop(name, None)
+        return light
+
+    if not TYPE_CHECKING:  # else every attribute would be one that may exist
+
+        def __getattr__(self, name: str) -> Any:
+            if name in OF_TRAINING and "components_" in vars(self):
+                raise AttributeError(
+                    f"This model has no {name}: it is left out by `compact`, or only other methods have it. "
+                    "outlier_mask(X) returns the outliers of the training data once more."
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def score_samples(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return how well each sample fits, (n_samples,): minus the mean loss of its entries, higher is better.

@@ -56,7 +56,7 @@ def save(model: Any, path: str | os.PathLike[str], *, overwrite: bool = False) -
     components.
 
     The largest attributes describe the training data and are not needed to encode new samples. For a smaller file
-    delete them first: ``del model.weights_, model.outliers_``.
+    leave them out: ``model.compact().save(path)``.
 
     Examples
     --------

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from robustnmf.utils.process_state import hold_while_forking, no_fork
 
 logger = logging.getLogger("robustnmf")
+logger.addHandler(logging.NullHandler())  # a library leaves it to the user what becomes of its log
 _silenced: ContextVar[bool] = ContextVar("robustnmf_silenced", default=False)
 _shown: list[Any] = []
 """Lines that are shown now."""
@@ -85,9 +86,13 @@ def announce(text: str) -> None:
 
 
 def advise(text: str) -> None:
-    """Say what the user should change, in the log; where none is set up, `logging` writes it to stderr."""
-    if not _silenced.get():
+    """Say what the user should change: in the log, or to stderr where none is set up."""
+    if _silenced.get():
+        return
+    if _has_listener():
         logger.warning("%s", text)
+    else:
+        _print(text)
 
 
 @contextmanager
@@ -102,7 +107,17 @@ def without_progress() -> Iterator[None]:
 
 def is_logged() -> bool:
     """Return whether somebody has set up a log for messages of level INFO."""
-    return logger.isEnabledFor(logging.INFO) and logger.hasHandlers()
+    return logger.isEnabledFor(logging.INFO) and _has_listener()
+
+
+def _has_listener() -> bool:
+    """Return whether a handler takes messages of the logger; `Logger.hasHandlers` counts those that drop them, too."""
+    log: logging.Logger | None = logger
+    while log is not None:
+        if any(not isinstance(handler, logging.NullHandler) for handler in log.handlers):
+            return True
+        log = log.parent if log.propagate else None
+    return False
 
 
 def on_terminal() -> bool:
