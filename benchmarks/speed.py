@@ -13,18 +13,21 @@ orl-1000     the same against scikit-learn's fit until it converges, at most 100
 orl-literal  the same faces: time to the objective that Algorithm 2 of the paper reaches, written down in NumPy
 large        20000 x 2000 in single precision, rank 20, 10 % gross outliers, against scikit-learn
 large-clean  the same without errors, by the default and by method="l2"
-square       8192 x 8192 in single precision, rank 32, 10 % gross outliers, beside products of the data with a factor
+square       8192 x 8192 in single precision, rank 32, 10 % gross outliers, beside products of the data with a factor,
+             and the least number of them that a fit needs
 memory       most memory in use during that fit beyond the data itself, for data of several kinds
 ar-size      2600 x 1260, rank 200, against scikit-learn
 real-sets    real data of many kinds and ordinary size, as it is: the median over the sets, against scikit-learn
+rivals       least squares on clean data: time to the same error, against other programs for NMF
 weighted     least squares with 30 % of the entries missing: time to the error of other weighted NMFs
 scaling      seconds of a fit with twice the samples, and with twice the components
 transform    codes of 1000 new faces, against scikit-learn
 start-up     seconds of the import and of the first fit, with and without compiled kernels on disk
 profile      where the time of a fit goes, on the faces and on the large data
 
-The other packages are torchnmf, wNMF and NonnegMFPy, which the extra `bench` installs; one that is missing is left out.
-All are under the MIT licence; that of NonnegMFPy is in its source file only.
+The other packages are nimfa, torchnmf, wNMF and NonnegMFPy, which the extra `bench` installs, and RcppML of R, which
+Debian has (r-cran-rcppml); one that is missing is left out. nimfa is under the BSD licence, the others of Python under
+the MIT licence; that of NonnegMFPy is in its source file only.
 """
 
 import argparse
@@ -59,6 +62,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from robustnmf import RobustNMF, TruncatedCauchyNMF
 from robustnmf.algorithm import encoding, initializers, staged
+from robustnmf.algorithm import least_squares as squares_stage
 from robustnmf.algorithm.initializers import RandomStart
 from robustnmf.datasets import load_orl
 from robustnmf.datasets.corruptions import salt_and_pepper
@@ -74,7 +78,7 @@ LEAST_SQUARES = 'robustnmf, method="l2"'
 # Products of the data with a factor, beside which the time of a fit is shown.
 N_PRODUCTS = 200
 PRODUCTS = f"{N_PRODUCTS} products of the data with a factor"
-PEERS = ("torch", "torchnmf", "wNMF", "NonnegMFPy")
+PEERS = ("torch", "nimfa", "torchnmf", "wNMF", "NonnegMFPy")
 STATM = Path("/proc/self/statm")
 
 # Iterations of a trial.
@@ -204,7 +208,7 @@ class Report:
                 rival,
                 seconds_cell(mine),
                 seconds_cell(theirs),
-                f"{middle:.3g} ({min(ratios):.3g} to {max(ratios):.3g})" if isfinite(middle) else "not reached",
+                ratio_cell(ratios),
                 *verdict(middle, limit),
                 quality_cell(mine),
                 quality_cell(theirs),
@@ -223,6 +227,14 @@ def verdict(value: float, limit: float | None, unit: str = "") -> tuple[str, str
 def seconds_cell(runs: Sequence[Run]) -> str:
     middle = np.median([run.seconds for run in runs])
     return f"{middle:.3g} s" if isfinite(middle) else "not reached"
+
+
+def ratio_cell(ratios: Sequence[float]) -> str:
+    """Return the median of ratios with their range; infinite times are those of runs that did not get there."""
+    middle = float(np.median(ratios))
+    if middle == 0:
+        return "the rival did not get there"
+    return f"{middle:.3g} ({min(ratios):.3g} to {max(ratios):.3g})" if isfinite(middle) else "not reached"
 
 
 def quality_cell(runs: Sequence[Run]) -> str:
@@ -629,10 +641,61 @@ def square(options: Options) -> Report:
     data = synthetic(size, noise=0.05, outliers=0.1, dtype=np.float32)
     factor = np.random.default_rng(0).random((size.n_features, size.rank), dtype=np.float32)
     products = Contestant(PRODUCTS, lambda seed: seconds_of_products(data.X, factor))
-    duel(report, [ours(default_fit(size.rank), data), products], options.times(1), ERROR)
+    sweeps = SweepCount(more_than=100)
+    with sweeps.counting():
+        duel(report, [ours(default_fit(size.rank), data), products], options.times(1), ERROR)
     report.compare(OURS, PRODUCTS, None)
-    report.note("A sweep over all samples needs two such products by plain least squares, and seven by a robust loss.")
+    n_fits = len(report.of(OURS))
+    needed = sweeps.products(size, n_fits)
+    for run in report.of(PRODUCTS):
+        report.add(FLOOR, run.repeat, Outcome(needed * run.seconds / N_PRODUCTS))
+    report.compare(OURS, FLOOR, 3.0)
+    report.note(
+        f"The least that a fit does is {needed:.0f} products of the data with a factor, at the rate measured here: "
+        f"{sweeps.robust / n_fits:.0f} sweeps of a robust loss, of {ROBUST_PRODUCTS} products with samples that the "
+        f"components are learnt from, sweeps of least squares over {sweeps.squared_rows / n_fits / size.n_samples:.1f} "
+        f"times all samples, of {FILLED_PRODUCTS} products, and the codes of all samples once."
+    )
     return report
+
+
+# Products of the data with a factor that a sweep needs: of a robust loss, with the check of the step; of least squares
+# where what is wrong is filled in. To encode a sample takes as many as that, and its Gram matrix, of which wrong
+# entries are a tenth and half is the same as the other half.
+ROBUST_PRODUCTS, FILLED_PRODUCTS, GRAM_SHARE = 7, 3, 0.05
+FLOOR = "the least that a fit does, at the measured rate"
+
+
+class SweepCount:
+    """Counts the sweeps of fits with more than so many samples, and the samples that they visit."""
+
+    def __init__(self, more_than: int) -> None:
+        self.more_than = more_than
+        self.robust = self.robust_rows = self.squared_rows = 0
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count while something runs; fits with few samples, to warm up, do not count."""
+        robust, squares = staged.next_point, squares_stage.sweep
+
+        def count_robust(fit: Any, *arguments: Any) -> Any:
+            counts = fit.n_samples > self.more_than
+            self.robust += counts
+            self.robust_rows += fit.n_samples if counts else 0
+            return robust(fit, *arguments)
+
+        def count_squares(V: Any, *arguments: Any) -> Any:
+            n_rows = sum(len(block) for block in V)
+            self.squared_rows += n_rows if n_rows > self.more_than else 0
+            return squares(V, *arguments)
+
+        with patch.object(staged, "next_point", count_robust), patch.object(squares_stage, "sweep", count_squares):
+            yield
+
+    def products(self, size: Size, n_fits: int) -> float:
+        """Return how many products of all data with a factor the sweeps of a fit come to, with codes of all samples."""
+        rows = (ROBUST_PRODUCTS * self.robust_rows + FILLED_PRODUCTS * self.squared_rows) / n_fits
+        return rows / size.n_samples + FILLED_PRODUCTS + GRAM_SHARE * size.rank
 
 
 def seconds_of_products(X: Matrix, factor: Matrix) -> Outcome:
@@ -784,6 +847,81 @@ class MemoryWatch(threading.Thread):
 def resident() -> int:
     """Return the bytes of this process that are in memory."""
     return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+# ------------------------------------------------------------------------------- other programs, to the same error
+
+
+# Iterations that rivals make, until they reach the error. It is so many times that of least squares that has converged.
+RIVAL_ITER, NEAR_THE_BEST = (25, 50, 100, 200, 400, 800), 1.01
+
+
+def other_programs(options: Options) -> Report:
+    from rivals import RIVALS
+
+    report = Report("rivals")
+    clean = load_orl().data.astype(np.float64)
+    sets = {"faces": (clean[:100] if options.quick else clean, 10 if options.quick else 40)}
+    if not options.quick:
+        sets["4000 x 1000"] = (synthetic(Size(4000, 1000, 20), noise=0.05).X, 20)
+    for what, (X, rank) in sets.items():
+        data = Real(X)
+        best = fit_and_judge(plain_nmf(rank, max_iter=1000, tol=1e-6), data, 0).quality
+        report.note(f"{what}: the error to be reached is {NEAR_THE_BEST:g} times {best:.5f}.")
+        mine = {
+            OURS: default_fit(rank),
+            LEAST_SQUARES: lambda seed, rank=rank: RobustNMF(rank, method="l2", random_state=seed),
+        }
+        contestants = [
+            Contestant(f"{what}: {name}", partial(reach, partial(our_factors, make), X, NEAR_THE_BEST * best, (0,)))
+            for name, make in mine.items()
+        ]
+        for name, run in RIVALS.items():
+            try:
+                trials = {n: run(X, rank, 2, 0, n)[0] for n in (usable_cores(), 1)}
+            except ImportError as error:
+                report.note(f"{name} is left out: {error}")
+                continue
+            n_threads = min(trials, key=trials.__getitem__)
+            report.threads[f"{what}: {name}"] = n_threads
+            factors = partial(rival_factors, run, rank, n_threads)
+            run_to = partial(reach, factors, X, NEAR_THE_BEST * best, RIVAL_ITER)
+            contestants.append(Contestant(f"{what}: {name}", run_to, partial(factors, X, TRIAL_ITER, 0)))
+        duel(report, contestants, options.times(1), ERROR)
+        for rival in contestants[2:]:
+            for ours in contestants[:2]:
+                report.compare(ours.name, rival.name)
+    report.note(
+        f"Rivals make {', '.join(map(str, RIVAL_ITER))} iterations, each from the start: the time is that of the first "
+        "run that reaches the error. Ours is that of a whole fit."
+    )
+    return report
+
+
+def our_factors(make: Callable[[int], RobustNMF], X: Matrix, n_iter: int, seed: int) -> tuple[float, Matrix, Matrix]:
+    """Return the seconds and the factors of a fit until it converges, whatever the number of iterations."""
+    model = make(seed)
+    codes, seconds = fit(model, X)
+    return seconds, codes, model.components_
+
+
+def rival_factors(
+    run: Callable[..., Any], rank: int, n_threads: int, X: Matrix, n_iter: int, seed: int
+) -> tuple[float, Matrix, Matrix]:
+    """Return the seconds and the factors of so many iterations of another program."""
+    with silenced():
+        seconds, codes, components = run(X, rank, n_iter, seed, n_threads)
+    return seconds, codes, components
+
+
+def reach(factors: Callable[..., Any], X: Matrix, target: float, counts: Sequence[int], seed: int) -> Outcome:
+    """Return the first of several runs with more and more iterations whose error is as low as the target."""
+    for n_iter in counts:
+        seconds, codes, components = factors(X, n_iter, seed)
+        error = relative_error(X, codes @ components)
+        if error <= target:
+            return Outcome(seconds, error)
+    return Outcome(inf, error)
 
 
 # ------------------------------------------------------------------------------------------------------ missing entries
@@ -1091,6 +1229,7 @@ CASES: Mapping[str, Callable[[Options], Report]] = {
     "memory": memory,
     "ar-size": ar_size,
     "real-sets": real_data,
+    "rivals": other_programs,
     "weighted": weighted,
     "scaling": scaling,
     "transform": transform,

@@ -20,7 +20,13 @@ from robustnmf.datasets import (
 def test_package_ships_no_other_data():
     """Data whose terms forbid redistribution must never slip in."""
     shipped = {file.name for file in files("robustnmf.datasets").iterdir() if not file.name.endswith(".py")}
-    assert shipped - {"__pycache__"} == {"orl_32x32.npz", "pm25_baltimore.npz"}
+    assert shipped - {"__pycache__"} == {"NOTICE.md", "orl_32x32.npz", "pm25_baltimore.npz"}
+
+
+def test_notice_names_all_data_that_is_shipped():
+    folder = files("robustnmf.datasets")
+    notice = (folder / "NOTICE.md").read_text(encoding="utf-8")
+    assert all(f"`{file.name}`" in notice for file in folder.iterdir() if file.name.endswith(".npz"))
 
 
 @pytest.mark.parametrize("load", [load_orl, load_baltimore])

@@ -9,7 +9,7 @@ from scipy.optimize import nnls
 from robustnmf import RobustNMF
 from robustnmf.algorithm import least_squares as least_squares_stage
 from robustnmf.algorithm.encoding import Judge
-from robustnmf.engines import NumPyEngine
+from robustnmf.engines import NumPyEngine, numpy_engine
 from robustnmf.kernels.numba import functions, table
 from robustnmf.kernels.numba.functions import least_squares, set_weighted_gram, weighted_grams
 from robustnmf.kernels.numba.sweep import counts_alike, rule_of, squares, sweep_block, sweep_filled
@@ -82,7 +82,8 @@ def test_large_data_is_filled_in_and_ends_where_other_data_does(monkeypatch):
     as_usual = RobustNMF(4, random_state=0).fit(X)
     calls = []
     monkeypatch.setattr(least_squares_stage, "FILLED_ENTRIES", 0)
-    monkeypatch.setattr(table, "KERNELS", replace(table.KERNELS, sweep_filled=_noting(sweep_filled, calls)))
+    kernels = replace(table.KERNELS, sweep_filled=_noting(sweep_filled, calls))
+    monkeypatch.setattr(numpy_engine, "_compiled_kernels", lambda: kernels)
     filled = RobustNMF(4, random_state=0).fit(X)
     assert calls
     np.testing.assert_allclose(filled.components_, as_usual.components_, atol=2e-3)

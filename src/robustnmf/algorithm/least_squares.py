@@ -672,7 +672,10 @@ def _without_wrong(
 ) -> tuple[Array, Array]:
     """Return what `_accepted` does of a block of which it is known what is wrong."""
     filled, weights = without(wrong, Y, M, None, model, xp)
-    weights = _without_samples(wrong, _observed(Y, M, xp), weights, xp)
+    # It is called in every sweep, and hardly ever are there samples of which most is wrong.
+    n_features = wrong.shape[1]
+    if M is not None or xp.any(n_features - xp.count_nonzero(wrong, axis=1) < FEW_RIGHT * n_features):
+        weights = _without_samples(wrong, _observed(Y, M, xp), weights, xp)
     return filled if units is None else filled * units, weights
 
 

@@ -490,7 +490,7 @@ def accepted_cover(sample: Sample, outliers: Matrix) -> list[Finding]:
         return []
     n_near, n_largest = counts[:-1][values[:-1] >= NEAR * values[-1]].max(initial=0), counts[-1]
     share = n_largest / np.count_nonzero(~np.isnan(X))
-    if not SATURATED <= share <= MOST_COVERED or n_largest < PILED_UP * n_near:
+    if not SATURATED <= share <= MOST_COVERED or n_largest < PILED_UP * max(n_near, 1):
         return []
     is_largest = values[-1] == X
     if np.count_nonzero(outliers & is_largest) > n_largest / 2:

@@ -35,6 +35,9 @@ from robustnmf.utils.process_state import (
 
 # Entries of X in a block: 2 MiB in float64, so that a block's residuals and weights stay in the cache.
 BLOCK_ENTRIES = 2**18
+# But of so many rows, if that leaves so many blocks: what a block says of the basis has the size of the basis, and with
+# few rows it would take longer to add up than the rows themselves.
+BLOCK_ROWS, FEWEST_BLOCKS = 128, 16
 # Rows of a factor that a thread works on at a time.
 ROWS = 256
 
@@ -56,7 +59,7 @@ class NumPyEngine(InMemoryEngine):
     n_threads : int or None
         Threads that work on the blocks; None takes what Numba and BLAS are allowed.
     block_entries : int or None
-        Entries of the data matrix in one block; None takes `BLOCK_ENTRIES`.
+        Entries of the data matrix in one block; None takes `BLOCK_ENTRIES`, or `BLOCK_ROWS` of wide data.
     """
 
     most_sums = 32
@@ -66,6 +69,7 @@ class NumPyEngine(InMemoryEngine):
         self.xp: Namespace = xp
         self.n_threads = _default_threads() if n_threads is None else n_threads
         self.block_entries = BLOCK_ENTRIES if block_entries is None else block_entries
+        self.block_rows = BLOCK_ROWS if block_entries is None else 1
         self.rows_at_a_time: int | None = ROWS
         self.few_rows = 1.0
         self._pool: ThreadPoolExecutor | None = None
@@ -97,9 +101,14 @@ class NumPyEngine(InMemoryEngine):
     def split(self, X: Array, like: Blocks | None = None) -> Blocks:
         """Return views of blocks of rows, cut by the number of columns of X or as the blocks `like`."""
         if like is None:
-            return [X[rows] for rows in cuts_of(len(X), X.shape[1], self.block_entries)]
+            return [X[rows] for rows in self.cuts(*X.shape)]
         ends = np.cumsum([len(block) for block in like])
         return [X[end - len(block) : end] for end, block in zip(ends, like, strict=True)]
+
+    def cuts(self, n_rows: int, n_columns: int) -> list[slice]:
+        """Return how a matrix is cut into blocks of rows."""
+        rows = min(self.block_rows, n_rows // FEWEST_BLOCKS)
+        return cuts_of(n_rows, n_columns, max(self.block_entries, rows * n_columns))
 
     def join(self, blocks: Blocks) -> Array:
         return blocks[0] if len(blocks) == 1 else np.concatenate(list(blocks))

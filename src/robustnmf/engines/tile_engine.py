@@ -40,7 +40,7 @@ class TileEngine(StreamingEngine):
     def read(self, rows: Rows, like: Blocks | None = None) -> Blocks:
         """Return tiles of rows, which are taken where they are worked on."""
         if like is None:
-            like = [range(cut.start, cut.stop) for cut in cuts_of(*rows.shape, self.block_entries)]
+            like = [range(cut.start, cut.stop) for cut in self.cuts(*rows.shape)]
         found = row_blocks(rows, 0, like)
         blocks: Blocks = read_blocks(found, [len(block) for block in found], rows.shape[1], rows.dtype, None)
         return blocks
