@@ -32,7 +32,7 @@ SLOW = {
     *("plot_video_background", "plot_walkthrough_air", "plot_walkthrough_movie", "plot_walkthrough_spectra"),
 }
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "guide").glob("*.md"))]
-SLOW_PAGES = {"cells", "dask", "index", "rank", "text"}
+SLOW_PAGES = {"air", "cells", "choosing", "dask", "ecosystem", "index", "rank", "text"}
 # Packages of the docs extra that data comes with.
 DATA = {"plot_cells": "scanpy", "cells": "scanpy", "plot_text": "lda", "text": "lda"}
 REFERENCE = (DOCS / "api.rst").read_text(encoding="utf-8")

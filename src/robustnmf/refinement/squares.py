@@ -28,6 +28,8 @@ Term = Callable[[Matrix, Matrix], tuple[float, Matrix, Matrix]]
 MEMORY = 30
 # Iterations at most, and the relative fall of Q at which it is at its minimum.
 MOST_ITERATIONS, SMALLEST_FALL = 5000, 1e-10
+# Descents that follow the first, which may end in a flat valley, and the relative fall of Q at which they end.
+MOST_RESTARTS, SETTLED = 20, 1e-8
 
 
 class Factors(NamedTuple):
@@ -174,7 +176,17 @@ def squares_of(model: Any, X: Any, weights: Any, uncertainties: Any) -> tuple[Sq
         numbers = ", ".join(str(k + 1) for k in np.flatnonzero(unused))
         raise ValueError(f"Every component must be in use; components {numbers} are zero. Fit fewer components.")
     start = Factors(codes, components, squares.Q(codes, components))
-    return squares, squares.minimum(start)
+    return squares, _settled(squares, squares.minimum(start))
+
+
+def _settled(squares: Squares, factors: Factors) -> Factors:
+    """Descend again until Q does not fall any more: what is compared with the minimum must not fall below it."""
+    for _ in range(MOST_RESTARTS):
+        lower = squares.minimum(factors)
+        if factors.Q - lower.Q <= SETTLED * factors.Q:
+            return lower
+        factors = lower
+    return factors
 
 
 def _deviations(model: Any, uncertainties: Any, predicted: Matrix) -> Matrix:
