@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_array
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from robustnmf.algorithm.encoding import Description, basis_of, describe_outliers, noise_in_units
@@ -35,6 +36,7 @@ from robustnmf.algorithm.fit import (
 from robustnmf.algorithm.halfquadratic import Callback, Result, take_start
 from robustnmf.algorithm.least_squares import Comparison
 from robustnmf.algorithm.streaming import Stream, clean_samples
+from robustnmf.baselines.starts import refuse_gaps
 from robustnmf.data import quality
 from robustnmf.data.blocks import Data, Observations, data_elsewhere, data_in_memory
 from robustnmf.data.lazy_results import result as lazy_result
@@ -55,7 +57,7 @@ from robustnmf.formats.device_rows import UnchangedRows
 from robustnmf.formats.labelled_matrix import Input, LabelledMatrix
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.kernels.predictions import predictions
-from robustnmf.methods import Parts, resolve
+from robustnmf.methods import METHODS, Parts, resolve
 from robustnmf.model.noise import NOISES, Noise
 from robustnmf.model.scales import reads
 from robustnmf.persistence import save
@@ -64,6 +66,7 @@ from robustnmf.solvers import SharedGram
 from robustnmf.solvers.sparse_error import sparse_error
 from robustnmf.utils.arrays import Array, Namespace, dtype_of, is_foreign, is_on_host, same_kind, to_host
 from robustnmf.utils.process_state import ignored_warnings
+from robustnmf.utils.scikit_learn_words import with_hints
 
 Matrix = NDArray[Any]
 
@@ -83,6 +86,17 @@ class NonNegativeInput(BaseEstimator):
         return int(self.n_components_)
 
 
+def _learns_from_batches(estimator: Any) -> bool:
+    """Return whether `partial_fit` is there for the method; parameters that are wrong are left to it to refuse."""
+    try:
+        parts = estimator._check_parameters()
+    except ValueError:
+        return True
+    if parts.loss.group == "sample" or parts.algorithm is take_start or not parts.method.solver.solves_least_squares:
+        raise AttributeError(f"Method {estimator.method!r} cannot learn from batches; 'truncated-cauchy' can.")
+    return True
+
+
 @storable
 class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Non-negative matrix factorisation of data that is partly wrong or missing.
@@ -93,7 +107,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     Parameters
     ----------
     n_components : int or "auto"
-        Number of components, at most ``min(n_samples, n_features)``; "auto" finds it by cross-validation, which takes
+        Number of components. More than ``min(n_samples, n_features)`` can explain anything, errors included, unless
+        some are known (`fixed_components`) or penalised. "auto" finds it by cross-validation, which takes
         many fits, see `robustnmf.selection.auto_rank`; of data that is not in memory with some of the samples.
     method : str
         The model, one of `robustnmf.METHODS`.
@@ -103,8 +118,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     loss : "auto", a name or object
         What is minimised, "auto" is that of the method: "squared", "absolute", "sample-norm", "huber", "hypersurface",
         "correntropy", "cauchy", or a loss of your own; see `robustnmf.model.losses`.
-    init : "auto", {"median", "random", "published"} or object
-        Where the fit starts, see `robustnmf.algorithm.initializers`.
+    init : "auto", {"median", "random", "published", "nndsvd", "nndsvda", "nndsvdar"}, (codes, components) or object
+        Where the fit starts, see `robustnmf.algorithm.initializers`. A pair of arrays, (n_samples, n_components) and
+        (n_components, n_features) in units of X, is the start itself.
     scale : "auto", {"mixture", "nagy", "mad", "rms", "first"}, float or object
         How the noise scale is found, see `robustnmf.model.scales`. A number fixes it (the paper's gamma, in
         units of X).
@@ -166,7 +182,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         Share of the L1 norm in the penalties, between 0 and 1.
     fixed_components : array-like (n_fixed, n_features) or None
         Components that are known: they become the first rows of `components_` as they are, and only the others, if
-        any, are learnt.
+        any, are learnt. One that is zero everywhere stays so.
     forget_factor : float
         What is left of the influence of earlier batches after each `partial_fit`, between 0 and 1.
     engine : {"auto", "numpy", "sparse", "torch", "stream", "dask"} or object
@@ -224,7 +240,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     sparse_errors_ : ndarray (n_samples, n_features)
         Sparse error matrix S of X ~ codes @ components + S, for the method "rnmf-l1" only.
     n_iter_ : int
-        Iterations made.
+        Iterations made; 1 for methods that do not iterate.
     converged_ : bool
         Whether the stopping rule was met.
     parts_ : robustnmf.methods.Parts
@@ -264,6 +280,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     True
     """
 
+    @with_hints
     def __init__(
         self,
         n_components: int | str = 2,
@@ -327,6 +344,14 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self.verbose = verbose
         self.callback = callback
 
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        model = METHODS.get(self.method) if isinstance(self.method, str) else None
+        if model is not None and model.default.algorithm is take_start:
+            tags.input_tags.allow_nan = False  # it compares whole samples
+        return tags
+
+    @with_hints
     def fit(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Self:
         """Learn the components of X.
 
@@ -350,14 +375,15 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """
         X, weights, uncertainties = self._aligned(X, weights, uncertainties, training=True)
         _, result, findings = self._fit(X, weights, uncertainties)
-        self._warn(result, findings, stacklevel=3)
+        self._warn(result, findings, stacklevel=4)  # `with_hints` is between
         return self
 
+    @with_hints
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Learn the components of X and return its codes, (n_samples, n_components)."""
         X, weights, uncertainties = self._aligned(X, weights, uncertainties, training=True)
         codes, result, findings = self._fit(X, weights, uncertainties)
-        self._warn(result, findings, stacklevel=4)  # one more than `fit`: scikit-learn wraps this method
+        self._warn(result, findings, stacklevel=5)  # one more than `fit`: scikit-learn wraps this method
         return self._lazily("codes", X, weights, uncertainties) if codes is None else same_kind(X, codes)
 
     def _fit(self, X: Any, weights: Any, uncertainties: Any) -> tuple[Array | None, Result, list[str]]:
@@ -449,7 +475,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self.objective_ = fitted.objective
         self.reconstruction_err_ = fitted.reconstruction_error
         self.history_ = fitted.history
-        self.n_iter_ = len(fitted.result.history) - 1
+        self.n_iter_ = 1 if fitted.parts.algorithm is take_start else len(fitted.result.history) - 1
         self.converged_ = fitted.result.converged
         self.n_samples_seen_ = fitted.n_samples
         self._stream: Stream | None = None
@@ -531,6 +557,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             fitted = improve_fit(self, data, parts, engine)
             return self._take_in_memory(fitted, data, X, weights, uncertainties, engine)
 
+    @available_if(_learns_from_batches)
     def partial_fit(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Self:
         """Learn from one batch of a stream.
 
@@ -550,12 +577,6 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             As in `fit`. What uncertainty is typical of a feature is taken from the first batch.
         """
         parts = self._check_parameters()
-        if (
-            parts.loss.group == "sample"
-            or parts.algorithm is take_start
-            or not parts.method.solver.solves_least_squares
-        ):
-            raise IncompatibleError(f"Method {self.method!r} cannot learn from batches; 'truncated-cauchy' can.")
         is_first = not hasattr(self, "components_")
         X, weights, uncertainties = self._aligned(X, weights, uncertainties, training=is_first)
         X = in_memory(X, self.engine)
@@ -850,7 +871,10 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         check_is_fitted(self)
         self._check_has_noise(uncertainties)
         known: dict[str, Any] = {"noise": self._noise, "tells_empty": tells_empty}
-        return data_in_memory(self, X, weights, uncertainties, engine=engine, reset=False, **known)
+        data = data_in_memory(self, X, weights, uncertainties, engine=engine, reset=False, **known)
+        if data.M is not None and weights is None and uncertainties is None and self.parts_.algorithm is take_start:
+            refuse_gaps(self.parts_.init.name)
+        return data
 
     def _check_has_noise(self, uncertainties: Any) -> None:
         if uncertainties is not None and not self._with_uncertainties:
@@ -918,6 +942,7 @@ class TruncatedCauchyNMF(RobustNMF):
     method = "truncated-cauchy"
     loss = "auto"
 
+    @with_hints
     def __init__(self, n_components: int | str = 2, **parameters: Any) -> None:
         super().__init__(n_components, method=self.method, loss=self.loss, **parameters)
         del self.method, self.loss  # those of the class are not parameters

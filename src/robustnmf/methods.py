@@ -11,7 +11,14 @@ from types import MappingProxyType
 from typing import Any
 
 from robustnmf.algorithm.halfquadratic import Algorithm, run, take_start
-from robustnmf.algorithm.initializers import Initializer, MedianStart, PublishedStart, RandomStart
+from robustnmf.algorithm.initializers import (
+    GivenStart,
+    Initializer,
+    MedianStart,
+    PublishedStart,
+    RandomStart,
+    SingularStart,
+)
 from robustnmf.algorithm.parts import Parts as Parts
 from robustnmf.algorithm.staged import Staged
 from robustnmf.baselines.starts import HeavyNoiseStart, NearSeparableStart
@@ -47,6 +54,7 @@ from robustnmf.solvers import (
     solvers_that,
 )
 from robustnmf.solvers.base import as_solver
+from robustnmf.utils.scikit_learn_words import NAMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +201,9 @@ INITIALIZERS: Mapping[str, Initializer] = MappingProxyType(
         "random": RandomStart(),
         "median": MedianStart(),
         "published": PublishedStart(),
+        "nndsvd": SingularStart(),
+        "nndsvda": SingularStart(zeros="mean"),
+        "nndsvdar": SingularStart(zeros="random"),
         "heavy-noise": HeavyNoiseStart(),
         "near-separable": NearSeparableStart(),
     }
@@ -250,7 +261,7 @@ def resolve(
     parts = replace(
         parts,
         loss=_loss(loss, parts.loss),
-        init=_part("init", init, INITIALIZERS, parts.init, callable),
+        init=_part("init", _start(init), INITIALIZERS, parts.init, callable),
         solver=_part("solver", solver, SOLVERS, parts.solver, _is_solver),
         algorithm=_part("schedule", schedule, SCHEDULES, parts.algorithm, callable),
         scale=_scale(scale, parts.scale),
@@ -268,6 +279,12 @@ def _refuse_for_one_shot(method: str, **given: Any) -> None:
             words = "The start is all there is of method" if name == "init" else "Method"
             does = "" if name == "init" else " does not iterate"
             raise IncompatibleError(f"{words} {method!r}{does}: {name} must be 'auto'; got {value!r}.")
+
+
+def _start(given: Any) -> Any:
+    """Return a start; a pair of arrays is codes and components."""
+    is_pair = isinstance(given, tuple) and len(given) == 2 and all(hasattr(factor, "shape") for factor in given)
+    return GivenStart(*given) if is_pair else given
 
 
 def _loss(given: Any, auto: Loss) -> Loss:
@@ -361,9 +378,11 @@ def _part(
     elif fits(given) and not isinstance(given, type):
         return given
     accepted = f"'auto', {_names(registry)}" + (f", a number (the paper's {number})" if number else "")
-    raise ValueError(
-        f"{kind} must be one of {accepted} or an object like those of robustnmf.{_MODULES[kind]}; got {given!r}."
-    )
+    accepted += ", two arrays (codes, components)" if kind == "init" else ""
+    hint = NAMES.get((kind, given)) if isinstance(given, str) else None
+    advice = "" if hint is None else f" {hint[0].upper()}{hint[1:]}."
+    where = f"robustnmf.{_MODULES[kind]}"
+    raise ValueError(f"{kind} must be one of {accepted} or an object like those of {where}; got {given!r}.{advice}")
 
 
 _MODULES = {

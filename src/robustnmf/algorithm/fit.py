@@ -27,7 +27,7 @@ from robustnmf.algorithm.halfquadratic import (
     penalty_value,
     take_start,
 )
-from robustnmf.algorithm.initializers import initial_factors, with_known
+from robustnmf.algorithm.initializers import GivenStart, initial_factors, with_known
 from robustnmf.algorithm.parts import Parts
 from robustnmf.algorithm.progress import fit_progress
 from robustnmf.algorithm.rank_search import find_rank
@@ -169,7 +169,10 @@ def _fit_from(
     known = check_components(estimator.fixed_components, given.shape[1], given.dtype, rank)
     parts = replace(parts, penalties=_penalties(estimator, parts, given.shape, unit, known.dtype))
     data = given.in_unit(unit, noise, given.dtype, engine)
-    W, Ht = initial_factors(parts.init, data, rank, rng, engine)
+    init = parts.init
+    if isinstance(init, GivenStart):
+        init = init.in_unit(unit, noise, None if samples is None else to_host(samples.factors(original, engine)))
+    W, Ht = initial_factors(init, data, rank, rng, engine)
     W, Ht = with_known(W, Ht, known if noise is None else known / noise, engine)
     with fit_progress(title, estimator.max_iter, shown=bool(estimator.verbose)) as show:
         result = parts.algorithm(
@@ -380,7 +383,7 @@ def choose_rank(estimator: Any, data: Data, X: Any, weights: Any, uncertainties:
     `data` is what has been made of X, weights and uncertainties.
     """
     if not isinstance(estimator.n_components, str) or estimator.n_components != "auto":
-        return check_rank(estimator.n_components, data, type(estimator).__name__)
+        return check_rank(estimator.n_components, data, type(estimator).__name__, may_exceed=True)
     if is_sparse(X) and weights is None and uncertainties is None and estimator.zeros == "data":
         X = as_rows(X)
         X = X[:: max(1, X.nnz // RANK_STORED)]  # the search keeps it sparse

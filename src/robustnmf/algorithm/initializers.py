@@ -9,12 +9,13 @@ the data. The random numbers are drawn on the host, so that every engine starts 
 
 from dataclasses import dataclass
 from math import ceil, inf
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
+from robustnmf.algorithm.singular_start import from_singular_vectors
 from robustnmf.data.blocks import Data
 from robustnmf.engines import Engine, NumPyEngine
 from robustnmf.engines.lazy import ReadBlock, is_lazy
@@ -85,7 +86,7 @@ def with_known(W: Matrix, Ht: Blocks, known: Matrix, engine: Engine) -> tuple[Ma
         return W, Ht
     factors = np.ones(W.shape[1], dtype=W.dtype)
     for k, component in enumerate(known):
-        factors[k] = W[:, k].sum() / component.sum()
+        factors[k] = W[:, k].sum() / component.sum() if component.any() else 1
         W[:, k] = component
     return W, engine.map(_times, Ht, factor=engine.place(factors))
 
@@ -208,6 +209,98 @@ class MedianStart(BlockInitializer):
         spread = self.spread if rank > 1 else 0.0  # one column need not differ from others
         W = w[:, None] * (1.0 + spread * (rng.random((len(w), rank)) - 0.5))
         return W, engine.map(_jittered, sizes, _random_codes(V, rank, rng, engine), spread=spread)
+
+
+@dataclass(frozen=True, slots=True)
+class SingularStart:
+    """Non-negative parts of singular vectors (NNDSVD), as scikit-learn has them: not robust.
+
+    Missing entries are taken for the mean of their feature.
+
+    Parameters
+    ----------
+    zeros : {"keep", "mean", "random"}
+        What zeros of the factors become: they stay, or become the mean of the data, or small random numbers.
+        Multiplicative updates cannot change a zero.
+
+    References
+    ----------
+    C. Boutsidis, E. Gallopoulos, "SVD based initialization: A head start for nonnegative matrix factorization", Pattern
+    Recognition, 2008.
+    """
+
+    zeros: Literal["keep", "mean", "random"] = "keep"
+
+    name: ClassVar[str] = "nndsvd"
+
+    def __call__(self, V: Matrix, M: Matrix | None, rank: int, rng: np.random.Generator) -> tuple[Matrix, Matrix]:
+        """Return W (m, rank) and H (rank, n)."""
+        if rank > min(V.shape):
+            suffix = {"keep": "", "mean": "a", "random": "ar"}[self.zeros]
+            raise ValueError(
+                f"init = '{self.name}{suffix}' can only be used when n_components <= min(n_samples, n_features), here "
+                f"{min(V.shape)}; got {rank}. Use init='random' or 'median'."
+            )
+        V = np.asarray(V, dtype=np.float64)
+        V = V if M is None else _with_means(V, M)
+        factors = from_singular_vectors(V, rank)
+        if self.zeros != "keep":
+            for factor in factors:
+                empty = factor == 0
+                filler = 1.0 if self.zeros == "mean" else np.abs(rng.standard_normal(int(empty.sum()))) / 100
+                factor[empty] = V.mean() * filler
+        return factors
+
+
+def _with_means(V: Matrix, M: Matrix) -> Matrix:
+    """Return V (m, n) with the mean of the feature where M is zero; zero for features of which nothing is observed."""
+    observed = M > 0
+    totals = np.where(observed, V, 0).sum(axis=1, keepdims=True)
+    return np.where(observed, V, totals / np.maximum(observed.sum(axis=1, keepdims=True), 1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GivenStart:
+    """Codes and components that the user gives, in units of X.
+
+    Parameters
+    ----------
+    codes : array-like (n_samples, n_components)
+        Codes of the samples.
+    components : array-like (n_components, n_features)
+        Components.
+    """
+
+    codes: Any
+    components: Any
+
+    name: ClassVar[str] = "given"
+
+    def in_unit(self, unit: float, noise: Matrix | None, sizes: Matrix | None) -> "GivenStart":
+        """Return the start of data that is divided by a unit, features by noise (m,), and samples by sizes (n,)."""
+        codes, components = (np.asarray(to_host(factor), dtype=np.float64) for factor in (self.codes, self.components))
+        if sizes is not None and len(codes) == len(np.ravel(sizes)):  # another shape is refused by the call
+            codes = codes / np.reshape(sizes, (-1, 1))
+        if noise is not None and components.ndim == 2 and components.shape[1] == len(noise):
+            components = components / noise
+        return GivenStart(codes / unit, components)
+
+    def __call__(self, V: Matrix, M: Matrix | None, rank: int, rng: np.random.Generator) -> tuple[Matrix, Matrix]:
+        """Return W (m, rank) and H (rank, n): the components and codes, transposed."""
+        wanted = {"codes": (V.shape[1], rank), "components": (rank, V.shape[0])}
+        factors = {"codes": np.asarray(self.codes), "components": np.asarray(self.components)}
+        for name, shape in wanted.items():
+            factor = factors[name]
+            if factor.shape != shape:
+                what = "(n_samples, n_components)" if name == "codes" else "(n_components, n_features)"
+                raise ValueError(
+                    f"{name} of init=(codes, components) must be {what}, here {shape}; got {factor.shape}."
+                )
+            if not (np.isfinite(factor).all() and (factor >= 0).all()):
+                raise ValueError(f"{name} of init=(codes, components) must be finite and non-negative.")
+            if not factor.any():
+                raise ValueError(f"{name} of init=(codes, components) are full of zeros, which no update can leave.")
+        return factors["components"].T, factors["codes"].T
 
 
 # --- Random numbers ---------------------------------------------------------------------------------------------------

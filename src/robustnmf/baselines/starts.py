@@ -1,7 +1,7 @@
 """The models that do not alternate, as initialisers: their factors are the answer, or a start for another model."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 import numpy as np
 
@@ -19,7 +19,8 @@ class HeavyNoiseStart:
 
     def __call__(self, V: Matrix, M: Matrix | None, rank: int, rng: np.random.Generator) -> tuple[Matrix, Matrix]:
         """Return W (m, rank), averages of columns of V, and H (rank, n)."""
-        _refuse_gaps(M, self.name)
+        if M is not None:
+            refuse_gaps(self.name)
         if not V.any():
             return np.zeros((V.shape[0], rank), dtype=V.dtype), np.zeros((rank, V.shape[1]), dtype=V.dtype)
         result = heavy_noise_nmf(V, rank, rng)
@@ -34,7 +35,8 @@ class NearSeparableStart:
 
     def __call__(self, V: Matrix, M: Matrix | None, rank: int, rng: np.random.Generator) -> tuple[Matrix, Matrix]:
         """Return W (m, rank), columns of V, and H (rank, n)."""
-        _refuse_gaps(M, self.name)
+        if M is not None:
+            refuse_gaps(self.name)
         full = V.any(axis=0)  # an empty sample is the sum of no others
         W = np.zeros((V.shape[0], rank), dtype=V.dtype)
         H = np.zeros((rank, V.shape[1]), dtype=V.dtype)
@@ -46,10 +48,10 @@ class NearSeparableStart:
         return W, H
 
 
-def _refuse_gaps(M: Matrix | None, name: str) -> None:
-    if M is not None:
-        raise IncompatibleError(
-            f"{name!r} compares whole samples and needs complete data without weights; this has missing (NaN) or "
-            "weighted entries. Fill the gaps first, for example by TruncatedCauchyNMF(k).fit(X).clean(X), or use "
-            "another method."
-        )
+def refuse_gaps(name: str) -> NoReturn:
+    """Refuse data with gaps or weights for such a model, by its name."""
+    raise IncompatibleError(
+        f"{name!r} compares whole samples and needs complete data without weights; this has missing (NaN) or "
+        "weighted entries. Fill the gaps first, for example by TruncatedCauchyNMF(k).fit(X).clean(X), or use "
+        "another method."
+    )

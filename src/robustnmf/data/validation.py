@@ -148,9 +148,13 @@ def weights_of_stored(X: Any, weights: Any) -> Any:
     return stored.multiply(weights).tocsr()
 
 
-def check_rank(n_components: Any, X: Any, name: str) -> int:
-    """Return the rank as an int, or say which ranks the data allows."""
-    limit = min(X.shape)
+def check_rank(n_components: Any, X: Any, name: str, *, may_exceed: bool = False) -> int:
+    """Return the rank as an int, or say which ranks the data allows.
+
+    Ranks above the smaller side of the data cannot be told from it; with `may_exceed`, a fit is up to the user and has
+    at most as many components as there are entries.
+    """
+    limit = X.shape[0] * X.shape[1] if may_exceed else min(X.shape)
     is_integer = isinstance(n_components, int | np.integer) and not isinstance(n_components, bool)
     if not is_integer or not 1 <= n_components <= limit:
         raise ValueError(
@@ -169,8 +173,8 @@ def check_components(components: Any, n_features: int, dtype: Any, rank: int) ->
         raise ValueError(f"fixed_components must have {n_features} columns, one per feature; got {known.shape[1]}.")
     if len(known) > rank:
         raise ValueError(f"fixed_components must be at most n_components={rank}; got {len(known)}.")
-    if known.min() < 0 or not known.any(axis=1).all():
-        raise ValueError("fixed_components must be non-negative, and none of them zero everywhere.")
+    if known.min() < 0:
+        raise ValueError(f"fixed_components must be non-negative; the smallest entry is {known.min()}.")
     return known
 
 
