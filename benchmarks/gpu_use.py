@@ -1,6 +1,6 @@
 """The GPU engine in use: other types, interrupts, memory of large data and of many fits, compilation of each kind.
 
-    python benchmarks/gpu_use.py [--parts types interrupts growth memory kinds]
+    python benchmarks/gpu_use.py [--parts types interrupts growth memory kinds batch large stream]
 
 It prints tables; `benchmarks/results/gpu_use.md` holds those that were measured.
 """
@@ -18,9 +18,11 @@ import warnings
 import torch
 
 from robustnmf import TruncatedCauchyNMF
+from robustnmf.engines import clear_cache
+from robustnmf.selection.stability import consensus
 
-PARTS = ("types", "interrupts", "growth", "memory", "kinds")
-N_INTERRUPTS = 30
+PARTS = ("types", "interrupts", "growth", "memory", "kinds", "batch", "large", "stream")
+N_INTERRUPTS, N_FITS = 30, 64
 GIGABYTE = 1e9
 
 
@@ -125,9 +127,18 @@ def memory(sizes=((20_000, 2_000, 20), (100_000, 5_000, 100), (1_000_000, 1_000,
     """Yield the most memory that a fit takes beyond its data."""
     yield "\n## Memory beyond the data\n"
     yield "| size | data, GB | beyond it | after the fit | seconds |\n| --- | ---: | ---: | ---: | ---: |"
+    yield from _memory_of_each(sizes)
+
+
+def large():
+    """Yield the same of data that takes most of the device."""
+    yield from _memory_of_each([(3_000_000, 10_000, 8)])
+
+
+def _memory_of_each(sizes):
     for n, m, r in sizes:
         gc.collect()
-        torch.cuda.empty_cache()
+        clear_cache()
         X = data(n, m, r)
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -170,6 +181,33 @@ def kinds():
             torch.cuda.synchronize()
             times.append(time.perf_counter() - begin)
         yield f"| {name} | {times[0]:.2f} | {times[1]:.2f} |"
+
+
+def batch():
+    """Yield how long many small fits take, one after the other and at a time."""
+    cores = os.cpu_count()
+    yield f"\n## {N_FITS} fits of 400 x 1024, r = 10, by `consensus`\n"
+    X, seconds = data(400, 1024, 10), {}
+    fitted(X, 10)
+    jobs = {"one after the other": 1, "two threads": 2, "processes, which start": cores, "processes again": cores}
+    for name, n_jobs in jobs.items():
+        begin = time.perf_counter()
+        consensus(X, 10, n_init=N_FITS, estimator=TruncatedCauchyNMF(), random_state=0, n_jobs=n_jobs)
+        seconds[name] = time.perf_counter() - begin
+        ratio = seconds["one after the other"] / seconds[name]
+        yield f"- {name}, n_jobs={n_jobs}: {seconds[name]:.1f} s, {ratio:.1f} times as fast"
+
+
+def stream(n: int = 500_000, m: int = 10_000, r: int = 8):
+    """Yield how data of the host is fitted by the GPU, tile by tile."""
+    yield "\n## Data of the host, tile by tile\n"
+    X = data(n, m, r).cpu()
+    clear_cache()
+    torch.cuda.reset_peak_memory_stats()
+    begin = time.perf_counter()
+    fitted(X, r, device="cuda")
+    seconds, peak = time.perf_counter() - begin, torch.cuda.max_memory_allocated()
+    yield f"- {n} x {m}, r = {r}: {seconds:.1f} s, at most {peak / X.nbytes:.2f} times the data on the GPU"
 
 
 def _with_gaps(n: int, m: int, r: int) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -13,10 +14,12 @@ import pytest
 
 import robustnmf
 from robustnmf import RobustNMF
+from robustnmf.algorithm.clones import quietly, workers_for
+from robustnmf.data import quality
 from robustnmf.errors import IncompatibleError
 from robustnmf.selection import auto_rank, select_rank
 from robustnmf.utils import progress
-from robustnmf.utils.parallel import delayed, run_all
+from robustnmf.utils.parallel import Workers, delayed, run_all
 
 rng = np.random.default_rng(0)
 X = rng.random((30, 2)) @ rng.random((2, 12)) + 0.01 * rng.random((30, 12))
@@ -157,11 +160,45 @@ def test_fits_of_a_search_are_not_logged(caplog):
 
 
 def test_tasks_are_counted_as_they_are_done():
-    for n_jobs in (None, 2):
+    for n_jobs, workers in ((None, Workers(True, True)), (2, Workers(True)), (None, Workers(compile=True))):
         seen = []
         tasks = (delayed(pow)(2, exponent) for exponent in range(4))
-        assert run_all(tasks, n_jobs, on_device=True, after_each=seen.append) == [1, 2, 4, 8]
+        assert run_all(tasks, n_jobs, workers, seen.append) == [1, 2, 4, 8]
         assert seen == [1, 2, 3, 4]
+
+
+def test_the_first_task_is_done_here_if_others_load_what_it_compiles():
+    first, *others = run_all((delayed(os.getpid)() for _ in range(4)), 2, Workers(compile=True))
+    assert first == os.getpid()
+    assert first not in others
+    assert {first} == set(run_all((delayed(os.getpid)() for _ in range(4)), 2, Workers(in_threads=True, compile=True)))
+
+
+@pytest.mark.parametrize(
+    ("device", "n_jobs", "size", "in_threads"),
+    [
+        (None, 8, 10, False),
+        ("cpu", 8, 10, False),
+        ("cuda", None, 10, True),
+        ("cuda", 2, 10, True),
+        ("cuda:0", 8, 10, False),
+        ("cuda", 8, 2**21 + 1, True),
+        ("mps", 8, 10, True),
+    ],
+)
+def test_many_fits_of_small_data_on_a_gpu_are_processes(device, n_jobs, size, in_threads):
+    data = np.broadcast_to(1.0, (size, 1))
+    assert workers_for(RobustNMF(3, device=device), data, n_jobs).in_threads is in_threads
+
+
+def test_trial_fits_look_for_nothing_to_warn_of(monkeypatch):
+    looked = []
+    monkeypatch.setattr(quality, "findings", lambda *arguments, **options: looked.append(1) or [])
+    with quietly():
+        RobustNMF(3, max_iter=5).fit(X)
+    assert not looked
+    RobustNMF(3, max_iter=5).fit(X)
+    assert looked
 
 
 # --- Several starts ---------------------------------------------------------------------------------------------------

@@ -90,6 +90,17 @@ def test_tiles_refuse_what_the_whole_refuses():
         in_tiles("cpu").fit(torch.zeros((3, 4, 5)))
 
 
+@ON_GPU
+def test_results_stay_on_the_host_if_the_gpu_has_no_room(monkeypatch):
+    X = torch.asarray(make(), device="cuda")
+    whole = in_tiles("cuda").fit(X).outliers_
+    assert whole.is_cuda
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (X.numel(), 2**40))
+    outliers = in_tiles("cuda").fit(X).outliers_
+    assert not outliers.is_cuda
+    np.testing.assert_array_equal(outliers.numpy(), to_host(whole))
+
+
 def test_rows_of_a_device_are_read_to_the_host():
     X = make(dtype="float32")
     rows = DeviceRows(torch.asarray(X))

@@ -66,6 +66,7 @@ from robustnmf.solvers import SharedGram
 from robustnmf.solvers.sparse_error import sparse_error
 from robustnmf.utils.arrays import Array, Namespace, dtype_of, is_foreign, is_on_host, same_kind, to_host
 from robustnmf.utils.process_state import ignored_warnings
+from robustnmf.utils.progress import is_silenced
 from robustnmf.utils.scikit_learn_words import with_hints
 
 Matrix = NDArray[Any]
@@ -441,7 +442,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return fitted.result, findings
 
     def _findings(self, X: Any, data: Data, fitted: Fitted, engine: Engine, codes: Array | None = None) -> list[str]:
-        """Return what the user should know of the data, and of what the fit rejects."""
+        """Return what the user should know of the data, and of what the fit rejects; nothing of one of many fits."""
+        if is_silenced():
+            return []
         sample_names, feature_names = map(known_names, axes_of(X))
         feature_names = getattr(self, "feature_names_in_", feature_names)
         sample = quality.Sample.of(data, engine, feature_names, sample_names)

@@ -2,16 +2,23 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 from numbers import Integral
 from typing import Any
 
+from joblib import effective_n_jobs
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from robustnmf.errors import DataQualityWarning
 from robustnmf.utils.arrays import is_on_host
+from robustnmf.utils.parallel import Workers
 from robustnmf.utils.process_state import ignored_warnings
 from robustnmf.utils.progress import without_progress
+
+# Up to so many bytes of data, the GPU waits for Python. So many threads are as good as processes then: these take
+# seconds to start.
+SMALL_ON_DEVICE, FEW_JOBS = 2**24, 2
 
 
 def variant(estimator: Any, rank: int, seed: int) -> Any:
@@ -44,9 +51,16 @@ def where_data_is(estimator: Any, X: Any) -> Any:
     return clone(estimator).set_params(device=str(device_of(X)))
 
 
-def works_on_device(estimator: Any) -> bool:
-    """Return whether fits of an estimator run on a device other than the CPU."""
-    return getattr(estimator, "device", None) not in (None, "cpu")
+def workers_for(estimator: Any, X: Any, n_jobs: int | None) -> Workers:
+    """Return who makes fits of an estimator to data X at a time.
+
+    On a device other than the CPU that is threads, which share the data; many fits of small data are for processes.
+    """
+    device = str(getattr(estimator, "device", None) or "cpu")
+    if device == "cpu":
+        return Workers()
+    many = device.startswith("cuda") and effective_n_jobs(n_jobs) > FEW_JOBS
+    return Workers(in_threads=not many or getattr(X, "nbytes", inf) > SMALL_ON_DEVICE, compile=True)
 
 
 def at_least(name: str, value: Any, least: int) -> int:

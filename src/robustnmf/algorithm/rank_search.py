@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from robustnmf.algorithm.clones import at_least, given, quietly, variant, where_data_is, works_on_device
+from robustnmf.algorithm.clones import at_least, given, quietly, variant, where_data_is, workers_for
 from robustnmf.algorithm.feature_scaling import are_of_one_kind, feature_levels, is_sparse
 from robustnmf.algorithm.hidden_entries import HiddenEntries, Losses, Predicted
 from robustnmf.algorithm.holdout import LARGEST_SHARE, MOST
@@ -219,8 +219,8 @@ class _CrossValidation:
         calls = (
             delayed(split.predict)(self.estimator, self.X, self.weights, self.noise, rank) for rank, split in tasks
         )
-        on_device = works_on_device(self.estimator)
-        found = run_all(calls, self.n_jobs, on_device=on_device, after_each=partial(self.shows.fitted, list(ranks)))
+        workers = workers_for(self.estimator, self.X, self.n_jobs)
+        found = run_all(calls, self.n_jobs, workers, partial(self.shows.fitted, list(ranks)))
         for i, rank in enumerate(ranks):
             values, models = zip(*found[i * len(self.splits) : (i + 1) * len(self.splits)], strict=True)
             self.predicted[rank] = Predicted(np.concatenate(values), models)

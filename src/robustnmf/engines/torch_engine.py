@@ -62,10 +62,13 @@ class TorchEngine(InMemoryEngine):
         Whether to use kernels: in Triton on CUDA, where they can be, and of NumPy on the CPU.
     """
 
+    most_entries, bytes_per_entry = BLOCK_ENTRIES, BYTES_PER_ENTRY
+
     def __init__(self, device: Any = "cuda", block_entries: int | None = None, *, use_triton: bool = True) -> None:
         self.device = _available(device)
         self.xp: Namespace = _WithoutDoubles() if self.device.type == "mps" else xp
-        self.block_entries = _block_entries(self.device) if block_entries is None else block_entries
+        most = entries_of_block(self.device, self.most_entries[self.device.type], self.bytes_per_entry)
+        self.block_entries = most if block_entries is None else block_entries
         self.rows_at_a_time: int | None = None
         self.kernels = _kernels_for(self.device) if use_triton else NO_KERNELS
         self.few_rows = 0.25 if self.path == "triton" else 0.5  # there, other rows need other graphs
@@ -267,12 +270,11 @@ class _WithoutDoubles:
         return getattr(xp, name)
 
 
-def _block_entries(device: torch.device) -> int:
-    """Return how many entries a block has."""
-    most: int = BLOCK_ENTRIES[device.type]
+def entries_of_block(device: torch.device, most: int, bytes_per_entry: int) -> int:
+    """Return how many entries a block has: at most so many, and fewer if the device has less memory for each."""
     if device.type != "cuda":
         return most
-    return min(most, int(torch.cuda.get_device_properties(device).total_memory) // BYTES_PER_ENTRY)
+    return min(most, int(torch.cuda.get_device_properties(device).total_memory) // bytes_per_entry)
 
 
 def device_of(X: Any) -> torch.device:

@@ -22,13 +22,12 @@ from robustnmf.engines.streaming_engine import check_gathered
 from robustnmf.engines.torch_engine import SORTED_ENTRIES, TorchEngine, floating_type
 from robustnmf.engines.torch_tiles import TensorRows
 from robustnmf.formats.rows import Rows, row_blocks
-from robustnmf.utils.arrays import Array, Blocks, is_foreign, is_on_host, is_sparse_tensor
+from robustnmf.utils.arrays import ROOM_FOR_RESULTS, Array, Blocks, is_foreign, is_on_host, is_sparse_tensor
 from robustnmf.utils.cached import cached_property
 
-# Entries of a tile: enough to keep a GPU busy, and little beside its memory.
-TILE_ENTRIES = {"cuda": 2**24, "cpu": 2**20}
-# Share of the memory that is free that results for all entries may take.
-ROOM_FOR_RESULTS = 0.8
+# Entries of a tile: enough to keep a GPU busy, and on CUDA fewer if the device has less than so many bytes for each.
+TILE_ENTRIES = {"cuda": 2**26, "cpu": 2**20}
+BYTES_PER_TILED_ENTRY = 2**11
 
 
 class TorchTileEngine(TorchEngine):
@@ -44,6 +43,7 @@ class TorchTileEngine(TorchEngine):
         Whether to use kernels: in Triton on CUDA, where they can be, and of NumPy on the CPU.
     """
 
+    most_entries, bytes_per_entry = TILE_ENTRIES, BYTES_PER_TILED_ENTRY
     gathers_features = False
     has_tiles = True
 
@@ -54,7 +54,7 @@ class TorchTileEngine(TorchEngine):
                 f"Data in tiles is worked on by the CPU or by CUDA; got device={str(device)!r}. engine='torch' takes "
                 "all of it, sparse data as dense, to the device."
             )
-        super().__init__(device, TILE_ENTRIES[kind] if block_entries is None else block_entries, use_triton=use_triton)
+        super().__init__(device, block_entries, use_triton=use_triton)
         self._use_triton = use_triton
         self._pinned: list[int] = []
 

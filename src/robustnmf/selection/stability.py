@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from robustnmf.algorithm.clones import at_least, given, quietly, variant, where_data_is, works_on_device
+from robustnmf.algorithm.clones import at_least, given, quietly, variant, where_data_is, workers_for
 from robustnmf.data.blocks import check_observations
 from robustnmf.metrics import cophenetic_correlation, dispersion, match_components
 from robustnmf.selection.rank import default_if_none
@@ -140,7 +140,7 @@ def consensus(
     starts = seeds(generator(random_state), n_init)
     arrays = given(weights, uncertainties)
     calls = (delayed(_components_and_labels)(estimator, X, arrays, rank, s) for s in starts)
-    fits = run_all(calls, n_jobs, on_device=works_on_device(estimator))
+    fits = run_all(calls, n_jobs, workers_for(estimator, X, n_jobs))
     found = [components for components, _ in fits]
     cosines = np.array([[_match(one, other).similarities for other in found] for one in found])
     similarity = cosines.mean(axis=2)
@@ -225,7 +225,7 @@ def bootstrap_components(
         delayed(_refit)(model, like, data.X, M, noise, codes, counts, seed)
         for counts, seed in zip(draws, seeds(rng, n_boot), strict=True)
     )
-    refits = run_all(calls, n_jobs, on_device=works_on_device(like))
+    refits = run_all(calls, n_jobs, workers_for(like, data.X, n_jobs))
     low, high = np.quantile([components for components, _ in refits], [(1 - level) / 2, (1 + level) / 2], axis=0)
     stability = np.mean([similarities for _, similarities in refits], axis=0)
     return Bootstrap(low, high, stability, float(level), n_boot)

@@ -20,6 +20,9 @@ Array: TypeAlias = Any
 Namespace: TypeAlias = Any
 Blocks: TypeAlias = Sequence[Array]
 
+# Share of the memory of a device that is free that results for all entries may take.
+ROOM_FOR_RESULTS = 0.8
+
 device = array_api_compat.device
 """Where an array is."""
 size = array_api_compat.size
@@ -180,10 +183,20 @@ def _tensor_of(matrix: Any, X: Any) -> Any:
         return tensor.to_sparse(layout=X.layout) if is_sparse_tensor(X) else tensor
 
 
+def _has_room(values: Any, device: Any) -> bool:
+    """Return whether a tensor is on a device of Torch, or fits into its memory."""
+    if device.type != "cuda" or values.device == device:
+        return True
+    import torch
+
+    return bool(values.nbytes <= ROOM_FOR_RESULTS * torch.cuda.mem_get_info(device)[0])
+
+
 def same_kind(X: Any, values: Any) -> Any:
     """Return values as an array of the library of X, where X is; if that is no array library, as an array of NumPy.
 
-    Sparse values are a sparse tensor of Torch if X is a tensor, else a sparse array of SciPy.
+    Sparse values are a sparse tensor of Torch if X is a tensor, else a sparse array of SciPy. A tensor of the host
+    stays there if the GPU of X has no room for it.
     """
     if sparse.issparse(values):
         return _tensor_of(values, X) if array_api_compat.is_torch_array(X) else values
@@ -191,7 +204,7 @@ def same_kind(X: Any, values: Any) -> Any:
         return to_host(values)
     if is_foreign(values):
         if array_api_compat.is_torch_array(X):
-            return values.to(X.device)
+            return values.to(X.device) if _has_room(values, X.device) else values
         if not is_on_host(X) and not is_on_host(values):
             return array_api_compat.array_namespace(X).from_dlpack(values)
         values = to_host(values)

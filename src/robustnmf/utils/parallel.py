@@ -1,18 +1,20 @@
-"""Many fits at a time: in other processes, or for data on a GPU in threads.
+"""Many fits at a time: in other processes, or for large data on a GPU in threads.
 
 Processes do not outlive the one that they work for. One that is killed cannot tell its workers: each would finish what
 it has begun, for minutes or hours, and then have no process to return it to.
 
-A GPU would have to be shared between processes that each hold a copy of the data and of all that was compiled. Threads
-share both, and while one of them waits for the GPU, another decides what it is to do next.
+Processes that share a GPU each hold a copy of the data and load all that was compiled. Threads share both, and while
+one of them waits for the GPU, another decides what it is to do next; but Python lets one of them decide at a time. So
+with small data, where the GPU waits for these decisions, processes are faster.
 """
 
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from threading import Event, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import joblib
 
@@ -24,8 +26,20 @@ INTERVAL = 1.0
 _parents: set[int] = set()
 
 
+class Workers(NamedTuple):
+    """Who does tasks at a time."""
+
+    in_threads: bool = False
+    """Threads of this process, or other processes."""
+    compile: bool = False
+    """Whether they compile for a device. Processes load from disk what was compiled, so one task is done first."""
+
+
 def run_all(
-    tasks: Iterable[Any], n_jobs: int | None, *, on_device: bool, after_each: Callable[[int], None] = lambda done: None
+    tasks: Iterable[Any],
+    n_jobs: int | None,
+    workers: Workers,
+    after_each: Callable[[int], None] = lambda done: None,
 ) -> list[Any]:
     """Do what `delayed` has put off, so many tasks at a time, and return the results in their order.
 
@@ -33,22 +47,31 @@ def run_all(
     ----------
     n_jobs : int or None
         See joblib; None is 1.
-    on_device : bool
-        Whether the tasks work on a GPU.
+    workers : Workers
+        Who does them.
     after_each : function
         Called with the number of tasks that are done, in their order.
 
     Examples
     --------
-    >>> run_all((delayed(pow)(2, exponent) for exponent in range(4)), None, on_device=True)
+    >>> run_all((delayed(pow)(2, exponent) for exponent in range(4)), None, Workers())
     [1, 2, 4, 8]
     """
-    backend = "threading" if on_device else None
-    results = []
+    tasks, results = iter(tasks), []
+    for first in islice(tasks, int(workers.compile and not workers.in_threads)):
+        results.append(_now(first))
+        after_each(len(results))
+    backend = "threading" if workers.in_threads else None
     for result in joblib.Parallel(n_jobs=n_jobs, backend=backend, return_as="generator")(tasks):
         results.append(result)
         after_each(len(results))
     return results
+
+
+def _now(task: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]) -> Any:
+    """Do what was put off."""
+    function, arguments, options = task
+    return function(*arguments, **options)
 
 
 def delayed(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -105,6 +105,11 @@ def without_progress() -> Iterator[None]:
         _silenced.reset(before)
 
 
+def is_silenced() -> bool:
+    """Return whether nobody will be shown anything of what goes on now."""
+    return _silenced.get()
+
+
 def is_logged() -> bool:
     """Return whether somebody has set up a log for messages of level INFO."""
     return logger.isEnabledFor(logging.INFO) and _has_listener()

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from robustnmf.utils.process_state import deferred_interrupts
+from robustnmf.utils.process_state import deferred_interrupts, hold_while_forking
 
 # Steps between two looks at how many rows still move: to look is to wait for the GPU.
 UNSEEN_STEPS = 8
@@ -110,9 +110,9 @@ def graph_memory(device: torch.device) -> Iterator[None]:
     _THREAD.pool = keeper.pool()
     try:
         yield
-        torch.cuda.current_stream(device).synchronize()  # the next fit may be on another stream
     finally:
         _THREAD.pool = None
+        torch.cuda.current_stream(device).synchronize()  # after errors too: the next fit may be on another stream
         with _lock:
             _keepers[device].append(keeper)
 
@@ -127,6 +127,7 @@ def clear_graph_memory() -> None:
 
 _THREAD = local()
 _lock = Lock()
+hold_while_forking(_lock)
 _companions: dict[int, torch.cuda.Stream] = {}
 _free: defaultdict[torch.device, list[torch.cuda.Stream]] = defaultdict(list)
 _keepers: defaultdict[torch.device, list[torch.cuda.CUDAGraph]] = defaultdict(list)
