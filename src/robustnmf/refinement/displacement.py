@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from robustnmf.algorithm.clones import at_least
 from robustnmf.plots.base import feature_names_of, place_of
 from robustnmf.refinement.squares import Factors, Squares, squares_of
-from robustnmf.utils.parallel import delayed, run_all
+from robustnmf.utils.parallel import Workers, delayed, run_all
 from robustnmf.utils.random_state import generator
 
 Matrix = NDArray[Any]
@@ -265,7 +265,7 @@ def _displacement(
     calls = (delayed(_displaced_entry)(squares, base, k, j, up, increases) for k, j, up in entries)
     low, high = (np.full((len(increases), rank, m), np.nan) for _ in range(2))
     swaps, lowest = np.zeros((len(increases), rank), dtype=int), base.Q
-    for (k, j, up), (ends, swapped, least) in zip(entries, run_all(calls, n_jobs, on_device=False), strict=True):
+    for (k, j, up), (ends, swapped, least) in zip(entries, run_all(calls, n_jobs, Workers()), strict=True):
         (high if up else low)[:, k, j] = ends
         swaps += swapped
         lowest = min(lowest, least)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.metrics import pairwise_distances, silhouette_score
 
-from robustnmf.algorithm.clones import at_least, given, quietly, variant, where_data_is, works_on_device
+from robustnmf.algorithm.clones import at_least, given, quietly, variant, where_data_is, workers_for
 from robustnmf.selection.rank import default_if_none
 from robustnmf.utils.arrays import to_host
 from robustnmf.utils.parallel import delayed, run_all
@@ -108,7 +108,7 @@ def pool_components(
     rng = generator(random_state)
     arrays = given(weights, uncertainties)
     calls = (delayed(_components)(estimator, X, arrays, rank, seed) for seed in seeds(rng, n_init))
-    pool = np.concatenate(run_all(calls, n_jobs, on_device=works_on_device(estimator)))
+    pool = np.concatenate(run_all(calls, n_jobs, workers_for(estimator, X, n_jobs)))
     norms = np.linalg.norm(pool, axis=1, keepdims=True)
     spectra = pool / np.where(norms > 0, norms, 1)
     density = _local_density(spectra, max(1, int(neighbours * n_init)))
