@@ -296,7 +296,7 @@ def test_images_keep_their_shape(tmp_path):
     [
         (("fit", "nothing.csv", "-k", "2"), "no file or folder"),
         (("fit", "x.npy", "-k", "0"), "positive number or 'auto'"),
-        (("fit", "x.npy", "-k", "99"), r"n_components of RobustNMF must be an integer"),
+        (("fit", "x.npy", "-k", "9999"), r"n_components of RobustNMF must be an integer"),
         (("fit", "x.npy", "-k", "2", "--method", "magic"), "method must be one of"),
         (("fit", "negative.npy", "-k", "2"), "--negative clip"),
         (("transform", "x.npy", "x.npy", "-o", "c.npy"), "cannot be read as a model"),

@@ -187,6 +187,10 @@ def test_white_pixels_that_are_few_or_a_background_are_not_named(share):
     assert told_of_rejected(X, white & False) == []
 
 
+def test_more_components_than_the_data_has_features_are_named():
+    assert any("are few for the" in message for message in found_in(low_rank(), rank=99))
+
+
 def test_a_remedy_silences_its_warning():
     X = np.minimum(low_rank(), np.quantile(low_rank(), 0.95))
     data = data_in_memory(TruncatedCauchyNMF(), X, (X < X.max()).astype(float), engine=ENGINE, reset=True)

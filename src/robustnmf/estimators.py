@@ -449,7 +449,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         feature_names = getattr(self, "feature_names_in_", feature_names)
         sample = quality.Sample.of(data, engine, feature_names, sample_names)
         scaled = self.feature_scaling is not None
-        found = quality.findings(sample, data, self.n_components_, features_are_scaled=scaled)
+        # Components that are known may be many.
+        most = inf if self.fixed_components is None else min(data.shape)
+        found = quality.findings(sample, data, int(min(self.n_components_, most)), features_are_scaled=scaled)
         if fitted.result.pattern is not None:
             found.append(quality.rejected_with_pattern(sample, *fitted.result.pattern))
         # Of data that is not in memory the outliers are not known yet. Other rules than that of the mixture reject a

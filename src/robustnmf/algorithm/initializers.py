@@ -241,7 +241,7 @@ class SingularStart:
                 f"init = '{self.name}{suffix}' can only be used when n_components <= min(n_samples, n_features), here "
                 f"{min(V.shape)}; got {rank}. Use init='random' or 'median'."
             )
-        V = np.asarray(V, dtype=np.float64)
+        dtype, V = V.dtype, np.asarray(V, dtype=np.float64)
         V = V if M is None else _with_means(V, M)
         factors = from_singular_vectors(V, rank)
         if self.zeros != "keep":
@@ -249,7 +249,8 @@ class SingularStart:
                 empty = factor == 0
                 filler = 1.0 if self.zeros == "mean" else np.abs(rng.standard_normal(int(empty.sum()))) / 100
                 factor[empty] = V.mean() * filler
-        return factors
+        W, H = (factor.astype(dtype) for factor in factors)
+        return W, H
 
 
 def _with_means(V: Matrix, M: Matrix) -> Matrix:

@@ -449,7 +449,7 @@ def _one(sample: Sample, feature: int) -> str:
 def too_few_entries(data: Data, rank: int) -> list[Finding]:
     """Find data with too few observed entries for so many components."""
     n_samples, n_features = data.shape
-    n_parameters = rank * (n_samples + n_features - rank)
+    n_parameters = rank * (n_samples + n_features - min(rank, n_samples, n_features))
     n_observed = n_samples * n_features if data.seen is None else int(np.sum(data.seen))
     missing = 1 - n_observed / (n_samples * n_features)
     if missing == 0 and rank == 1:  # it is what it is: nothing is predicted
