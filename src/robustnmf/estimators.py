@@ -3,13 +3,13 @@
 import inspect
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from math import inf, log, prod
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,13 +58,30 @@ from robustnmf.formats.labelled_matrix import Input, LabelledMatrix
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.kernels.predictions import predictions
 from robustnmf.methods import METHODS, Parts, resolve
+from robustnmf.model.losses import Loss
 from robustnmf.model.noise import NOISES, Noise
 from robustnmf.model.scales import reads
 from robustnmf.persistence import save
 from robustnmf.persistence.contents import OF_TRAINING, storable
-from robustnmf.solvers import SharedGram
+from robustnmf.solvers import SharedGram, Solver
 from robustnmf.solvers.sparse_error import sparse_error
 from robustnmf.utils.arrays import Array, Namespace, dtype_of, is_foreign, is_on_host, same_kind, to_host
+from robustnmf.utils.names import (
+    Auto,
+    EngineName,
+    FeatureScalingName,
+    InitName,
+    LossName,
+    MethodName,
+    NoiseName,
+    OutliersName,
+    PresetName,
+    SampleScalingName,
+    ScaleName,
+    ScheduleName,
+    SolverName,
+    ZerosName,
+)
 from robustnmf.utils.process_state import ignored_warnings
 from robustnmf.utils.scikit_learn_words import with_hints
 
@@ -283,32 +300,32 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     @with_hints
     def __init__(
         self,
-        n_components: int | str = 2,
+        n_components: int | Auto = 2,
         *,
-        method: str = "truncated-cauchy",
-        preset: str = "default",
-        loss: Any = "auto",
-        init: Any = "auto",
-        scale: Any = "auto",
-        outliers: Any = "auto",
-        solver: Any = "auto",
-        schedule: Any = "auto",
-        noise: Any = "auto",
-        weight_by_noise: bool | str = "auto",
-        feature_scaling: str | None = "auto",
-        sample_scaling: str | None = None,
-        zeros: str = "data",
+        method: MethodName = "truncated-cauchy",
+        preset: PresetName = "default",
+        loss: Auto | LossName | Loss = "auto",
+        init: Auto | InitName | tuple[Any, Any] | Callable[..., Any] = "auto",
+        scale: Auto | ScaleName | float | Callable[..., Any] = "auto",
+        outliers: Auto | OutliersName | float | Callable[..., Any] = "auto",
+        solver: Auto | SolverName | Solver = "auto",
+        schedule: Auto | ScheduleName | Callable[..., Any] = "auto",
+        noise: NoiseName | Noise | None = "auto",
+        weight_by_noise: Auto | bool = "auto",
+        feature_scaling: FeatureScalingName | None = "auto",
+        sample_scaling: SampleScalingName | None = None,
+        zeros: ZerosName = "data",
         image_shape: tuple[int, int] | None = None,
         max_iter: int = 200,
         tol: float = 1e-4,
         n_init: int = 1,
         random_state: Any = None,
         alpha_W: float = 0.0,
-        alpha_H: float | str = "same",
+        alpha_H: float | Literal["same"] = "same",
         l1_ratio: float = 0.0,
         fixed_components: Any = None,
         forget_factor: float = 0.95,
-        engine: Any = "auto",
+        engine: EngineName | Engine = "auto",
         device: str | None = None,
         checkpoint: Any = None,
         verbose: int = 0,
@@ -939,11 +956,11 @@ class TruncatedCauchyNMF(RobustNMF):
     True
     """
 
-    method = "truncated-cauchy"
-    loss = "auto"
+    method: MethodName = "truncated-cauchy"
+    loss: Auto | LossName | Loss = "auto"
 
     @with_hints
-    def __init__(self, n_components: int | str = 2, **parameters: Any) -> None:
+    def __init__(self, n_components: int | Auto = 2, **parameters: Any) -> None:
         super().__init__(n_components, method=self.method, loss=self.loss, **parameters)
         del self.method, self.loss  # those of the class are not parameters
 

@@ -34,6 +34,7 @@ from robustnmf.data.lazy_results import LazyMatrix
 from robustnmf.estimators import RobustNMF
 from robustnmf.formats.registry import rows_of
 from robustnmf.formats.sparse_rows import StoredSparsely, some_columns
+from robustnmf.utils.names import Auto
 
 Matrix = NDArray[Any]
 
@@ -43,7 +44,7 @@ COMPONENT = "component"
 
 def factorise_anndata(
     adata: Any,
-    n_components: int | str = 2,
+    n_components: int | Auto = 2,
     *,
     layer: str | None = None,
     key_added: str = "robustnmf",
@@ -115,7 +116,7 @@ def factorise_anndata(
     return model
 
 
-def factorise_xarray(array: Any, sample_dims: Any, n_components: int | str = 2, **options: Any) -> Any:
+def factorise_xarray(array: Any, sample_dims: Any, n_components: int | Auto = 2, **options: Any) -> Any:
     """Factorise a DataArray; return its codes, components, cleaned values and outliers as a Dataset.
 
     Parameters

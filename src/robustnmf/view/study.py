@@ -201,7 +201,7 @@ class Study:
         except Exception as error:  # whatever a fit raises is for the user to read
             job.state, job.message = "failed", str(error) or type(error).__name__
 
-    def _fit(self, job: Job, n_components: int | str, options: dict[str, Any]) -> None:
+    def _fit(self, job: Job, n_components: int | Literal["auto"], options: dict[str, Any]) -> None:
         options, rejected = self._scaling() | options, self.rejected
         model = RobustNMF(n_components, callback=job.watch, **({"random_state": 0} | options))
         with warnings.catch_warnings(record=True) as caught:
