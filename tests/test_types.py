@@ -1,8 +1,11 @@
 """Types of names are those of the registries, and help lists every parameter."""
 
+import importlib
 import inspect
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -104,3 +107,41 @@ def test_typo_fails_in_mypy(right, typo, tmp_path):
     assert len(errors) == 1, done.stdout
     assert "program.py:4" in errors[0]
     assert "arg-type" in errors[0]
+
+
+def listed_for_users():
+    """Yield the names in the first part of the reference, for users."""
+    text = (Path(__file__).parent.parent / "docs" / "api.rst").read_text(encoding="utf-8")
+    module = ""
+    for line in text.partition("\nFor extenders")[0].splitlines():
+        if line.startswith(".. currentmodule:: "):
+            module = line.split()[-1]
+        elif re.fullmatch(r"   \w+", line):
+            yield f"{module}.{line.strip()}"
+
+
+def with_methods(name):
+    """Yield a name, and those of the public methods of a class that are ours."""
+    yield name
+    module, _, last = name.rpartition(".")
+    found = getattr(importlib.import_module(module), last)
+    for base in found.__mro__ if inspect.isclass(found) else ():
+        if base.__module__.startswith("robustnmf"):
+            yield from (f"{name}.{key}" for key, value in vars(base).items() if key[0] != "_" and is_method(value))
+
+
+def is_method(value):
+    return callable(value) or isinstance(value, property | classmethod | staticmethod)
+
+
+def test_reference_lists_names_for_users():
+    assert {"robustnmf.RobustNMF", "robustnmf.metrics.dispersion"} <= set(listed_for_users())
+    assert "robustnmf.RobustNMF.transform" in with_methods("robustnmf.RobustNMF")
+
+
+@pytest.mark.parametrize("name", list(listed_for_users()))
+def test_docstring_tells_parameters_and_what_is_returned(name):
+    validate = pytest.importorskip("numpydoc.validate").validate
+    wanted = {"PR01", "PR02", "RT01"}  # not documented, unknown, no section Returns
+    faults = [(each, *fault) for each in with_methods(name) for fault in validate(each)["errors"] if fault[0] in wanted]
+    assert not faults

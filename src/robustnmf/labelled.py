@@ -213,7 +213,20 @@ class XarrayAdapter:
         return result[["codes", "components", "cleaned", "outliers"]]
 
     def transform(self, array: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
-        """Return the Dataset of `fit`, less the components, for new samples; nothing is learnt."""
+        """Return the Dataset of `fit`, less the components, for new samples; nothing is learnt.
+
+        Parameters
+        ----------
+        array : DataArray
+            New samples, with the feature dimensions of the fit.
+        weights, uncertainties : DataArray or None
+            As in `fit`.
+
+        Returns
+        -------
+        Dataset
+            Codes, cleaned data and outliers.
+        """
         check_is_fitted(self.estimator)
         given = self._feature_dims(array)
         if set(given) != set(self._features.dims):
