@@ -25,7 +25,18 @@ _moved.install()
 
 
 def load(path: str | PathLike[str]) -> RobustNMF:
-    """Return the model in a file that its method `save` has written; see `robustnmf.persistence.load`."""
+    """Return the model in a file that its method `save` has written; see `robustnmf.persistence.load`.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+
+    Returns
+    -------
+    RobustNMF
+        The fitted model.
+    """
     from robustnmf import persistence
 
     model: RobustNMF = persistence.load(path)

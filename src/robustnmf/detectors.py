@@ -112,6 +112,11 @@ class RobustNMFOutlierDetector(NonNegativeInput, OutlierMixin, BaseEstimator):
             Non-negative weight of every entry, in the fit and in the shares.
         uncertainties : array-like (n_samples, n_features) or None
             Standard deviation of the noise of every entry, positive, as for `RobustNMF.fit`.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
         """
         contamination = _check_contamination(self.contamination)
         X, weights, uncertainties = self._aligned(X, weights, uncertainties, training=True)
@@ -136,6 +141,18 @@ class RobustNMFOutlierDetector(NonNegativeInput, OutlierMixin, BaseEstimator):
         others, which is between 0 and 1: so the misfit decides between samples with the same number of cut entries. A
         sample without observed entries scores zero. Without `uncertainties`, those of a model that was fitted with them
         are the typical ones of its features.
+
+        Parameters
+        ----------
+        X : array-like or LabelledMatrix (n_samples, n_features)
+            Non-negative data; NaN means missing.
+        weights, uncertainties : array-like (n_samples, n_features) or None
+            As in `fit`.
+
+        Returns
+        -------
+        ndarray (n_samples,)
+            The score of each sample.
         """
         check_is_fitted(self, "model_")
         X, weights, uncertainties = self._aligned(X, weights, uncertainties)
@@ -143,15 +160,56 @@ class RobustNMFOutlierDetector(NonNegativeInput, OutlierMixin, BaseEstimator):
         return _scores(shares, misfit, self.n_features_in_)
 
     def decision_function(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Vector:
-        """Return ``score_samples(X) - offset_``: negative for outliers, (n_samples,)."""
+        """Return ``score_samples(X) - offset_``: negative for outliers, (n_samples,).
+
+        Parameters
+        ----------
+        X : array-like or LabelledMatrix (n_samples, n_features)
+            Non-negative data; NaN means missing.
+        weights, uncertainties : array-like (n_samples, n_features) or None
+            As in `fit`.
+
+        Returns
+        -------
+        ndarray (n_samples,)
+            The score of each sample.
+        """
         return np.asarray(self.score_samples(X, weights=weights, uncertainties=uncertainties) - self.offset_)
 
     def predict(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> NDArray[np.intp]:
-        """Return 1 for normal samples and -1 for outliers, (n_samples,)."""
+        """Return 1 for normal samples and -1 for outliers, (n_samples,).
+
+        Parameters
+        ----------
+        X : array-like or LabelledMatrix (n_samples, n_features)
+            Non-negative data; NaN means missing.
+        weights, uncertainties : array-like (n_samples, n_features) or None
+            As in `fit`.
+
+        Returns
+        -------
+        ndarray of int (n_samples,)
+            1 for normal samples, -1 for outliers.
+        """
         return np.where(self.decision_function(X, weights=weights, uncertainties=uncertainties) >= 0, 1, -1)
 
     def fit_predict(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> NDArray[np.intp]:
-        """Fit to X and return 1 for its normal samples and -1 for outliers, (n_samples,)."""
+        """Fit to X and return 1 for its normal samples and -1 for outliers, (n_samples,).
+
+        Parameters
+        ----------
+        X : array-like or LabelledMatrix (n_samples, n_features)
+            Non-negative data; NaN means missing.
+        y : None
+            Ignored.
+        weights, uncertainties : array-like (n_samples, n_features) or None
+            As in `fit`.
+
+        Returns
+        -------
+        ndarray of int (n_samples,)
+            1 for normal samples, -1 for outliers.
+        """
         arguments = {"weights": weights, "uncertainties": uncertainties}
         return self.fit(X, **arguments).predict(X, **arguments)
 

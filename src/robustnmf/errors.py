@@ -21,7 +21,15 @@ class UnsolvedError(ValueError, RuntimeError):
 
 
 class OutOfRangeError(ValueError, ArithmeticError):
-    """A result that floating-point numbers cannot hold."""
+    """A result that floating-point numbers cannot hold.
+
+    Parameters
+    ----------
+    what : str
+        What would not be finite.
+    dtype : object
+        The type of the numbers.
+    """
 
     def __init__(self, what: str, dtype: object) -> None:
         dtype = str(dtype).removeprefix("torch.")
@@ -47,7 +55,15 @@ class DataQualityWarning(UserWarning):
 
 
 class MissingExtraError(ImportError):
-    """An optional dependency that is not installed."""
+    """An optional dependency that is not installed.
+
+    Parameters
+    ----------
+    module : str
+        The module that is missing.
+    extra : str
+        The extra that brings it.
+    """
 
     def __init__(self, module: str, extra: str) -> None:
         super().__init__(f'This needs {module}, which is not installed. Run: pip install "robustnmf[{extra}]"')

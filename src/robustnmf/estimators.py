@@ -3,13 +3,13 @@
 import inspect
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from math import inf, log, prod
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,13 +58,30 @@ from robustnmf.formats.labelled_matrix import Input, LabelledMatrix
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.kernels.predictions import predictions
 from robustnmf.methods import METHODS, Parts, resolve
+from robustnmf.model.losses import Loss
 from robustnmf.model.noise import NOISES, Noise
 from robustnmf.model.scales import reads
 from robustnmf.persistence import save
 from robustnmf.persistence.contents import OF_TRAINING, storable
-from robustnmf.solvers import SharedGram
+from robustnmf.solvers import SharedGram, Solver
 from robustnmf.solvers.sparse_error import sparse_error
 from robustnmf.utils.arrays import Array, Namespace, dtype_of, is_foreign, is_on_host, same_kind, to_host
+from robustnmf.utils.names import (
+    Auto,
+    EngineName,
+    FeatureScalingName,
+    InitName,
+    LossName,
+    MethodName,
+    NoiseName,
+    OutliersName,
+    PresetName,
+    SampleScalingName,
+    ScaleName,
+    ScheduleName,
+    SolverName,
+    ZerosName,
+)
 from robustnmf.utils.process_state import ignored_warnings
 from robustnmf.utils.progress import is_silenced
 from robustnmf.utils.scikit_learn_words import with_hints
@@ -284,32 +301,32 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     @with_hints
     def __init__(
         self,
-        n_components: int | str = 2,
+        n_components: int | Auto = 2,
         *,
-        method: str = "truncated-cauchy",
-        preset: str = "default",
-        loss: Any = "auto",
-        init: Any = "auto",
-        scale: Any = "auto",
-        outliers: Any = "auto",
-        solver: Any = "auto",
-        schedule: Any = "auto",
-        noise: Any = "auto",
-        weight_by_noise: bool | str = "auto",
-        feature_scaling: str | None = "auto",
-        sample_scaling: str | None = None,
-        zeros: str = "data",
+        method: MethodName = "truncated-cauchy",
+        preset: PresetName = "default",
+        loss: Auto | LossName | Loss = "auto",
+        init: Auto | InitName | tuple[Any, Any] | Callable[..., Any] = "auto",
+        scale: Auto | ScaleName | float | Callable[..., Any] = "auto",
+        outliers: Auto | OutliersName | float | Callable[..., Any] = "auto",
+        solver: Auto | SolverName | Solver = "auto",
+        schedule: Auto | ScheduleName | Callable[..., Any] = "auto",
+        noise: NoiseName | Noise | None = "auto",
+        weight_by_noise: Auto | bool = "auto",
+        feature_scaling: FeatureScalingName | None = "auto",
+        sample_scaling: SampleScalingName | None = None,
+        zeros: ZerosName = "data",
         image_shape: tuple[int, int] | None = None,
         max_iter: int = 200,
         tol: float = 1e-4,
         n_init: int = 1,
         random_state: Any = None,
         alpha_W: float = 0.0,
-        alpha_H: float | str = "same",
+        alpha_H: float | Literal["same"] = "same",
         l1_ratio: float = 0.0,
         fixed_components: Any = None,
         forget_factor: float = 0.95,
-        engine: Any = "auto",
+        engine: EngineName | Engine = "auto",
         device: str | None = None,
         checkpoint: Any = None,
         verbose: int = 0,
@@ -373,6 +390,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             typical uncertainty, the median, and entries weighted by how far they differ from it; `scale_` is in those
             units too. By name like weights; `robustnmf.formats.alignment.uncertainties_of` says how they join those of
             a file.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
         """
         X, weights, uncertainties = self._aligned(X, weights, uncertainties, training=True)
         _, result, findings = self._fit(X, weights, uncertainties)
@@ -381,7 +403,22 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     @with_hints
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Any:
-        """Learn the components of X and return its codes, (n_samples, n_components)."""
+        """Learn the components of X and return its codes, (n_samples, n_components).
+
+        Parameters
+        ----------
+        X : array-like or LabelledMatrix (n_samples, n_features)
+            Non-negative data; NaN means missing.
+        y : None
+            Ignored.
+        weights, uncertainties : array-like (n_samples, n_features) or None
+            As in `fit`.
+
+        Returns
+        -------
+        ndarray (n_samples, n_components)
+            The codes, as an array of the library of X.
+        """
         X, weights, uncertainties = self._aligned(X, weights, uncertainties, training=True)
         codes, result, findings = self._fit(X, weights, uncertainties)
         self._warn(result, findings, stacklevel=5)  # one more than `fit`: scikit-learn wraps this method
@@ -545,6 +582,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             Ignored.
         weights, uncertainties : array-like (n_samples, n_features) or None
             As in `fit`.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
         """
         self._refit(X, weights, uncertainties)
         return self
@@ -580,6 +622,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             Ignored.
         weights, uncertainties : array-like (n_samples, n_features) or None
             As in `fit`. What uncertainty is typical of a feature is taken from the first batch.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
         """
         parts = self._check_parameters()
         is_first = not hasattr(self, "components_")
@@ -641,6 +688,18 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         `uncertainties`, those of a model that was fitted with them are the typical ones of its features. The features
         of a `LabelledMatrix` are found by name, in any order. A sample without observed entries has the code zero, and
         is warned of.
+
+        Parameters
+        ----------
+        X : array-like or LabelledMatrix (n_samples, n_features)
+            Non-negative data; NaN means missing.
+        weights, uncertainties : array-like (n_samples, n_features) or None
+            As in `fit`.
+
+        Returns
+        -------
+        ndarray (n_samples, n_components)
+            The codes, as an array of the library of X.
         """
         X, weights, uncertainties = self._aligned(X, weights, uncertainties)
         X = in_memory(X, self.engine)
@@ -654,7 +713,18 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             return same_kind(X, self._codes_in_units(engine.join(Ht), data, engine))
 
     def inverse_transform(self, X: Any) -> Any:
-        """Return the reconstruction of codes (n_samples, n_components), in the space of the data."""
+        """Return the reconstruction of codes (n_samples, n_components), in the space of the data.
+
+        Parameters
+        ----------
+        X : array-like (n_samples, n_components)
+            Codes.
+
+        Returns
+        -------
+        ndarray (n_samples, n_features)
+            Codes times components.
+        """
         check_is_fitted(self)
         codes = check_array(to_host(X), dtype=(np.float64, np.float32))
         if codes.shape[1] != self.n_components_:
@@ -667,6 +737,18 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         A data frame comes back as a data frame, and a `LabelledMatrix` as such, in its order of features. Where nothing
         is known there is no reconstruction: a sample without observed entries becomes NaN, with a warning, and so do
         missing entries of a feature that had none in the fit.
+
+        Parameters
+        ----------
+        X : array-like or LabelledMatrix (n_samples, n_features)
+            Non-negative data; NaN means missing.
+        weights, uncertainties : array-like (n_samples, n_features) or None
+            As in `fit`.
+
+        Returns
+        -------
+        array or data frame (n_samples, n_features)
+            The cleaned data, in the form of X.
         """
         given = X
         X, weights, uncertainties = self._aligned(X, weights, uncertainties)
@@ -705,7 +787,20 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return cleaned
 
     def outlier_mask(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
-        """Return True where an observed entry is an outlier, (n_samples, n_features), in the form of `clean`."""
+        """Return True where an observed entry is an outlier, (n_samples, n_features), in the form of `clean`.
+
+        Parameters
+        ----------
+        X : array-like or LabelledMatrix (n_samples, n_features)
+            Non-negative data; NaN means missing.
+        weights, uncertainties : array-like (n_samples, n_features) or None
+            As in `fit`.
+
+        Returns
+        -------
+        array or data frame of bool (n_samples, n_features)
+            The mask, in the form of X.
+        """
         given = X
         X, weights, uncertainties = self._aligned(X, weights, uncertainties)
         X = in_memory(X, self.engine)
@@ -716,7 +811,15 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             return like(X, self._encode_and_describe(data, engine)[1].outliers, given)
 
     def save(self, path: Any, *, overwrite: bool = False) -> None:
-        """Write the fitted model to a file without pickle, see `robustnmf.persistence`; `robustnmf.load` reads it."""
+        """Write the fitted model to a file without pickle, see `robustnmf.persistence`; `robustnmf.load` reads it.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+        overwrite : bool
+            Whether to replace a model that is there.
+        """
         save(self._on_host(), path, overwrite=overwrite)
 
     def compact(self) -> Self:
@@ -724,6 +827,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
         These are `weights_`, `outliers_` and `sparse_errors_`. The copy encodes, cleans and judges data as this model
         does, so ``outlier_mask(X)`` of the training data is `outliers_` again; `report` needs the whole model.
+
+        Returns
+        -------
+        RobustNMF
+            The copy.
 
         Examples
         --------
@@ -757,6 +865,18 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         For the Cauchy losses this is the mean log-likelihood of the entries, up to a constant; for the others the loss
         is in units of the data. So models with different scales can be compared. A sample without observed entries
         scores zero.
+
+        Parameters
+        ----------
+        X : array-like or LabelledMatrix (n_samples, n_features)
+            Non-negative data; NaN means missing.
+        weights, uncertainties : array-like (n_samples, n_features) or None
+            As in `fit`.
+
+        Returns
+        -------
+        ndarray (n_samples,)
+            The score of each sample.
         """
         X, weights, uncertainties = self._aligned(X, weights, uncertainties)
         X = in_memory(X, self.engine)
@@ -773,11 +893,41 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return np.where(observed, -in_units - loss.log_scale_coef * log_scale, 0.0)
 
     def score(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> float:
-        """Return the mean of `score_samples`, for model selection."""
+        """Return the mean of `score_samples`, for model selection.
+
+        Parameters
+        ----------
+        X : array-like or LabelledMatrix (n_samples, n_features)
+            Non-negative data; NaN means missing.
+        y : None
+            Ignored.
+        weights, uncertainties : array-like (n_samples, n_features) or None
+            As in `fit`.
+
+        Returns
+        -------
+        float
+            The mean score.
+        """
         return float(np.mean(self.score_samples(X, weights=weights, uncertainties=uncertainties)))
 
     def report(self, X: Any, path: Any, **options: Any) -> Any:
-        """Write an HTML page about this fit and the data X it was fitted to; see `robustnmf.report.write`."""
+        """Write an HTML page about this fit and the data X it was fitted to; see `robustnmf.report.write`.
+
+        Parameters
+        ----------
+        X : array-like or LabelledMatrix (n_samples, n_features)
+            The data that was fitted.
+        path : path-like
+            The file.
+        **options
+            Others of `robustnmf.report.write`.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
         from robustnmf.report import write
 
         if isinstance(X, LabelledMatrix):
@@ -944,11 +1094,11 @@ class TruncatedCauchyNMF(RobustNMF):
     True
     """
 
-    method = "truncated-cauchy"
-    loss = "auto"
+    method: MethodName = "truncated-cauchy"
+    loss: Auto | LossName | Loss = "auto"
 
     @with_hints
-    def __init__(self, n_components: int | str = 2, **parameters: Any) -> None:
+    def __init__(self, n_components: int | Auto = 2, **parameters: Any) -> None:
         super().__init__(n_components, method=self.method, loss=self.loss, **parameters)
         del self.method, self.loss  # those of the class are not parameters
 

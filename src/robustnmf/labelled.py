@@ -34,6 +34,7 @@ from robustnmf.data.lazy_results import LazyMatrix
 from robustnmf.estimators import RobustNMF
 from robustnmf.formats.registry import rows_of
 from robustnmf.formats.sparse_rows import StoredSparsely, some_columns
+from robustnmf.utils.names import Auto
 
 Matrix = NDArray[Any]
 
@@ -43,7 +44,7 @@ COMPONENT = "component"
 
 def factorise_anndata(
     adata: Any,
-    n_components: int | str = 2,
+    n_components: int | Auto = 2,
     *,
     layer: str | None = None,
     key_added: str = "robustnmf",
@@ -115,7 +116,7 @@ def factorise_anndata(
     return model
 
 
-def factorise_xarray(array: Any, sample_dims: Any, n_components: int | str = 2, **options: Any) -> Any:
+def factorise_xarray(array: Any, sample_dims: Any, n_components: int | Auto = 2, **options: Any) -> Any:
     """Factorise a DataArray; return its codes, components, cleaned values and outliers as a Dataset.
 
     Parameters
@@ -212,7 +213,20 @@ class XarrayAdapter:
         return result[["codes", "components", "cleaned", "outliers"]]
 
     def transform(self, array: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
-        """Return the Dataset of `fit`, less the components, for new samples; nothing is learnt."""
+        """Return the Dataset of `fit`, less the components, for new samples; nothing is learnt.
+
+        Parameters
+        ----------
+        array : DataArray
+            New samples, with the feature dimensions of the fit.
+        weights, uncertainties : DataArray or None
+            As in `fit`.
+
+        Returns
+        -------
+        Dataset
+            Codes, cleaned data and outliers.
+        """
         check_is_fitted(self.estimator)
         given = self._feature_dims(array)
         if set(given) != set(self._features.dims):

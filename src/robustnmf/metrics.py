@@ -16,7 +16,17 @@ from robustnmf.utils.arrays import Array
 
 
 class MaskScores(NamedTuple):
-    """How well an outlier mask agrees with the true one."""
+    """How well an outlier mask agrees with the true one.
+
+    Parameters
+    ----------
+    precision : float
+        Share of the marked entries that are outliers.
+    recall : float
+        Share of the outliers that are marked.
+    f1 : float
+        Harmonic mean of both.
+    """
 
     precision: float
     recall: float
@@ -24,7 +34,17 @@ class MaskScores(NamedTuple):
 
 
 class ComponentMatch(NamedTuple):
-    """Which estimated component stands for which true one: true[k] is about scales[k] * estimated[permutation[k]]."""
+    """Which estimated component stands for which true one: true[k] is about scales[k] * estimated[permutation[k]].
+
+    Parameters
+    ----------
+    permutation : ndarray of int (n_components,)
+        The estimated component of each true one.
+    scales : ndarray (n_components,)
+        Factors by which estimated components are multiplied.
+    similarities : ndarray (n_components,)
+        Cosines of matched components.
+    """
 
     permutation: NDArray[np.intp]
     scales: NDArray[np.float64]
@@ -33,6 +53,18 @@ class ComponentMatch(NamedTuple):
 
 def relative_error(clean: ArrayLike, estimate: ArrayLike) -> float:
     """Return ||clean - estimate|| / ||clean|| in the Frobenius norm, the error of the paper's tables.
+
+    Parameters
+    ----------
+    clean : array-like (n_samples, n_features)
+        The true matrix, not zero.
+    estimate : array-like (n_samples, n_features)
+        What was found.
+
+    Returns
+    -------
+    float
+        The relative error.
 
     Examples
     --------
@@ -50,6 +82,18 @@ def relative_error(clean: ArrayLike, estimate: ArrayLike) -> float:
 
 def outlier_scores(truth: ArrayLike, mask: ArrayLike) -> MaskScores:
     """Return precision, recall and F1 of an outlier mask; 0 where nothing was, or should have been, found.
+
+    Parameters
+    ----------
+    truth : array-like of bool
+        True where an entry is an outlier.
+    mask : array-like of bool
+        True where one was found; of the same shape.
+
+    Returns
+    -------
+    MaskScores
+        Precision, recall and F1.
 
     Examples
     --------
@@ -74,6 +118,11 @@ def clustering_accuracy(labels_true: Iterable[Hashable], labels_pred: Iterable[H
     labels_true, labels_pred : iterable of hashable, length n
         Class and cluster of each sample; names do not matter, only which samples share one.
 
+    Returns
+    -------
+    float
+        The share, from 0 to 1.
+
     Examples
     --------
     >>> clustering_accuracy(["cat", "cat", "dog", "dog"], [1, 1, 0, 1])
@@ -95,6 +144,11 @@ def normalized_mutual_information(labels_true: Iterable[Hashable], labels_pred: 
     labels_true, labels_pred : iterable of hashable, length n
         Class and cluster of each sample; names do not matter, only which samples share one.
 
+    Returns
+    -------
+    float
+        The normalised information, from 0 to 1.
+
     Examples
     --------
     >>> normalized_mutual_information(["cat", "cat", "dog", "dog"], [1, 1, 0, 0])
@@ -115,6 +169,11 @@ def match_components(true: ArrayLike, estimated: ArrayLike) -> ComponentMatch:
         The components to be found, in rows like ``components_``.
     estimated : array-like of shape (n_estimated, n_features)
         The components found, at least as many.
+
+    Returns
+    -------
+    ComponentMatch
+        The matching.
 
     Examples
     --------
@@ -180,6 +239,11 @@ def cophenetic_correlation(together: ArrayLike) -> float:
     together : array-like (n, n)
         Share of fits in which two samples are in the same group, as in `robustnmf.selection.stability.Consensus`.
 
+    Returns
+    -------
+    float
+        The correlation.
+
     References
     ----------
     J.-P. Brunet, P. Tamayo, T. R. Golub, J. P. Mesirov, "Metagenes and molecular pattern discovery using matrix
@@ -205,6 +269,11 @@ def dispersion(together: ArrayLike) -> float:
     together : array-like (n, n)
         Share of fits in which two samples are in the same group.
 
+    Returns
+    -------
+    float
+        The dispersion, from 0 to 1.
+
     References
     ----------
     H. Kim, H. Park, "Sparse non-negative matrix factorizations via alternating non-negativity-constrained least squares
@@ -229,6 +298,11 @@ def feature_scores(components: ArrayLike) -> NDArray[np.float64]:
     components : array-like (n_components, n_features)
         At least two components, such as ``components_``.
 
+    Returns
+    -------
+    ndarray (n_features,)
+        The scores, from 0 to 1.
+
     Examples
     --------
     >>> feature_scores([[1.0, 0.5, 0.0], [1.0, 0.0, 0.0]])
@@ -252,6 +326,11 @@ def specific_features(components: ArrayLike) -> NDArray[np.bool_]:
     ----------
     components : array-like (n_components, n_features)
         At least two components, such as ``components_``.
+
+    Returns
+    -------
+    ndarray of bool (n_features,)
+        True for specific features.
     """
     values, scores = _components(components), feature_scores(components)
     middle = np.median(scores)

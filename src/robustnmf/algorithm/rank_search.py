@@ -56,7 +56,7 @@ HELD_SAMPLES, HELD_ENTRIES = 100, 2**19
 class RankSelection:
     """How well each rank predicts hidden entries.
 
-    Attributes
+    Parameters
     ----------
     ranks : ndarray of int (n_ranks,)
         Ranks that were tried, in rising order.

@@ -42,6 +42,11 @@ class _DictionaryClassifier(ClassifierMixin, BaseEstimator):
             Training samples; finite numbers.
         y : array-like (n_samples,)
             Their classes.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
         """
         self._check_parameters()
         X, y = validate_data(self, X, y, dtype=(np.float64, np.float32))
@@ -54,7 +59,18 @@ class _DictionaryClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the class of smallest residual of each sample, (n_samples,)."""
+        """Return the class of smallest residual of each sample, (n_samples,).
+
+        Parameters
+        ----------
+        X : array-like (n_samples, n_features)
+            Samples; finite numbers.
+
+        Returns
+        -------
+        ndarray (n_samples,)
+            A class for each sample.
+        """
         best = np.argmin(self.residuals(X), axis=1)
         return np.asarray(self.classes_[best])
 
@@ -63,6 +79,16 @@ class _DictionaryClassifier(ClassifierMixin, BaseEstimator):
 
         Minus the residuals, (n_samples, n_classes); with two classes, by how much the residual of the first exceeds
         that of the second, (n_samples,).
+
+        Parameters
+        ----------
+        X : array-like (n_samples, n_features)
+            Samples; finite numbers.
+
+        Returns
+        -------
+        ndarray (n_samples, n_classes) or (n_samples,)
+            The scores.
         """
         residuals = self.residuals(X)
         return residuals[:, 0] - residuals[:, 1] if len(self.classes_) == 2 else -residuals
@@ -150,11 +176,33 @@ class SparseRepresentationClassifier(_DictionaryClassifier):
         self.max_steps = max_steps
 
     def codes(self, X: Any) -> Floats:
-        """Return the sparse code of each sample scaled to unit length, (n_samples, n_atoms)."""
+        """Return the sparse code of each sample scaled to unit length, (n_samples, n_atoms).
+
+        Parameters
+        ----------
+        X : array-like (n_samples, n_features)
+            Samples; finite numbers.
+
+        Returns
+        -------
+        ndarray (n_samples, n_atoms)
+            The codes.
+        """
         return self._encode(_unit_rows(self._check_new(X)))
 
     def residuals(self, X: Any) -> Floats:
-        """Return how far each sample, scaled to unit length, is from each class, (n_samples, n_classes)."""
+        """Return how far each sample, scaled to unit length, is from each class, (n_samples, n_classes).
+
+        Parameters
+        ----------
+        X : array-like (n_samples, n_features)
+            Samples; finite numbers.
+
+        Returns
+        -------
+        ndarray (n_samples, n_classes)
+            The residuals.
+        """
         Y = _unit_rows(self._check_new(X))
         residuals = np.empty((len(Y), len(self.classes_)))
         for y, code, row in zip(Y, self._encode(Y), residuals, strict=True):
@@ -185,7 +233,17 @@ class SparseRepresentationClassifier(_DictionaryClassifier):
 
 
 class Explanation(NamedTuple):
-    """What `SparseErrorCorrectionClassifier` makes of one sample."""
+    """What `SparseErrorCorrectionClassifier` makes of one sample.
+
+    Parameters
+    ----------
+    code : ndarray (n_atoms,)
+        Coefficients of the atoms.
+    occluded : ndarray of bool (n_features,)
+        True where a pixel is occluded.
+    residuals : ndarray (n_classes,)
+        Relative distance of the visible pixels from each class.
+    """
 
     code: Floats
     """Coefficients of the atoms, (n_atoms,)."""
@@ -262,18 +320,50 @@ class SparseErrorCorrectionClassifier(_DictionaryClassifier):
         self.smoothness = smoothness
 
     def codes(self, X: Any) -> Floats:
-        """Return the sparse code of the visible part of each sample, (n_samples, n_atoms)."""
+        """Return the sparse code of the visible part of each sample, (n_samples, n_atoms).
+
+        Parameters
+        ----------
+        X : array-like (n_samples, n_features)
+            Samples; finite numbers.
+
+        Returns
+        -------
+        ndarray (n_samples, n_atoms)
+            The codes.
+        """
         return np.array([explanation.code for explanation in self._explain(X)])
 
     def residuals(self, X: Any) -> Floats:
         """Return the distance of what is visible of each sample from each class, (n_samples, n_classes).
 
         It is relative to the length of what is visible.
+
+        Parameters
+        ----------
+        X : array-like (n_samples, n_features)
+            Samples; finite numbers.
+
+        Returns
+        -------
+        ndarray (n_samples, n_classes)
+            The residuals.
         """
         return np.array([explanation.residuals for explanation in self._explain(X)])
 
     def occlusion_mask(self, X: Any) -> Any:
-        """Return True where a pixel is occluded, shaped like X."""
+        """Return True where a pixel is occluded, shaped like X.
+
+        Parameters
+        ----------
+        X : array-like (n_samples, n_features)
+            Samples; finite numbers.
+
+        Returns
+        -------
+        array of bool (n_samples, n_features)
+            The mask, in the form of X.
+        """
         return like(X, np.array([explanation.occluded for explanation in self._explain(X)]))
 
     def _explain(self, X: Any) -> list[Explanation]:

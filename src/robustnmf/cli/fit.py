@@ -19,6 +19,7 @@ from robustnmf.cli.options import AsJson, Force, Jobs, Method, Quiet, Seed, path
 from robustnmf.cli.source import Source, as_input, is_streamed, reads_data
 from robustnmf.formats import LabelledMatrix
 from robustnmf.utils.files import check_owned_folder, write_folder
+from robustnmf.utils.names import Auto
 
 # Bytes that a part of data that is not in memory has when it is dense.
 BLOCK_BYTES = 2**26
@@ -74,12 +75,11 @@ def fit(
     check_owned_folder(out)
     table, arrays = source.read(streams=True)
     interruption = console.Interruption()
+    names: dict[str, Any] = {"method": method, "preset": preset, "zeros": zeros}  # texts until the fit checks them
+    names["feature_scaling"] = _feature_scaling(feature_scaling, table, source.uncertainties is not None)
     model = RobustNMF(
         _rank(components),
-        method=method,
-        preset=preset,
-        feature_scaling=_feature_scaling(feature_scaling, table, source.uncertainties is not None),
-        zeros=zeros,
+        **names,
         max_iter=max_iter,
         tol=tol,
         n_init=n_init,
@@ -156,9 +156,9 @@ def _feature_scaling(given: str | None, table: LabelledMatrix, has_uncertainties
     return "robust"
 
 
-def _rank(text: str) -> int | str:
+def _rank(text: str) -> int | Auto:
     if text == "auto":
-        return text
+        return "auto"
     if not text.isdecimal() or int(text) < 1:
         raise ValueError(f"--components must be a positive number or 'auto'; got {text!r}.")
     return int(text)

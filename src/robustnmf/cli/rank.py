@@ -34,7 +34,8 @@ def rank(
     folder.check_result(plot, force, source.files)
     table, arrays = source.read()
     options: dict[str, Any] = {"n_splits": splits, "random_state": seed, "n_jobs": jobs}
-    options["estimator"] = RobustNMF(method=method, verbose=int(not quiet))
+    model: dict[str, Any] = {"method": method}  # a text until the fit checks it
+    options["estimator"] = RobustNMF(**model, verbose=int(not quiet))
     chosen = _ranks(ranks, table.shape)
     search = auto_rank if chosen is None else partial(select_rank, ranks=chosen)
     found = search(table, **options, **arrays)

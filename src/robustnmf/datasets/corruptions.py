@@ -18,6 +18,13 @@ RandomState = int | np.random.Generator | np.random.RandomState | None
 class Corrupted(NamedTuple):
     """Corrupted data and the entries that were corrupted.
 
+    Parameters
+    ----------
+    data : ndarray (n_samples, n_features)
+        A copy of the data: float32 if it was, else float64.
+    mask : ndarray of bool (n_samples, n_features)
+        True marks a corrupted entry.
+
     Examples
     --------
     >>> import numpy as np
@@ -128,6 +135,22 @@ def laplace(X: ArrayLike, deviation: float, *, clip: bool = True, random_state: 
 
 def gaussian(X: ArrayLike, deviation: float, *, clip: bool = True, random_state: RandomState = None) -> Corrupted:
     """Return a copy of X with Gaussian noise of a standard deviation added to every entry; else as `laplace`.
+
+    Parameters
+    ----------
+    X : array-like (n_samples, n_features)
+        The data. NaN entries stay NaN.
+    deviation : float
+        Standard deviation of the noise.
+    clip : bool
+        Whether to raise negative results to zero, so that they can be factorised.
+    random_state : int, Generator, RandomState or None
+        Source of chance; the same int gives the same result.
+
+    Returns
+    -------
+    Corrupted
+        The data, and a mask that marks every entry whose value changed.
 
     Examples
     --------

@@ -38,7 +38,7 @@ LARGE_OF_MISSING = 2**21
 LARGE_OF_DENSE = 2**23
 
 
-def engine_for(X: Any, engine: str = "auto", device: Any = None, *, zeros: str = "data", by_tiles: bool = False) -> Any:
+def engine_for(X: Any, engine: Any = "auto", device: Any = None, *, zeros: str = "data", by_tiles: bool = False) -> Any:
     """Return the engine for data X in memory, by name, or by where X is and where the work is to be done.
 
     Parameters

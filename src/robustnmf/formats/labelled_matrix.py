@@ -101,7 +101,18 @@ class Axis:
         return grid if is_picture else None
 
     def some(self, places: Sequence[int]) -> Axis:
-        """Return what is known of some of them; they are no grid any more."""
+        """Return what is known of some of them; they are no grid any more.
+
+        Parameters
+        ----------
+        places : sequence of int
+            Which ones, in order.
+
+        Returns
+        -------
+        Axis
+            What is known of them.
+        """
         taken = [_some(values, places) for values in (self.names, self.units)]
         columns = {title: [column[i] for i in places] for title, column in self.columns.items()}
         return Axis(taken[0], self.title, units=taken[1], columns=columns, is_scale=self.is_scale)
@@ -178,12 +189,34 @@ class ArrayLayout:
         )
 
     def matrix(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Return an array of this shape as a matrix, (n_samples, n_features)."""
+        """Return an array of this shape as a matrix, (n_samples, n_features).
+
+        Parameters
+        ----------
+        array : ndarray
+            An array of this shape.
+
+        Returns
+        -------
+        ndarray (n_samples, n_features)
+            The matrix.
+        """
         turned = array.transpose(self.sample_axes + self.feature_axes)
         return turned.reshape(math.prod(self.samples.grid or ()), -1)
 
     def array(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return a matrix (n_samples, n_features) as an array of this shape."""
+        """Return a matrix (n_samples, n_features) as an array of this shape.
+
+        Parameters
+        ----------
+        values : ndarray (n_samples, n_features)
+            A matrix.
+
+        Returns
+        -------
+        ndarray
+            The array.
+        """
         order = self.sample_axes + self.feature_axes
         turned = values.reshape([self.shape[axis] for axis in order])
         return turned.transpose([order.index(axis) for axis in range(len(order))])
@@ -229,7 +262,18 @@ class Source:
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def with_type(self, dtype: np.dtype[Any]) -> Source:
-        """Return the source with another type of numbers to be written, which are then not scaled."""
+        """Return the source with another type of numbers to be written, which are then not scaled.
+
+        Parameters
+        ----------
+        dtype : dtype
+            The type of numbers.
+
+        Returns
+        -------
+        Source
+            The other source.
+        """
         return replace(self, dtype=dtype, about={key: value for key, value in self.about.items() if key != STORED_TYPE})
 
 
@@ -304,6 +348,16 @@ class LabelledMatrix:
     def place(self, sample: int, feature: int) -> str:
         """Return what an entry is called: by names or places on a grid where there are some, else by numbers.
 
+        Parameters
+        ----------
+        sample, feature : int
+            Where the entry is.
+
+        Returns
+        -------
+        str
+            Its name.
+
         Examples
         --------
         >>> air = LabelledMatrix(np.ones((1, 2)), Axis(["2004-07-04"]), Axis(["Sulphate", "Nitrate"]))
@@ -313,16 +367,49 @@ class LabelledMatrix:
         return f"{_called('sample', self.samples, sample)}, {_called('feature', self.features, feature)}"
 
     def with_values(self, values: Any) -> LabelledMatrix:
-        """Return other values of the same samples and features, such as a mask of them."""
+        """Return other values of the same samples and features, such as a mask of them.
+
+        Parameters
+        ----------
+        values : array-like (n_samples, n_features)
+            The other values.
+
+        Returns
+        -------
+        LabelledMatrix
+            The other matrix.
+        """
         return replace(self, values=values)
 
     def with_about(self, **about: Any) -> LabelledMatrix:
-        """Return the matrix with more of what the writer of its format needs, see `Source`."""
+        """Return the matrix with more of what the writer of its format needs, see `Source`.
+
+        Parameters
+        ----------
+        **about
+            What to add to `Source.about`.
+
+        Returns
+        -------
+        LabelledMatrix
+            The other matrix.
+        """
         source = self.source or Source()
         return replace(self, source=replace(source, about={**source.about, **about}))
 
     def with_names(self, samples: Sequence[str] | None = None, features: Sequence[str] | None = None) -> LabelledMatrix:
-        """Return the matrix with other names of samples and features; None leaves them as they are."""
+        """Return the matrix with other names of samples and features; None leaves them as they are.
+
+        Parameters
+        ----------
+        samples, features : sequence of str or None
+            The names.
+
+        Returns
+        -------
+        LabelledMatrix
+            The other matrix.
+        """
         axes = [
             axis if names is None else replace(axis, names=names)
             for axis, names in ((self.samples, samples), (self.features, features))
@@ -330,7 +417,18 @@ class LabelledMatrix:
         return replace(self, samples=axes[0], features=axes[1])
 
     def some_features(self, places: Sequence[int]) -> LabelledMatrix:
-        """Return some of the features, in another order perhaps."""
+        """Return some of the features, in another order perhaps.
+
+        Parameters
+        ----------
+        places : sequence of int
+            Which ones, in order.
+
+        Returns
+        -------
+        LabelledMatrix
+            The other matrix.
+        """
         chosen = np.asarray(places, dtype=np.intp)
         uncertainties = None if self.uncertainties is None else self.uncertainties[:, chosen]
         values = self.values[:, chosen]
@@ -347,6 +445,11 @@ class LabelledMatrix:
         values : ndarray of shape (k, n_features)
         names : sequence of str or None
             A name for each of the k.
+
+        Returns
+        -------
+        LabelledMatrix
+            The other matrix.
         """
         return self._other(values, Axis(names, COMPONENT), self.features, is_sample=True)
 
@@ -358,6 +461,11 @@ class LabelledMatrix:
         values : ndarray of shape (n_samples, k)
         names : sequence of str or None
             A name for each of the k.
+
+        Returns
+        -------
+        LabelledMatrix
+            The other matrix.
         """
         return self._other(values, self.samples, Axis(names, COMPONENT), is_sample=False)
 
@@ -384,7 +492,13 @@ class LabelledMatrix:
         return LabelledMatrix(values, samples, features, source=replace(source.with_type(dtype), layout=layout))
 
     def array(self) -> Any:
-        """Return the values in the shape that they have in the file."""
+        """Return the values in the shape that they have in the file.
+
+        Returns
+        -------
+        ndarray
+            The values.
+        """
         layout = None if self.source is None else self.source.layout
         return self.values if layout is None else layout.array(self.values)
 
@@ -421,7 +535,18 @@ class Input:
 
     @classmethod
     def of(cls, X: Any) -> Input | None:
-        """Return what is to be remembered of data; None if it is no `LabelledMatrix`."""
+        """Return what is to be remembered of data; None if it is no `LabelledMatrix`.
+
+        Parameters
+        ----------
+        X : any
+            The data.
+
+        Returns
+        -------
+        Input or None
+            What is to be remembered.
+        """
         if not isinstance(X, LabelledMatrix):
             return None
         # How many rows stand below the samples is not the same in the next file.

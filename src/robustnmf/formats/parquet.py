@@ -86,7 +86,18 @@ class ParquetRows:
 
     @classmethod
     def of(cls, path: str | PathLike[str]) -> ParquetRows:
-        """Return the rows of a file, or of all files in a folder by the order of their names."""
+        """Return the rows of a file, or of all files in a folder by the order of their names.
+
+        Parameters
+        ----------
+        path : path-like
+            The file or folder.
+
+        Returns
+        -------
+        ParquetRows
+            The rows.
+        """
         place = Path(path)
         paths = sorted(place.glob("*.parquet")) if place.is_dir() else [place]
         if not paths:
@@ -131,7 +142,13 @@ class ParquetRows:
         return self._stored[0].dtype
 
     def check(self) -> int:
-        """Raise if files hold less, or unpack to more, than they may; return the size of the largest page of names."""
+        """Raise if files hold less, or unpack to more, than they may; return the size of the largest page of names.
+
+        Returns
+        -------
+        int
+            Size of the largest page of names, in bytes.
+        """
         stored = sum(Path(path).stat().st_size for path in self.paths)
         check_expansion(self.paths[0], self.shape, self.dtype.itemsize, stored)
         labels, room = self._stored[0].labels, room_for_chunk(self.shape, self.dtype.itemsize, self.max_bytes)
@@ -151,7 +168,18 @@ class ParquetRows:
         return largest
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return some rows, from the row groups that have them."""
+        """Return some rows, from the row groups that have them.
+
+        Parameters
+        ----------
+        start, stop : int
+            The first row, and the one after the last.
+
+        Returns
+        -------
+        ndarray (stop - start, n_features)
+            The rows.
+        """
         number = optional("pyarrow", "io").float64()
         values = np.empty((stop - start, self.shape[1]), dtype=self.dtype)
         for file, group in self._opened_groups(start, stop):
@@ -165,7 +193,18 @@ class ParquetRows:
         return values
 
     def samples(self, largest: int) -> Axis:
-        """Return what is known of the samples; no page of it is larger than so many bytes."""
+        """Return what is known of the samples; no page of it is larger than so many bytes.
+
+        Parameters
+        ----------
+        largest : int
+            Size of the largest page of names, in bytes, as `check` returns it.
+
+        Returns
+        -------
+        Axis
+            What is known of the samples.
+        """
         columns, texts = self._stored[0], Texts(self._stored[0])
         if not columns.labels:
             return Axis()
@@ -188,7 +227,18 @@ class ParquetRows:
                 yield from ((file, group) for group in of_file)
 
     def cuts(self, block_bytes: int) -> list[tuple[int, int]]:
-        """Return blocks that end where row groups do; a group larger than a block is one."""
+        """Return blocks that end where row groups do; a group larger than a block is one.
+
+        Parameters
+        ----------
+        block_bytes : int
+            Size of a block.
+
+        Returns
+        -------
+        list of (int, int)
+            The first row of each block, and the one after its last.
+        """
         with broken_is_data_file_error(Path(self.paths[0]), *_WORDS):
             self.check()
         ends, row_bytes = [group.stop for group in self._stored[1]], self.shape[1] * self.dtype.itemsize

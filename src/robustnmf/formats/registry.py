@@ -43,6 +43,11 @@ def rows_of(X: Any) -> Rows | None:
     Parameters
     ----------
     X : numpy.memmap, h5py.Dataset, h5py.Group of a sparse matrix, X of backed AnnData, zarr.Array, rows, or any other
+
+    Returns
+    -------
+    Rows or None
+        The rows.
     """
     if isinstance(X, Rows):
         return X

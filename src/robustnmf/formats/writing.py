@@ -93,6 +93,16 @@ def write_table(
 def written_suffix(matrix: LabelledMatrix) -> str:
     """Return the suffix of what `write_table` makes of a matrix in its own format; "" for a folder of images.
 
+    Parameters
+    ----------
+    matrix : LabelledMatrix
+        What is to be written.
+
+    Returns
+    -------
+    str
+        The suffix, with its dot.
+
     Raises
     ------
     ValueError

@@ -25,7 +25,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
 MODELS = tuple(name for name in TITLES if name != "kmeans")
 
 
-def model(method: str, rank: int, trial: int, **limits: Any) -> RobustNMF:
+def model(method: Any, rank: int, trial: int, **limits: Any) -> RobustNMF:
     """Return the estimator of a column.
 
     All but the last run as they were published, for the same number of iterations and to the same tolerance

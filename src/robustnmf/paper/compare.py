@@ -129,7 +129,7 @@ def compare_on_data(
         yield DataRow(method, median, decile, 100 * float(model.outliers_.mean()), model.n_iter_, seconds)
 
 
-def _fit(X: NDArray[Any], n_components: int, method: str, random_state: int) -> tuple[Any, NDArray[Any], float]:
+def _fit(X: NDArray[Any], n_components: int, method: Any, random_state: int) -> tuple[Any, NDArray[Any], float]:
     """Return a fitted model, the codes and the seconds it took."""
     begin = perf_counter()
     model = RobustNMF(n_components, method=method, max_iter=MAX_ITER, random_state=random_state)

@@ -87,6 +87,11 @@ class Outcome(NamedTuple):
 def items() -> dict[str, str]:
     """Return the identifiers of all tables and figures, and what they are.
 
+    Returns
+    -------
+    dict of str to str
+        What each identifier stands for.
+
     Examples
     --------
     >>> items()["table2"]
@@ -114,6 +119,11 @@ def reproduce(
     data : folder with the data sets that are not part of the package.
     n_jobs : processes; None takes one for each core.
     quiet : whether to show no progress.
+
+    Returns
+    -------
+    Outcome
+        Where the report and the table are, and what failed or was skipped.
     """
     chosen = select(names)
     skipped = [Skipped(e, reason) for e in chosen if (reason := why_not(e, data))]

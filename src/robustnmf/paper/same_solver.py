@@ -42,7 +42,8 @@ def plan_ar(choices: Mapping[str, Any]) -> list[Task]:
 def _model(task: Task, rank: int) -> RobustNMF:
     """Return a model with the solver and the start that all have in common."""
     shared: dict[str, Any] = {"preset": "published", "solver": "nesterov", "init": "random", "random_state": task.trial}
-    return RobustNMF(rank, method=LOSSES[task.method], **shared, **task.parameters)
+    shared["method"] = LOSSES[task.method]
+    return RobustNMF(rank, **shared, **task.parameters)
 
 
 def run_orl(task: Task, data: Path | None) -> Outcome:

@@ -148,6 +148,16 @@ def robustness_weight(model: str, residual: ArrayLike, **parameters: float) -> A
 def e2(x: ArrayLike) -> Array:
     """Return x^2, the loss of NMF.
 
+    Parameters
+    ----------
+    x : array-like
+        Residuals.
+
+    Returns
+    -------
+    ndarray
+        The loss of each residual.
+
     Examples
     --------
     >>> e2([-2.0, 3.0])
@@ -158,6 +168,16 @@ def e2(x: ArrayLike) -> Array:
 
 def e1(x: ArrayLike) -> Array:
     """Return |x|, the loss of L1-NMF.
+
+    Parameters
+    ----------
+    x : array-like
+        Residuals.
+
+    Returns
+    -------
+    ndarray
+        The loss of each residual.
 
     Examples
     --------
@@ -170,6 +190,16 @@ def e1(x: ArrayLike) -> Array:
 def e0(x: ArrayLike) -> Array:
     """Return 0 where x is 0, else 1: the loss of the L0 norm.
 
+    Parameters
+    ----------
+    x : array-like
+        Residuals.
+
+    Returns
+    -------
+    ndarray
+        The loss of each residual.
+
     Examples
     --------
     >>> e0([-2.0, 0.0, 1e-9])
@@ -180,6 +210,16 @@ def e0(x: ArrayLike) -> Array:
 
 def hypersurface(x: ArrayLike) -> Array:
     """Return sqrt(1 + x^2) - 1, the hypersurface cost.
+
+    Parameters
+    ----------
+    x : array-like
+        Residuals.
+
+    Returns
+    -------
+    ndarray
+        The loss of each residual.
 
     Examples
     --------
@@ -195,6 +235,18 @@ def hypersurface(x: ArrayLike) -> Array:
 def cauchy(x: ArrayLike, gamma: float) -> Array:
     """Return ln(1 + (x / gamma)^2), the Cauchy loss.
 
+    Parameters
+    ----------
+    x : array-like
+        Residuals.
+    gamma : float
+        Scale of the loss, positive.
+
+    Returns
+    -------
+    ndarray
+        The loss of each residual.
+
     Examples
     --------
     >>> cauchy([0.0, 2.0], gamma=2.0)
@@ -208,6 +260,20 @@ def truncated_cauchy(x: ArrayLike, gamma: float, epsilon: float) -> Array:
     """Return the Cauchy loss of x, constant beyond |x| = epsilon: eq. (2-1).
 
     Eq. (2-4) writes the same loss with sigma = (epsilon / gamma)^2.
+
+    Parameters
+    ----------
+    x : array-like
+        Residuals.
+    gamma : float
+        Scale of the loss, positive.
+    epsilon : float
+        Where the loss becomes constant, positive.
+
+    Returns
+    -------
+    ndarray
+        The loss of each residual.
 
     Examples
     --------
@@ -225,6 +291,20 @@ def normalised_truncated_cauchy(x: ArrayLike, gamma: float, epsilon: float) -> A
     gamma << |x| <= epsilon,
 
         1 - e_t(x) / ln(1 + (epsilon / gamma)^2)  is about  ln(epsilon / |x|) / ln(epsilon / gamma).
+
+    Parameters
+    ----------
+    x : array-like
+        Residuals.
+    gamma : float
+        Scale of the loss, positive.
+    epsilon : float
+        Where the loss becomes constant, positive.
+
+    Returns
+    -------
+    ndarray
+        The loss of each residual.
 
     Examples
     --------
@@ -244,7 +324,15 @@ def _log_one_plus_square(ratio: Array) -> Array:
 
 
 class OptimalBound(NamedTuple):
-    """The smallest value of a bound over epsilon, and the epsilon that gives it."""
+    """The smallest value of a bound over epsilon, and the epsilon that gives it.
+
+    Parameters
+    ----------
+    bound : float
+        The bound.
+    epsilon : float
+        Radius of the covering.
+    """
 
     bound: float
     epsilon: float
@@ -261,6 +349,11 @@ def code_norm_bound(alpha: float, sigma: float, gamma: float) -> float:
         Truncation parameter.
     gamma : float
         Scale of the Cauchy loss.
+
+    Returns
+    -------
+    float
+        The bound.
 
     Notes
     -----
@@ -330,6 +423,11 @@ def generalization_bound(
     reading : {"printed", "consistent"}
         What stands in the denominators of C; see the notes.
 
+    Returns
+    -------
+    float
+        The bound.
+
     Notes
     -----
     *Where the terms come from.* f_W lies between 0 and its value at h = 0, which is at most sum_j ln(1 + (v_j /
@@ -374,6 +472,18 @@ def optimal_generalization_bound(n: float, **setting: Any) -> OptimalBound:
 
     `setting` holds the other parameters of `generalization_bound`, except epsilon; sigma must be finite.
 
+    Parameters
+    ----------
+    n : float
+        Number of samples.
+    **setting
+        Others of `generalization_bound`, except epsilon.
+
+    Returns
+    -------
+    OptimalBound
+        The bound and its epsilon.
+
     Examples
     --------
     >>> setting = dict(m=16, r=2, alpha=1.0, sigma=4.0, gamma=0.5, delta=0.05)
@@ -405,6 +515,18 @@ def decay_ratio(n: float, **setting: Any) -> float:
     It tends to `decay_limit` as n grows, but only as 1 + constant / ln(n) does. `setting` holds the other parameters
     of `generalization_bound`, except epsilon, which is 1 / n; n must be above 1.
 
+    Parameters
+    ----------
+    n : float
+        Number of samples.
+    **setting
+        Others of `generalization_bound`, except epsilon.
+
+    Returns
+    -------
+    float
+        The ratio.
+
     Examples
     --------
     >>> setting = dict(m=16, r=2, alpha=1.0, sigma=4.0, gamma=0.5, delta=0.05)
@@ -420,6 +542,20 @@ def decay_limit(*, m: int, r: int, alpha: float, gamma: float) -> float:
     """Return the limit of `decay_ratio` for n to infinity, (alpha^2 / gamma^2) sqrt(m r / 2).
 
     Neither sigma nor delta matters in the end, nor the reading of the theorem.
+
+    Parameters
+    ----------
+    m, r : int
+        Numbers of features and of components.
+    alpha : float
+        Largest norm of a sample.
+    gamma : float
+        Scale of the loss, positive.
+
+    Returns
+    -------
+    float
+        The limit.
 
     Examples
     --------

@@ -80,6 +80,11 @@ def contributions(
         Names of the features, by default those of the fit.
     ax : matplotlib Axes or None
         Where to draw.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes that were drawn on.
     """
     if kind not in ("stacked", "lines"):
         raise ValueError(f"kind must be 'stacked' or 'lines'; got {kind!r}.")

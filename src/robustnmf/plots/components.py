@@ -88,6 +88,11 @@ def component_images(
         Codes of samples. With them a component is drawn as bright as it is in the typical sample that has it.
     ax : matplotlib Axes or None
         Where to draw.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes that were drawn on.
     """
     C = matrix_of(model, "components_", "components")
     image_shape = getattr(model, "image_shape", None) if image_shape is None else image_shape
@@ -138,6 +143,11 @@ def profiles(
         Where to draw all components.
     ax : matplotlib Axes or None
         Where to draw a single component.
+
+    Returns
+    -------
+    matplotlib Axes or list of them
+        The axes that were drawn on.
     """
     H = codes_of(model, X, codes)
     names = feature_names_of(model, feature_names)
@@ -186,6 +196,11 @@ def explained_share(
         Names of the features, by default those of the fit.
     ax : matplotlib Axes or None
         Where to draw.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes that were drawn on.
     """
     shares = 100 * explained_shares(model, X, codes=codes, weights=weights, uncertainties=uncertainties)
     names, ax = feature_names_of(model, feature_names), axes_of(ax)

@@ -29,6 +29,11 @@ def history(model: Any, *, columns: Sequence[str] = ("objective", "scale", "outl
         Which columns.
     figure : matplotlib Figure or None
         Where to draw.
+
+    Returns
+    -------
+    matplotlib Figure
+        The figure that was drawn on.
     """
     if not isinstance(model, Mapping):
         check_fitted(model)
@@ -70,6 +75,11 @@ def rank_curve(
         The rank to mark, one of `ranks`.
     ax : matplotlib Axes or None
         Where to draw.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes that were drawn on.
     """
     if hasattr(ranks, "standard_error"):
         found = ranks

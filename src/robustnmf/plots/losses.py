@@ -20,6 +20,11 @@ def loss_curves(losses: Mapping[str, Loss] | Iterable[Loss], *, limit: float = 4
         Where the axis ends.
     ax : matplotlib Axes or None
         Where to draw.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes that were drawn on.
     """
     ax, ratio = axes_of(ax), _ratios(limit)
     for name, loss in _named(losses).items():
@@ -34,6 +39,20 @@ def weight_curves(losses: Mapping[str, Loss] | Iterable[Loss], *, limit: float =
 
     The weight of a norm is nearly infinite at zero: there the axis ends a little above the weight of a residual of half
     a scale. See `loss_curves` for the parameters.
+
+    Parameters
+    ----------
+    losses : mapping of names to losses, or iterable of losses
+        Losses, see `robustnmf.model.losses`.
+    limit : float
+        Where the axis ends.
+    ax : matplotlib Axes or None
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes that were drawn on.
     """
     ax, ratio = axes_of(ax), _ratios(limit)
     top = 0.0

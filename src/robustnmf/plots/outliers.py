@@ -31,6 +31,11 @@ def outlier_map(model: Any, *, ax: Any = None) -> Any:
         The mask of an estimator is that of the data it was fitted to; its missing entries are grey.
     ax : matplotlib Axes or None
         Where to draw.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes that were drawn on.
     """
     mask = matrix_of(model, "outliers_", "mask", dtype=bool)
     missing = (np.asarray(to_host(model.weights_)) == 0) & ~mask if hasattr(model, "weights_") else np.zeros_like(mask)
@@ -70,6 +75,11 @@ def outlier_image(
         Value drawn white; by default the largest pixel that is no outlier.
     ax : matplotlib Axes or None
         Where to draw.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes that were drawn on.
     """
     check_fitted(model)
     rows = np.asarray(to_host(getattr(X, "values", X)))
@@ -109,6 +119,11 @@ def weight_maps(
         Title of each column.
     figure : matplotlib Figure or None
         Where to draw.
+
+    Returns
+    -------
+    matplotlib Figure
+        The figure that was drawn on.
     """
     columns = [np.atleast_2d(np.asarray(w)) for w in weights]
     if not columns or len({w.shape for w in columns}) != 1:
@@ -150,6 +165,11 @@ def before_after(
         Title of the figure.
     figure : matplotlib Figure or None
         Where to draw.
+
+    Returns
+    -------
+    matplotlib Figure
+        The figure that was drawn on.
     """
     arrays = [np.asarray(images) for _, images in rows]
     if not arrays or arrays[0].ndim != 2 or len({images.shape for images in arrays}) != 1:

@@ -112,6 +112,11 @@ def residual_histogram(
         Names of the features, by default those of the fit.
     ax : matplotlib Axes or None
         Where to draw.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes that were drawn on.
     """
     check_fitted(model)
     names = feature_names_of(model, feature_names)
@@ -158,6 +163,11 @@ def observed_vs_explained(
         Names of the features, by default those of the fit.
     ax : matplotlib Axes or None
         Where to draw.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes that were drawn on.
     """
     most = _checked_points(most_points)
     H = codes_of(model, X, codes, weights, uncertainties)
@@ -197,6 +207,11 @@ def noise_width(
         How many entries are drawn, at most, of those that are kept, and of the outliers.
     ax : matplotlib Axes or None
         Where to draw.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes that were drawn on.
     """
     check_fitted(model)
     if getattr(model, "noise_", None) is None:

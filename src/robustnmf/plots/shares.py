@@ -15,6 +15,22 @@ def explained_shares(
     """Return the part of the total of each feature that each component explains, (n_components, n_features).
 
     Totals are those of observed entries that are no outliers; see `robustnmf.plots.explained_share` for the parameters.
+
+    Parameters
+    ----------
+    model : fitted estimator
+        The model.
+    X : array-like (n_samples, n_features)
+        Samples; NaN is missing.
+    codes : array-like (n_samples, n_components) or None
+        Their codes, if they are known.
+    weights, uncertainties : array-like (n_samples, n_features) or None
+        As in the fit.
+
+    Returns
+    -------
+    ndarray (n_components, n_features)
+        The shares.
     """
     H = codes_of(model, X, codes, weights, uncertainties)
     data = check_observations(model, X, weights, reset=False)

@@ -20,6 +20,11 @@ def consensus_map(consensus: Any, *, ax: Any = None) -> Any:
         What `robustnmf.selection.stability.consensus` returns, or its ``together``.
     ax : matplotlib Axes or None
         Where to draw.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes that were drawn on.
     """
     shares = np.asarray(getattr(consensus, "together", consensus), dtype=float)
     if shares.ndim != 2 or shares.shape[0] != shares.shape[1] or len(shares) < 2:
@@ -45,6 +50,11 @@ def intervals(displacement: Any, component: int = 1, *, increase: float | None =
         Which increase of Q, by default the smallest.
     ax : matplotlib Axes or None
         Where to draw.
+
+    Returns
+    -------
+    matplotlib Axes
+        The axes that were drawn on.
     """
     if not hasattr(displacement, "table"):
         raise ValueError(

@@ -52,6 +52,19 @@ class Constrained(NamedTuple):
     `components` (rank, n_features) and `codes` (n_samples, rank) are the factors, `Q` their sum of squared residuals,
     and `Q_before` that of the free minimum. `violations` (n_constraints,) says by how much each constraint is missed:
     0 but for rounding, unless only some increase of Q was allowed.
+
+    Parameters
+    ----------
+    components : ndarray (rank, n_features)
+        The components.
+    codes : ndarray (n_samples, rank)
+        The codes.
+    Q : float
+        Sum of squared residuals.
+    Q_before : float
+        That of the free minimum.
+    violations : ndarray (n_constraints,)
+        By how much each constraint is missed.
     """
 
     components: Matrix
@@ -71,17 +84,61 @@ def fix(component: int, feature: int | str, value: float) -> Constraint:
 
     An entry is what the component gives to the feature where its code is as in the fit on average: the means of the
     codes are held.
+
+    Parameters
+    ----------
+    component : int
+        Number of the component, from 1 on.
+    feature : int or str
+        Number or name of the feature.
+    value : float
+        The value of the entry.
+
+    Returns
+    -------
+    Constraint
+        For `constrain`.
     """
     return bound(component, feature, value, value)
 
 
 def bound(component: int, feature: int | str, low: float = 0.0, high: float = inf) -> Constraint:
-    """Return the constraint that an entry of a component is in an interval."""
+    """Return the constraint that an entry of a component is in an interval.
+
+    Parameters
+    ----------
+    component : int
+        Number of the component, from 1 on.
+    feature : int or str
+        Number or name of the feature.
+    low, high : float
+        Ends of the interval.
+
+    Returns
+    -------
+    Constraint
+        For `constrain`.
+    """
     return Constraint((("component", component, feature, 1.0),), float(low), float(high))
 
 
 def ratio(component: int, numerator: int | str, denominator: int | str, value: float) -> Constraint:
-    """Return the constraint that two features of a component have a ratio: ``numerator = value * denominator``."""
+    """Return the constraint that two features of a component have a ratio: ``numerator = value * denominator``.
+
+    Parameters
+    ----------
+    component : int
+        Number of the component, from 1 on.
+    numerator, denominator : int or str
+        Numbers or names of the features.
+    value : float
+        Their ratio, finite and non-negative.
+
+    Returns
+    -------
+    Constraint
+        For `constrain`.
+    """
     if not isfinite(value) or value < 0:
         raise ValueError(f"value must be a finite, non-negative number; got {value!r}.")
     terms = (("component", component, numerator, 1.0), ("component", component, denominator, -float(value)))
@@ -89,7 +146,22 @@ def ratio(component: int, numerator: int | str, denominator: int | str, value: f
 
 
 def fix_code(sample: int, component: int, value: float) -> Constraint:
-    """Return the constraint that a code has a value, such as 0 for a source that was not there."""
+    """Return the constraint that a code has a value, such as 0 for a source that was not there.
+
+    Parameters
+    ----------
+    sample : int
+        Number of the sample, from 0 on.
+    component : int
+        Number of the component, from 1 on.
+    value : float
+        The value of the code.
+
+    Returns
+    -------
+    Constraint
+        For `constrain`.
+    """
     return Constraint((("code", sample, component, 1.0),), float(value), float(value))
 
 
@@ -121,6 +193,11 @@ def constrain(
     max_increase : float or None
         By how much Q may grow. Constraints then pull: they are met as well as that allows, by least squares of what
         they are missed by. None meets them exactly, whatever that costs.
+
+    Returns
+    -------
+    Constrained
+        The factors, and what they cost.
 
     Examples
     --------

@@ -35,7 +35,7 @@ MOST_DOUBLINGS = 20
 class Displacement:
     """How far entries of components can be displaced.
 
-    Attributes
+    Parameters
     ----------
     components : ndarray (rank, n_features)
         Components at the minimum of Q next to those of the model, with which the intervals begin.
@@ -68,6 +68,16 @@ class Displacement:
         """Return a row for each displaced entry, for an increase of Q, by default the smallest; for a data frame.
 
         Components are counted from 1, as in reports.
+
+        Parameters
+        ----------
+        increase : float or None
+            One of `increases`, by default the smallest.
+
+        Returns
+        -------
+        list of dict
+            The rows.
         """
         return _rows(self, _place_of_increase(self.increases, increase))
 
@@ -76,7 +86,7 @@ class Displacement:
 class BootstrapDisplacement:
     """How far entries of components can be displaced in resampled data.
 
-    Attributes
+    Parameters
     ----------
     components : ndarray (rank, n_features)
         Components at the minimum of Q for all samples.
@@ -116,7 +126,18 @@ class BootstrapDisplacement:
     feature_names: tuple[str, ...]
 
     def table(self, increase: float | None = None) -> list[dict[str, Any]]:
-        """Return a row for each displaced entry, as `Displacement.table` does."""
+        """Return a row for each displaced entry, as `Displacement.table` does.
+
+        Parameters
+        ----------
+        increase : float or None
+            One of `increases`, by default the smallest.
+
+        Returns
+        -------
+        list of dict
+            The rows.
+        """
         return _rows(self, _place_of_increase(self.increases, increase))
 
 
@@ -152,6 +173,11 @@ def displace_components(
         Features to displace, by default all.
     n_jobs : int or None
         Entries at a time, see joblib; None means 1.
+
+    Returns
+    -------
+    Displacement
+        The intervals.
 
     References
     ----------
@@ -216,6 +242,11 @@ def bootstrap_displacement(
         Seed of the resampling.
     n_jobs : int or None
         Entries at a time, see joblib; None means 1.
+
+    Returns
+    -------
+    BootstrapDisplacement
+        The intervals.
     """
     asked, n_boot = _checked_increases(increases), at_least("n_boot", n_boot, 1)
     if not isinstance(level, Real) or not 0 < level < 1:

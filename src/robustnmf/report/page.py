@@ -128,6 +128,11 @@ def write(
         Unit of the data, for labels.
     weights, uncertainties : array-like (n_samples, n_features) or None
         The weights and uncertainties of the fit, if it had any. With uncertainties, residuals are in units of them.
+
+    Returns
+    -------
+    Path
+        The file.
     """
     path = Path(path)
     with write_proven(path, is_sealed) as temporary:

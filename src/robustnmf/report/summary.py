@@ -20,6 +20,11 @@ def summary_html(model: Any) -> str:
     ----------
     model : RobustNMF
         An estimator, fitted or not.
+
+    Returns
+    -------
+    str
+        The table.
     """
     fitted = hasattr(model, "components_")
     rows = outcome(model) if fitted else {name: short(value) for name, value in changed(model).items()}

@@ -21,7 +21,7 @@ Matrix = NDArray[Any]
 class Pooled:
     """Components of many fits.
 
-    Attributes
+    Parameters
     ----------
     components : ndarray (rank, n_features)
         Median of each group, with sum 1; pass them to `RobustNMF` as ``fixed_components`` for their codes. The group
@@ -84,6 +84,11 @@ def pool_components(
         Seed of the starts and of the groups.
     n_jobs : int or None
         Fits at a time, see joblib; None means 1.
+
+    Returns
+    -------
+    Pooled
+        The components, and what they come from.
 
     References
     ----------

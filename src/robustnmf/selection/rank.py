@@ -64,6 +64,11 @@ def select_rank(
     n_jobs : int or None
         Fits at a time, see joblib; None means 1. On a GPU they are threads, which gain little.
 
+    Returns
+    -------
+    RankSelection
+        The scores of all ranks that were tried, and the rank that was chosen.
+
     Examples
     --------
     >>> import numpy as np
@@ -115,6 +120,11 @@ def auto_rank(
         See `select_rank`.
     callback : function of a RankSelection, or None
         Is called after each rank with what is found so far. An exception that it raises ends the search.
+
+    Returns
+    -------
+    RankSelection
+        The scores of all ranks that were tried, and the rank that was chosen.
 
     Examples
     --------
@@ -215,12 +225,32 @@ class RobustNMFCV(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, Transformer
             See `select_rank`.
         y : None
             Ignored.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
         """
         self.fit_transform(X, weights=weights, uncertainties=uncertainties)
         return self
 
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Any:
-        """Choose the rank, learn the components of X and return its codes, (n_samples, n_components_)."""
+        """Choose the rank, learn the components of X and return its codes, (n_samples, n_components_).
+
+        Parameters
+        ----------
+        X : array-like or LabelledMatrix (n_samples, n_features)
+            Non-negative data; NaN means missing.
+        y : None
+            Ignored.
+        weights, uncertainties : array-like (n_samples, n_features) or None
+            As in `fit`.
+
+        Returns
+        -------
+        ndarray (n_samples, n_components)
+            The codes, as an array of the library of X.
+        """
         estimator, rng = where_data_is(default_if_none(self.estimator), X), generator(self.random_state)
         selection = find_rank(
             X,
@@ -244,27 +274,105 @@ class RobustNMFCV(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, Transformer
         return codes
 
     def transform(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
-        """Return the codes of samples, (n_samples, n_components_)."""
+        """Return the codes of samples, (n_samples, n_components_).
+
+        Parameters
+        ----------
+        X : array-like or LabelledMatrix (n_samples, n_features)
+            Non-negative data; NaN means missing.
+        weights, uncertainties : array-like (n_samples, n_features) or None
+            As in `fit`.
+
+        Returns
+        -------
+        ndarray (n_samples, n_components)
+            The codes, as an array of the library of X.
+        """
         return self._fitted(X).transform(X, **given(weights, uncertainties))
 
     def inverse_transform(self, X: Any) -> Any:
-        """Return the reconstruction of codes (n_samples, n_components_), in the space of the data."""
+        """Return the reconstruction of codes (n_samples, n_components_), in the space of the data.
+
+        Parameters
+        ----------
+        X : array-like (n_samples, n_components)
+            Codes.
+
+        Returns
+        -------
+        ndarray (n_samples, n_features)
+            Codes times components.
+        """
         return self._fitted().inverse_transform(X)
 
     def clean(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
-        """Return X with outliers and missing entries replaced by the reconstruction, all others untouched."""
+        """Return X with outliers and missing entries replaced by the reconstruction, all others untouched.
+
+        Parameters
+        ----------
+        X : array-like or LabelledMatrix (n_samples, n_features)
+            Non-negative data; NaN means missing.
+        weights, uncertainties : array-like (n_samples, n_features) or None
+            As in `fit`.
+
+        Returns
+        -------
+        array or data frame (n_samples, n_features)
+            The cleaned data, in the form of X.
+        """
         return self._fitted(X).clean(X, **given(weights, uncertainties))
 
     def outlier_mask(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
-        """Return True where an observed entry is an outlier, (n_samples, n_features)."""
+        """Return True where an observed entry is an outlier, (n_samples, n_features).
+
+        Parameters
+        ----------
+        X : array-like or LabelledMatrix (n_samples, n_features)
+            Non-negative data; NaN means missing.
+        weights, uncertainties : array-like (n_samples, n_features) or None
+            As in `fit`.
+
+        Returns
+        -------
+        array or data frame of bool (n_samples, n_features)
+            The mask, in the form of X.
+        """
         return self._fitted(X).outlier_mask(X, **given(weights, uncertainties))
 
     def score_samples(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
-        """Return how well each sample fits, (n_samples,), see `RobustNMF.score_samples`."""
+        """Return how well each sample fits, (n_samples,), see `RobustNMF.score_samples`.
+
+        Parameters
+        ----------
+        X : array-like or LabelledMatrix (n_samples, n_features)
+            Non-negative data; NaN means missing.
+        weights, uncertainties : array-like (n_samples, n_features) or None
+            As in `fit`.
+
+        Returns
+        -------
+        ndarray (n_samples,)
+            The score of each sample.
+        """
         return self._fitted(X).score_samples(X, **given(weights, uncertainties))
 
     def score(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> float:
-        """Return the mean of `score_samples`."""
+        """Return the mean of `score_samples`.
+
+        Parameters
+        ----------
+        X : array-like or LabelledMatrix (n_samples, n_features)
+            Non-negative data; NaN means missing.
+        y : None
+            Ignored.
+        weights, uncertainties : array-like (n_samples, n_features) or None
+            As in `fit`.
+
+        Returns
+        -------
+        float
+            The mean score.
+        """
         return float(np.mean(self.score_samples(X, weights=weights, uncertainties=uncertainties)))
 
     def _fitted(self, X: Any = None) -> Any:

@@ -28,7 +28,7 @@ MOST_PAIRED = 1000
 class Consensus:
     """What fits from several starts have in common.
 
-    Attributes
+    Parameters
     ----------
     model : estimator
         The fit that is most like the others (the medoid).
@@ -67,7 +67,7 @@ class Consensus:
 class Bootstrap:
     """How far components would move with other samples.
 
-    Attributes
+    Parameters
     ----------
     low, high : ndarray (rank, n_features)
         Ends of the percentile interval of each entry of ``components_``.
@@ -118,6 +118,11 @@ def consensus(
         Seed of the starts.
     n_jobs : int or None
         Fits at a time, see joblib; None means 1. On a GPU they are threads, which gain little.
+
+    Returns
+    -------
+    Consensus
+        The medoid of the fits, and how far the others agree with it.
 
     References
     ----------
@@ -196,6 +201,11 @@ def bootstrap_components(
         Seed of the resampling.
     n_jobs : int or None
         Fits at a time, see joblib; None means 1. On a GPU they are threads, which gain little.
+
+    Returns
+    -------
+    Bootstrap
+        The intervals.
 
     Examples
     --------

@@ -26,6 +26,11 @@ def write_page(study: Study, folder: Path, *, replace: bool = False) -> Path:
         A folder that does not exist, or one that this function has written.
     replace : bool
         Whether to replace it.
+
+    Returns
+    -------
+    Path
+        The page.
     """
     if study.shape[0] * study.shape[1] > LARGEST_STORED:
         raise ValueError(f"A stored page takes data of up to {LARGEST_STORED} entries; got {study.shape}.")

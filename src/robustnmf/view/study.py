@@ -123,7 +123,22 @@ class Study:
 
     @classmethod
     def read(cls, path: Path, name: str | None = None, **options: Any) -> Study:
-        """Read data from a file, see `robustnmf.formats.read_table`; with a name from a copy that will not stay."""
+        """Read data from a file, see `robustnmf.formats.read_table`; with a name from a copy that will not stay.
+
+        Parameters
+        ----------
+        path : Path
+            The file.
+        name : str or None
+            What to call a copy that will not stay.
+        **options
+            Those of `read_table`.
+
+        Returns
+        -------
+        Study
+            The study.
+        """
         return cls(read_table(path, **options), name or path.name, None if name else path)
 
     @property
@@ -132,17 +147,45 @@ class Study:
         return self.matrix.shape
 
     def rows(self, places: Any) -> Matrix:
-        """Return some samples, dense."""
+        """Return some samples, dense.
+
+        Parameters
+        ----------
+        places : index
+            Which samples.
+
+        Returns
+        -------
+        ndarray (n, n_features)
+            The samples.
+        """
         return dense(self.matrix.values[places])
 
     def need_fit(self) -> Fit:
-        """Return the fit, or say that there is none yet."""
+        """Return the fit, or say that there is none yet.
+
+        Returns
+        -------
+        Fit
+            The fit.
+        """
         if self.fitted is None:
             raise StudyError("There is no model yet. Choose a number of components and press Fit.")
         return self.fitted
 
     def is_outlier(self, rows: Any, columns: Any = slice(None)) -> Matrix:
-        """Return which entries of some samples are outliers, as the model and the user say."""
+        """Return which entries of some samples are outliers, as the model and the user say.
+
+        Parameters
+        ----------
+        rows, columns : index
+            Which samples and features.
+
+        Returns
+        -------
+        ndarray of bool
+            The mask.
+        """
         mask = dense(self.need_fit().outliers[rows]).astype(bool)  # a copy
         numbers = np.arange(self.shape[0])[rows]
         where = {int(number): place for place, number in enumerate(np.atleast_1d(numbers))}
@@ -152,7 +195,15 @@ class Study:
         return np.asarray(mask[:, columns])
 
     def judge(self, sample: int, feature: int, verdict: Verdict | None) -> None:
-        """Take what the user says of an entry; None leaves it to the model."""
+        """Take what the user says of an entry; None leaves it to the model.
+
+        Parameters
+        ----------
+        sample, feature : int
+            Where the entry is.
+        verdict : {"accept", "reject"} or None
+            What the user says.
+        """
         n_samples, n_features = self.shape
         if not (0 <= sample < n_samples and 0 <= feature < n_features):
             raise StudyError(f"There is no entry ({sample}, {feature}) in data of {n_samples} x {n_features}.")
@@ -163,19 +214,49 @@ class Study:
             self.revision += 1
 
     def start_fit(self, n_components: int | Literal["auto"], **options: Any) -> Job:
-        """Fit a model in the background, without the entries that the user has rejected."""
+        """Fit a model in the background, without the entries that the user has rejected.
+
+        Parameters
+        ----------
+        n_components : int or "auto"
+            Number of components.
+        **options
+            Other parameters of `RobustNMF`.
+
+        Returns
+        -------
+        Job
+            The work in the background.
+        """
         limit = min(self.shape)
         if n_components != "auto" and not 1 <= n_components <= limit:
             raise StudyError(f"The number of components must be from 1 to {limit}; got {n_components}.")
         return self._start(Job("fit"), lambda job: self._fit(job, n_components, options))
 
     def start_refit(self) -> Job:
-        """Go on from the present components in the background, without the entries that the user has rejected."""
+        """Go on from the present components in the background, without the entries that the user has rejected.
+
+        Returns
+        -------
+        Job
+            The work in the background.
+        """
         self.need_fit()
         return self._start(Job("fit"), self._refit)
 
     def start_rank(self, **options: Any) -> Job:
-        """Search the number of components in the background."""
+        """Search the number of components in the background.
+
+        Parameters
+        ----------
+        **options
+            Those of `robustnmf.selection.auto_rank`.
+
+        Returns
+        -------
+        Job
+            The work in the background.
+        """
         return self._start(Job("rank"), lambda job: self._rank(job, options))
 
     def stop(self) -> None:
@@ -201,7 +282,7 @@ class Study:
         except Exception as error:  # whatever a fit raises is for the user to read
             job.state, job.message = "failed", str(error) or type(error).__name__
 
-    def _fit(self, job: Job, n_components: int | str, options: dict[str, Any]) -> None:
+    def _fit(self, job: Job, n_components: int | Literal["auto"], options: dict[str, Any]) -> None:
         options, rejected = self._scaling() | options, self.rejected
         model = RobustNMF(n_components, callback=job.watch, **({"random_state": 0} | options))
         with warnings.catch_warnings(record=True) as caught:
@@ -273,7 +354,13 @@ class Study:
         return {name: values for name, values in about.items() if values is not None}
 
     def take_model(self, model: RobustNMF) -> None:
-        """Take a model that was fitted before; the data is encoded in it."""
+        """Take a model that was fitted before; the data is encoded in it.
+
+        Parameters
+        ----------
+        model : RobustNMF
+            A fitted model with the features of the data.
+        """
         if model.components_.shape[1] != self.shape[1]:
             raise StudyError(f"The model has {model.components_.shape[1]} features, the data {self.shape[1]}.")
         codes = np.asarray(model.transform(self.matrix.values, **self._about(self.rejected)))
@@ -283,7 +370,20 @@ class Study:
 
     @classmethod
     def open(cls, path: Path, uncertainties: Path | None = None) -> Study:
-        """Return the study of a file of data, or of a folder that ``robustnmf fit`` has written."""
+        """Return the study of a file of data, or of a folder that ``robustnmf fit`` has written.
+
+        Parameters
+        ----------
+        path : Path
+            The file or folder.
+        uncertainties : Path or None
+            A file of uncertainties.
+
+        Returns
+        -------
+        Study
+            The study.
+        """
         model = path / "model.robustnmf"
         if not (path.is_dir() and model.is_file()):
             matrix = read_table(path)
