@@ -74,6 +74,16 @@ def test_tiles_give_the_same_results_of_other_models(changes, everything_is_larg
         np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.filterwarnings("ignore::robustnmf.errors.DataQualityWarning")
+def test_the_engine_numpy_takes_memory_and_gives_the_same(everything_is_large):
+    X, given = data("plain")
+    _, by_tiles = fitted(X, given)
+    model, whole = fitted(X, given, engine="numpy")
+    assert isinstance(model.weights_, np.ndarray)
+    for ours, theirs in zip(by_tiles, whole, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 def test_tiles_are_not_those_of_data_that_is_small_or_fitted_by_other_algorithms():
     assert type(engine_for(np.ones((10, 10)), by_tiles=True)) is NumPyEngine
     large = np.broadcast_to(np.float32(1), (5000, 2000))

@@ -209,8 +209,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         "dask", the cluster of the active Dask client, or a local one. "auto" is Torch for data on a GPU or a `device`
         that is one, "sparse" for sparse matrices of more than 2**24 entries, on a GPU 2**28, of which at most 30 % are
         stored (others are made dense), Dask for Dask arrays, and "stream" for data on disk (`numpy.memmap`, HDF5, Zarr)
-        that is larger than a quarter of the memory. Or a `DaskEngine`, `SparseEngine` or `StreamingEngine` of
-        `robustnmf.engines`.
+        that is larger than a quarter of the memory. Dense data of more than 2**23 entries is worked on by tiles, which
+        takes less memory than the data has; "numpy" keeps copies of it, which is faster. Or a `DaskEngine`,
+        `SparseEngine` or `StreamingEngine` of `robustnmf.engines`.
     device : str or None
         Where the work is done: "cpu", "cuda", "cuda:1", "mps". None is where X is. With Dask, "cuda" is the GPU of
         each worker.

@@ -73,7 +73,7 @@ def engine_for(X: Any, engine: Any = "auto", device: Any = None, *, zeros: str =
         return ObservedEngine() if zeros == "missing" else SparseEngine()
     if engine == "numpy" or on_cpu:
         is_large = not is_sparse and prod(getattr(X, "shape", ())) >= LARGE_OF_DENSE
-        return TileEngine() if by_tiles and is_large else NumPyEngine()
+        return TileEngine() if engine == "auto" and by_tiles and is_large else NumPyEngine()
     try:
         from robustnmf.engines.torch_engine import TorchEngine, device_of, takes_much
         from robustnmf.engines.torch_sparse_engine import TorchSparseEngine
