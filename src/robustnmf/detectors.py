@@ -172,7 +172,7 @@ class RobustNMFOutlierDetector(NonNegativeInput, OutlierMixin, BaseEstimator):
         Returns
         -------
         ndarray (n_samples,)
-            The score of each sample.
+            The difference for each sample.
         """
         return np.asarray(self.score_samples(X, weights=weights, uncertainties=uncertainties) - self.offset_)
 

@@ -209,9 +209,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         "dask", the cluster of the active Dask client, or a local one. "auto" is Torch for data on a GPU or a `device`
         that is one, "sparse" for sparse matrices of more than 2**24 entries, on a GPU 2**28, of which at most 30 % are
         stored (others are made dense), Dask for Dask arrays, and "stream" for data on disk (`numpy.memmap`, HDF5, Zarr)
-        that is larger than a quarter of the memory. Dense data of more than 2**23 entries is worked on by tiles, which
-        takes less memory than the data has; "numpy" keeps copies of it, which is faster. Or a `DaskEngine`,
-        `SparseEngine` or `StreamingEngine` of `robustnmf.engines`.
+        that is larger than a quarter of the memory. Dense data of 2**23 entries or more, of which some samples are enough
+        to learn the components, is worked on by tiles, which takes less memory than the data has; "numpy" keeps copies
+        of it, which is faster. Or a `DaskEngine`, `SparseEngine` or `StreamingEngine` of `robustnmf.engines`.
     device : str or None
         Where the work is done: "cpu", "cuda", "cuda:1", "mps". None is where X is. With Dask, "cuda" is the GPU of
         each worker.
@@ -245,7 +245,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         True where an observed entry of the training data was cut.
     weights_ : ndarray (n_samples, n_features)
         Weight of every training entry relative to that of a perfect fit: 0 for outliers and missing entries. User
-        weights are not multiplied in. Of large data, from eight million entries on, rows of it are computed when they
+        weights are not multiplied in. Of data that is worked on by tiles (see `engine`), rows of it are computed when they
         are asked for, ``weights_[:100]``, from X, which must not be changed until then (an error says so if it was);
         ``numpy.asarray(weights_)`` is all of it.
     objective_ : float

@@ -100,7 +100,7 @@ def pool_components(
     >>> import numpy as np
     >>> from robustnmf.selection.pooled import pool_components
     >>> rng = np.random.default_rng(0)
-    >>> X = rng.gamma(1.0, size=(60, 2)) @ np.eye(2, 6).repeat(1, axis=0) + 0.02 * rng.random((60, 6))
+    >>> X = rng.gamma(1.0, size=(60, 2)) @ np.eye(2, 6) + 0.02 * rng.random((60, 6))
     >>> pooled = pool_components(X, 2, n_init=3, random_state=0)
     >>> pooled.components.shape, bool(pooled.kept.all()), bool(pooled.silhouette > 0.9)
     ((2, 6), True, True)
