@@ -206,12 +206,12 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     engine : {"auto", "numpy", "sparse", "torch", "stream", "dask"} or object
         What does the work: NumPy and Numba on the processor, "sparse" for sparse matrices that stay sparse, there or on
         a GPU, Torch on a GPU, or for data that is larger than memory "stream", which reads it block by block, and
-        "dask", the cluster of the active Dask client, or a local one. "auto" is Torch for data on a GPU or a `device`
+        "dask", the cluster of the active Dask client, else threads. "auto" is Torch for data on a GPU or a `device`
         that is one, "sparse" for sparse matrices of more than 2**24 entries, on a GPU 2**28, of which at most 30 % are
         stored (others are made dense), Dask for Dask arrays, and "stream" for data on disk (`numpy.memmap`, HDF5, Zarr)
-        that is larger than a quarter of the memory. Dense data of 2**23 entries or more, of which some samples are enough
-        to learn the components, is worked on by tiles, which takes less memory than the data has; "numpy" keeps copies
-        of it, which is faster. Or a `DaskEngine`, `SparseEngine` or `StreamingEngine` of `robustnmf.engines`.
+        that is larger than a quarter of the memory. Dense data of 2**23 entries or more, of which some samples are
+        enough to learn the components, is worked on by tiles, which takes less memory than the data has; "numpy" keeps
+        copies of it, which is faster. Or a `DaskEngine`, `SparseEngine` or `StreamingEngine` of `robustnmf.engines`.
     device : str or None
         Where the work is done: "cpu", "cuda", "cuda:1", "mps". None is where X is. With Dask, "cuda" is the GPU of
         each worker.
@@ -245,8 +245,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         True where an observed entry of the training data was cut.
     weights_ : ndarray (n_samples, n_features)
         Weight of every training entry relative to that of a perfect fit: 0 for outliers and missing entries. User
-        weights are not multiplied in. Of data that is worked on by tiles (see `engine`), rows of it are computed when they
-        are asked for, ``weights_[:100]``, from X, which must not be changed until then (an error says so if it was);
+        weights are not multiplied in. Of data that is worked on by tiles (see `engine`), rows of it are computed when
+        they are asked for, ``weights_[:100]``, from X, which must not be changed until then (an error says so if it was);
         ``numpy.asarray(weights_)`` is all of it.
     objective_ : float
         Objective (2-4) at the returned codes and components; where the scale is estimated, half the negative
