@@ -246,8 +246,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     weights_ : ndarray (n_samples, n_features)
         Weight of every training entry relative to that of a perfect fit: 0 for outliers and missing entries. User
         weights are not multiplied in. Of data that is worked on by tiles (see `engine`), rows of it are computed when
-        they are asked for, ``weights_[:100]``, from X, which must not be changed until then (an error says so if it was);
-        ``numpy.asarray(weights_)`` is all of it.
+        they are asked for, ``weights_[:100]``, from X, which must not be changed until then (an error says so if it
+        was); ``numpy.asarray(weights_)`` is all of it.
     objective_ : float
         Objective (2-4) at the returned codes and components; where the scale is estimated, half the negative
         log-likelihood up to a constant.
