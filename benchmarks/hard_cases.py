@@ -1,8 +1,9 @@
 """Where robust factorisation is easily wrong in silence: what the default makes of it, beside scikit-learn's NMF.
 
 ``python benchmarks/hard_cases.py`` simulates data with hardly any noise, tables with units, repeated samples, stuck
-detectors, ratings and sparse counts, and takes the topics of news and the types of blood cells from packages. It writes
-``benchmarks/results/hard_cases.md``. ``--seeds`` says how many data sets there are of each kind.
+detectors, ratings, faces that are partly covered and sparse counts, and takes the topics of news and the types of blood
+cells from packages. It writes ``benchmarks/results/hard_cases.md``. ``--seeds`` says how many data sets there are of
+each kind.
 """
 
 import argparse
@@ -22,6 +23,8 @@ from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.metrics import adjusted_rand_score
 
 from robustnmf import RobustNMF
+from robustnmf.datasets import load_orl
+from robustnmf.datasets.corruptions import block_occlusion
 
 Matrix = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -122,6 +125,18 @@ def ratings(seed: int) -> Case:
     return case(X, X, 4)
 
 
+def covered_faces(value: float) -> Callable[[int], Case]:
+    """Return faces with a square of one value on each."""
+
+    def make(seed: int) -> Case:
+        faces = load_orl()
+        clean = faces.data[:200].astype(np.float64)
+        X, _ = block_occlusion(clean, 8, faces.image_shape, value=value, random_state=seed)
+        return case(clean, X, 20)
+
+    return make
+
+
 def sparse_counts(seed: int) -> Case:
     """Return counts of which an eighth is positive, with spikes in a fifth of the entries."""
     rng = np.random.default_rng(seed)
@@ -144,6 +159,7 @@ CASES: dict[str, Callable[[int], Case]] = {
     },
     "stuck detectors": stuck_detectors,
     "ratings": ratings,
+    **{f"faces, squares of {value:g}": covered_faces(value) for value in (0.0, 128.0, 255.0)},
     "sparse counts, 20 % spikes": sparse_counts,
 }
 

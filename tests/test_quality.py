@@ -162,7 +162,7 @@ def test_saturation_of_each_feature_is_named():
 def test_white_blocks_that_are_fitted_like_data_are_named_with_a_remedy_that_helps():
     faces = load_orl()
     X, _ = block_occlusion(faces.data, 8, faces.image_shape, value=255, random_state=0)
-    (message,) = told(TruncatedCauchyNMF(10, random_state=0), X)
+    (message,) = told(TruncatedCauchyNMF(10, random_state=0, repeated_values="data"), X)
     assert "the largest value, 255, is in 6.25% of the entries" in message and "weights=X < 255.0" in message
     model = TruncatedCauchyNMF(10, random_state=0)
     assert told(model, X, weights=X < 255.0) == []

@@ -53,6 +53,7 @@ def test_type_of_a_name_lists_the_registry(literal, registry):
         ("feature_scaling", names.FeatureScalingName),
         ("sample_scaling", names.SampleScalingName),
         ("zeros", names.ZerosName),
+        ("repeated_values", names.RepeatedValuesName),
     ],
 )
 def test_type_of_a_name_lists_what_the_check_accepts(parameter, literal):

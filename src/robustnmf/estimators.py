@@ -41,6 +41,7 @@ from robustnmf.data import quality
 from robustnmf.data.blocks import Data, Observations, data_elsewhere, data_in_memory
 from robustnmf.data.lazy_results import result as lazy_result
 from robustnmf.data.out_of_core import as_data, engine_of, in_memory, is_out_of_core, stored_weights
+from robustnmf.data.repeated_values import mark_values, without_values
 from robustnmf.data.sparse import as_sparse, sparse_of
 from robustnmf.engines import Engine, NumPyEngine, StreamingEngine, engine_for
 from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeError
@@ -76,6 +77,7 @@ from robustnmf.utils.names import (
     NoiseName,
     OutliersName,
     PresetName,
+    RepeatedValuesName,
     SampleScalingName,
     ScaleName,
     ScheduleName,
@@ -176,6 +178,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         how much each sample counts.
     zeros : {"data", "missing"}
         What entries of a sparse X are that are not stored: zeros, or missing, as ratings are that nobody gave.
+    repeated_values : {"auto", "data"}
+        What a value is that far too many entries share. With "auto", a trial fit leaves them out, and if the other
+        entries do not predict the value, entries that have it are outliers: something of one colour covers parts of
+        images, a detector saturates, or a number stands for missing. A warning names the value. "data" takes every
+        value for data.
     image_shape : (rows, columns) or None
         Shape of the image that each sample is, for the rules "mrf" and "median-filter".
     max_iter : int
@@ -234,6 +241,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         Scale of clean residuals, in units of X.
     thresholds_ : ndarray (n_features,)
         Residual magnitude beyond which an entry is cut; infinite if nothing is.
+    rejected_values_ : ndarray (n_values, n_features) or None
+        Values of each feature that are outliers wherever they occur, NaN where a value is not; see `repeated_values`.
+        None if there is no such value.
     comparison_ : robustnmf.algorithm.least_squares.Comparison or None
         How the fit compares with least squares on all entries. ``comparison_.takes_all`` says whether that was taken,
         because it explains what looked wrong; ``comparison_.reason`` says it in words. None if it was not compared.
@@ -317,6 +327,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         feature_scaling: FeatureScalingName | None = "auto",
         sample_scaling: SampleScalingName | None = None,
         zeros: ZerosName = "data",
+        repeated_values: RepeatedValuesName = "auto",
         image_shape: tuple[int, int] | None = None,
         max_iter: int = 200,
         tol: float = 1e-4,
@@ -347,6 +358,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self.feature_scaling = feature_scaling
         self.sample_scaling = sample_scaling
         self.zeros = zeros
+        self.repeated_values = repeated_values
         self.image_shape = image_shape
         self.max_iter = max_iter
         self.tol = tol
@@ -454,6 +466,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """Set the attributes of a fit to data in memory, and return its codes."""
         assert fitted.about is not None
         self._take(fitted)
+        mark_values(fitted.about.outliers, data, self.rejected_values_, engine)
         self._take_entries(fitted.about, X, weights, uncertainties)
         return self._codes_in_units(fitted.codes, data, engine)
 
@@ -485,7 +498,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             return []
         sample_names, feature_names = map(known_names, axes_of(X))
         feature_names = getattr(self, "feature_names_in_", feature_names)
-        sample = quality.Sample.of(data, engine, feature_names, sample_names)
+        others = without_values(data, fitted.rejected_values, engine)
+        sample = quality.Sample.of(others, engine, feature_names, sample_names)
         scaled = self.feature_scaling is not None
         # Components that are known may be many.
         most = inf if self.fixed_components is None else min(data.shape)
@@ -499,6 +513,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             how: dict[str, Any] = {"factors": factors, "fit_warns": fitted.result.warning is not None}
             how["sizes_count_alike"] = self.feature_scaling == "robust"
             found += quality.rejected(sample, data, fitted.about.outliers, engine, found=found, **how)
+        if fitted.rejected_values is not None:
+            found.append(quality.rejected_values(fitted.rejected_values, data, engine))
         return [finding.message for finding in found]
 
     def _take(self, fitted: Fitted) -> None:
@@ -511,6 +527,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self._samples = fitted.samples
         self._with_uncertainties = fitted.with_uncertainties
         self._unseen = fitted.unseen
+        self.rejected_values_ = fitted.rejected_values
         self.scale_ = fitted.scale
         self.thresholds_ = thresholds(fitted.basis, fitted.unit, fitted.noise)
         self.noise_ = fitted.noise_model
@@ -977,6 +994,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             raise ValueError(f"sample_scaling must be 'total' or None; got {self.sample_scaling!r}.")
         if self.zeros not in ("data", "missing"):
             raise ValueError(f"zeros must be 'data' or 'missing'; got {self.zeros!r}.")
+        if self.repeated_values not in ("auto", "data"):
+            raise ValueError(f"repeated_values must be 'auto' or 'data'; got {self.repeated_values!r}.")
         if not isinstance(self.weight_by_noise, bool | np.bool_) and self.weight_by_noise != "auto":
             raise ValueError(f"weight_by_noise must be 'auto', True or False; got {self.weight_by_noise!r}.")
         parts = ("loss", "init", "scale", "outliers", "solver", "schedule", "image_shape")
@@ -1041,10 +1060,12 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         basis = self._basis.placed(engine.place)
         scaled = self._in_unit(data, engine)
         Ht, about = describe(scaled, basis, encoding_limits(self), engine, may_overwrite=scaled is not data)
+        mark_values(about.outliers, data, self.rejected_values_, engine)
         return self._codes_in_units(Ht, data, engine), about
 
     def _in_unit(self, data: Data, engine: Engine) -> Data:
-        """Return data in units of X as the fit works on it: samples and features divided, in its unit."""
+        """Return data in units of X as the fit works on it: without wrong values, divided, in its unit."""
+        data = without_values(data, self.rejected_values_, engine)
         data = data if self._samples is None else self._samples.divided(data, engine)
         return data.in_unit(self._unit, self._noise, self._basis.W.dtype, engine)
 

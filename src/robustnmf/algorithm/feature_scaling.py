@@ -5,27 +5,19 @@ or be rejected as a whole. So the initial stages are tried both ways on some of 
 smaller residuals, in units of their features, is followed.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robustnmf.algorithm.initializers import Initializer, initial_factors
 from robustnmf.algorithm.parts import Parts
-from robustnmf.algorithm.staged import Staged
-from robustnmf.data.blocks import Data, Observations
-from robustnmf.data.units import unit_of
-from robustnmf.engines import Engine, NumPyEngine
-from robustnmf.engines.lazy import chosen_rows
+from robustnmf.algorithm.trials import some_samples, trial_predictions
+from robustnmf.data.blocks import Data
+from robustnmf.engines import Engine
 from robustnmf.model.mixture import SPARSE, median
-from robustnmf.model.scales import in_unit
-from robustnmf.utils.arrays import subsample, to_host
 
 Matrix = NDArray[Any]
 
-# Entries, of an even choice of the samples, with which both ways are tried; but at least so many samples per component.
-TRIAL_ENTRIES, SAMPLES_PER_COMPONENT = 2**17, 10
 # Features whose sizes differ less are of one kind: the ratio of the largest to the smallest, but for a tenth of each.
 ONE_KIND = 8.0
 # Features whose sizes differ by more than this factor are in different units: commands divide each by its own.
@@ -72,18 +64,6 @@ def size_ratio(values: Any) -> float:
     return float(levels.max() / levels.min())
 
 
-def some_samples(data: Data, rank: int, engine: Engine) -> Observations:
-    """Return some of the samples, evenly spread, on the host."""
-    n_samples, n_features = data.shape
-    wanted = max(TRIAL_ENTRIES / n_features, SAMPLES_PER_COMPONENT * rank)
-    chosen = subsample([len(block) for block in data.X], max(1, int(n_samples / wanted)))
-    X, M = (
-        None if blocks is None else to_host(engine.join(engine.map(chosen_rows, blocks, chosen))).astype(np.float64)
-        for blocks in (data.X, data.M)
-    )
-    return Observations(X, M)
-
-
 def choose_levels(data: Data, rank: int, parts: Parts, max_iter: int, engine: Engine) -> Matrix | None:
     """Return what features should be divided by, (m,), or None if they are of one kind."""
     X, M = some_samples(data, rank, engine)
@@ -100,17 +80,7 @@ def trial(X: Matrix, M: Matrix | None, by: Matrix, levels: Matrix, rank: int, pa
 
     Features are divided by `by`, (m,), before.
     """
-    assert isinstance(parts.algorithm, Staged)
-    with NumPyEngine().running() as engine:
-        data = Data.of(Observations(X, M), engine)
-        unit = unit_of(data.X, by, engine)
-        data = data.in_unit(unit, by, np.float64, engine)
-        init: Initializer = parts.init
-        W, Ht = initial_factors(init, data, rank, np.random.default_rng(0), engine)
-        method = replace(parts.method, scale=in_unit(parts.scale, unit, W.dtype))
-        floor = float(np.finfo(W.dtype).eps)
-        W, Ht = parts.algorithm.opening(data.X, data.M, W, Ht, method, engine, max_iter=max_iter, scale_floor=floor)
-        predicted = np.vstack(Ht) @ W.T * (by * unit)
+    predicted = trial_predictions(X, M, by, rank, parts, max_iter)
     ratios = np.abs(X - predicted) / levels
     seen = X > 0 if M is None else (X > 0) & (M > 0)
     return _typical(ratios, seen, rank) + _typical(ratios.T, seen.T, rank)

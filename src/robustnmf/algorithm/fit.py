@@ -17,7 +17,7 @@ from robustnmf.algorithm.checkpoint import Checkpoint
 from robustnmf.algorithm.clones import where_data_is
 from robustnmf.algorithm.continuing import Limits, go_on
 from robustnmf.algorithm.encoding import Basis, Description, basis_of, noise_in_units, totals, typical_code
-from robustnmf.algorithm.feature_scaling import choose_levels, feature_levels, some_samples
+from robustnmf.algorithm.feature_scaling import choose_levels, feature_levels
 from robustnmf.algorithm.fingerprints import fit_fingerprint
 from robustnmf.algorithm.halfquadratic import (
     Callback,
@@ -33,8 +33,11 @@ from robustnmf.algorithm.progress import fit_progress
 from robustnmf.algorithm.rank_search import find_rank
 from robustnmf.algorithm.stage import has_more_than_enough
 from robustnmf.algorithm.staged import Staged
+from robustnmf.algorithm.trials import some_samples
+from robustnmf.algorithm.value_trial import rejected_values
 from robustnmf.data.blocks import Data
 from robustnmf.data.out_of_core import as_data, even_rows
+from robustnmf.data.repeated_values import without_values
 from robustnmf.data.sample_scaling import SampleScaling
 from robustnmf.data.sparse import as_rows, is_sparse, sparse_of
 from robustnmf.data.units import unit_of
@@ -74,6 +77,8 @@ class Fitted(NamedTuple):
     with_uncertainties: bool = False
     unseen: Matrix | None = None
     """Features of which no entry was observed, (n_features,); None if there are none."""
+    rejected_values: Matrix | None = None
+    """Values of each feature that were left out of the fit, NaN for none, (n_values, n_features); None without any."""
     objective: float = inf
     n_entries: float = 0.0
     """Sum of the weights of all entries."""
@@ -136,10 +141,27 @@ def check_codes(codes: Array, xp: Namespace) -> Array:
 
 
 def fit(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) -> Fitted:
-    """Fit data that is in units of X from one start or several, of which the best is kept.
+    """Fit data that is in units of X.
 
-    If the data is in memory, it is also encoded and described.
+    If the data is in memory, it is also encoded and described. If values that are wrong wherever they occur were fitted
+    like data, it is fitted again without them.
     """
+    how = (rank, parts, engine)
+    fitted, outliers = None, None
+    if given.arrays is not None and estimator.checkpoint is None:  # a checkpoint is that of one fit
+        fitted = _fit_all(estimator, given, *how)
+        assert fitted.about is not None
+        if fitted.result.stopped:  # by the user's callback
+            return fitted
+        outliers = fitted.about.outliers
+    values = rejected_values(estimator, given, *how, outliers)
+    if fitted is None or values is not None:
+        fitted = _fit_all(estimator, without_values(given, values, engine), *how)
+    return fitted._replace(rejected_values=values)
+
+
+def _fit_all(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) -> Fitted:
+    """Fit all of the data from one start or several, of which the best is kept."""
     name, rng = type(estimator).__name__, generator(estimator.random_state)
     if estimator.n_init == 1:
         return _fit_from(rng, estimator, given, rank, parts, engine, name)
@@ -220,7 +242,7 @@ def improve_fit(estimator: Any, given: Data, parts: Parts, engine: Engine) -> Fi
     components, basis = _basis(estimator, result, importance, known, noise, unseen, parts, engine)
     basis = replace(basis, units=before.units)
     about = (estimator._samples, given.shape[0], result, estimator._with_uncertainties, unseen)
-    fitted = Fitted(parts, components, basis, unit, noise, *about)
+    fitted = Fitted(parts, components, basis, unit, noise, *about, estimator.rejected_values_)
     return _described(fitted, scaled, encoding_limits(estimator), engine, may_overwrite=False)
 
 

@@ -39,6 +39,7 @@ OPTIONS = {
             "max_iter",
             "method",
             "n_init",
+            "repeated_values",
             "tol",
             "zeros",
             *(f.name for f in fields(ReadOptions)),

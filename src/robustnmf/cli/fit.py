@@ -48,6 +48,9 @@ def fit(
     zeros: Annotated[
         str, typer.Option(help="What entries of sparse data are that are not stored: 'data' or 'missing'.")
     ] = "data",
+    repeated_values: Annotated[
+        str, typer.Option(help="'auto' looks for a value that is wrong wherever it occurs, 'data' does not.")
+    ] = "auto",
     max_iter: Annotated[int, typer.Option(min=1, help="Most iterations.")] = 200,
     tol: Annotated[float, typer.Option(min=0.0, help="Relative change of the objective at which a fit stops.")] = 1e-4,
     n_init: Annotated[int, typer.Option(min=1, help="Starts, of which the best is kept.")] = 1,
@@ -75,7 +78,8 @@ def fit(
     check_owned_folder(out)
     table, arrays = source.read(streams=True)
     interruption = console.Interruption()
-    names: dict[str, Any] = {"method": method, "preset": preset, "zeros": zeros}  # texts until the fit checks them
+    # They are texts until the fit checks them.
+    names: dict[str, Any] = {"method": method, "preset": preset, "zeros": zeros, "repeated_values": repeated_values}
     names["feature_scaling"] = _feature_scaling(feature_scaling, table, source.uncertainties is not None)
     model = RobustNMF(
         _rank(components),

@@ -8,18 +8,21 @@ said twice: what one finding names, the next leaves out. Of large data some samp
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.data.blocks import Data
+from robustnmf.data.repeated_values import without_values
 from robustnmf.data.sparse import is_sparse
 from robustnmf.engines.lazy import chosen_rows
 from robustnmf.engines.protocol import Engine
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.utils.arrays import Array, Blocks, Namespace, subsample, to_host
 from robustnmf.utils.cached import cached_property
+from robustnmf.utils.observed import count_observed
 from robustnmf.utils.process_state import ignored_warnings
 
 Matrix = NDArray[Any]
@@ -476,6 +479,22 @@ def rejected_with_pattern(sample: Sample, features: Places, predicted: float) ->
         f"predict {predicted:.0%} of them. They may be right, and belong to a group of samples that the components "
         "leave out. Look at outliers_. If they are right, use more components, or method='l2' if there are no errors.",
         features,
+    )
+
+
+def rejected_values(values: Matrix, data: Data, engine: Engine) -> Finding:
+    """Return what a user should know of values that are outliers wherever they occur, (k, m), NaN for none."""
+    n_others, n_all = (
+        engine.sum(count_observed, M) if M is not None else prod(data.shape)
+        for M in (without_values(data, values, engine).M, data.M)
+    )
+    named = " and ".join(f"{value:g}" for value in np.nanmax(values, axis=1))
+    several = len(values) > 1
+    return Finding(
+        f"the value{'s' if several else ''} {named} {'are' if several else 'is'} in {1 - n_others / n_all:.2%} of the "
+        f"entries, and the others do not predict {'them' if several else 'it'}: these entries are outliers. Something "
+        "may cover parts of the samples, a detector may saturate, or the value may stand for missing. If they are "
+        "right, use repeated_values='data'."
     )
 
 

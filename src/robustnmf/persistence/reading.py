@@ -182,7 +182,7 @@ def restored(document: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> Any:
     basis = Basis(W, code, weighting, scalars["penalties"], scalars["sweeps"], units=arrays.get("units"))
     attributes["_basis"] = _with_noise(basis, document, arrays)
     attributes |= {"_stream": None, "_noise": arrays.get("noise"), "_samples": _sample_scaling(arrays)}
-    attributes["_unseen"] = arrays.get("unseen")
+    attributes |= {"_unseen": arrays.get("unseen"), "rejected_values_": None}
     # In files of version 0.1, features are divided by nothing but uncertainties.
     given = _entry(document, "uncertainties", bool) if "uncertainties" in document else "noise" in arrays
     attributes["_with_uncertainties"] = given

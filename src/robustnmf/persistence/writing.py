@@ -228,6 +228,8 @@ def _arrays_of(model: Any) -> dict[str, Matrix]:
         arrays["units"] = basis.units
     if model._unseen is not None:
         arrays["unseen"] = model._unseen
+    if model.rejected_values_ is not None:
+        arrays["rejected_values_"] = model.rejected_values_
     if basis.judge is not None:
         arrays |= {"judge_components": basis.judge.W.T, "judge_code": basis.judge.code}
     if model.fixed_components is not None:

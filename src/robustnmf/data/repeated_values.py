@@ -1,0 +1,108 @@
+"""A value that far too many entries share.
+
+Something of one colour may cover parts of images, a detector may saturate, or a number may stand for missing. But such
+a value may be data as well: the background of an image, or what lies below a limit of detection. So what is found here
+is a suspicion; `robustnmf.algorithm.value_trial` asks the other entries.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustnmf.data.blocks import Data, Observations, made_of
+from robustnmf.engines.protocol import Engine, block_function
+from robustnmf.utils.arrays import Array, Namespace
+
+Matrix = NDArray[Any]
+
+# The value has at least and at most this share of the entries.
+FEWEST_SHARED, MOST_SHARED = 0.01, 0.5
+# It is so many times as common as any value near it, that is within this part of the range of all values,
+PILED_UP, NEARBY = 5, 0.1
+# of which there must be so many: ratings and small counts repeat their values by nature.
+FEWEST_VALUES = 30
+# A background has the majority of some samples and features, and few entries elsewhere. A cover has so many of its
+# entries elsewhere, and is seen in so many features.
+ELSEWHERE, IN_FEATURES = 0.5, 0.8
+
+
+def find_repeated_value(X: Matrix, M: Matrix | None) -> Matrix | None:
+    """Return a value that far too many observed entries share, and that is not a background; None if there is none.
+
+    It is an array (m,): NaN for features of which the value has the majority, which may be their nature.
+
+    Parameters
+    ----------
+    X, M : (n, m), data and weights on the host; M may be None.
+    """
+    value = _piled_up(X.ravel() if M is None else X[M > 0])
+    if value is None:
+        return None
+    observed = np.ones(X.shape, dtype=bool) if M is None else M > 0
+    has_it = observed & (value == X)
+    in_features, in_samples = (2 * has_it.sum(axis=axis) <= observed.sum(axis=axis) for axis in (0, 1))
+    elsewhere = has_it & in_features & in_samples[:, None]
+    n_elsewhere, n_features = np.count_nonzero(elsewhere), np.count_nonzero(elsewhere.any(axis=0))
+    if n_elsewhere < ELSEWHERE * np.count_nonzero(has_it) or n_features < IN_FEATURES * X.shape[1]:
+        return None
+    return np.where(in_features, value, np.nan)
+
+
+def _piled_up(entries: Matrix) -> float | None:
+    """Return the most common of the entries (k,), if it is far more common than those near it."""
+    ordered = np.sort(entries)
+    starts = np.flatnonzero(np.diff(ordered, prepend=np.nan) != 0)
+    values, counts = ordered[starts], np.diff(starts, append=len(ordered))
+    if len(values) < FEWEST_VALUES:
+        return None
+    place = counts.argmax()
+    value, count = values[place], counts[place]
+    is_near = np.abs(values - value) <= NEARBY * (values[-1] - values[0])
+    is_near[place] = False
+    if not FEWEST_SHARED * len(entries) <= count <= MOST_SHARED * len(entries):
+        return None
+    return float(value) if count >= PILED_UP * counts[is_near].max(initial=0) else None
+
+
+def without_values(data: Data, values: Matrix | None, engine: Engine) -> Data:
+    """Return data in which entries have weight 0 that have one of the values of their feature, (k, m), NaN for none."""
+    if values is None or engine.keeps_sparse:
+        return data
+    whole = None if data.arrays is None else data.arrays.X
+    known = {"values": engine.place(values, engine.xp.float64)}
+    ((M, all_M),) = made_of(_weights_of_others, [data.X, data.M], whole, engine, dtype=data.dtype, **known)
+    return replace(data, M=M, arrays=None if whole is None else Observations(whole, all_M))
+
+
+def mark_values(outliers: Array, data: Data, values: Matrix | None, engine: Engine) -> None:
+    """Make observed entries outliers, (n, m) of bool, that have one of the values of their feature, (k, m)."""
+    if values is None or engine.keeps_sparse:
+        return
+    target = engine.split(outliers, like=data.X)
+    known = {"values": engine.place(values, engine.xp.float64)}
+    engine.fill((target,), _or_has_value, target, data.X, data.M, **known)
+
+
+# --- On a block -------------------------------------------------------------------------------------------------------
+
+
+def _has_value(Y: Array, M: Array | None, values: Array, xp: Namespace) -> Array:
+    """Return which observed entries of a block have one of the values of their feature, (B, m)."""
+    Y = xp.astype(Y, xp.float64, copy=False)
+    has_one = Y == values[0]
+    for k in range(1, values.shape[0]):
+        has_one = has_one | (Y == values[k])
+    return has_one if M is None else has_one & (M > 0)
+
+
+@block_function(recomputed=True, parts=1, on_host=True)
+def _weights_of_others(Y: Array, M: Array | None, *, values: Array, dtype: Any, xp: Namespace) -> tuple[Array]:
+    kind = getattr(xp, np.dtype(dtype).name)
+    weights = xp.ones_like(Y, dtype=kind) if M is None else xp.astype(M, kind, copy=False)
+    return (xp.where(_has_value(Y, M, values, xp), xp.zeros_like(weights), weights),)
+
+
+def _or_has_value(outliers: Array, Y: Array, M: Array | None, *, values: Array, xp: Namespace) -> tuple[Array]:
+    return (outliers | _has_value(Y, M, values, xp),)
