@@ -53,8 +53,10 @@ from robustnmf.formats.alignment import (
     put_back,
     values_of,
 )
+from robustnmf.formats.containers import put_into, taken_in
 from robustnmf.formats.device_rows import UnchangedRows
 from robustnmf.formats.labelled_matrix import Input, LabelledMatrix
+from robustnmf.formats.rows import is_dask
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.kernels.predictions import predictions
 from robustnmf.methods import METHODS, Parts, resolve
@@ -471,8 +473,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             self.n_features_in_ = self.components_.shape[1]
             self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
             self.input_ = Input.of(labelled)
-            if self.input_ is not None and self.input_.features.names is not None:
-                self.feature_names_in_ = np.array(list(self.input_.features.names), dtype=object)
+            names = axes_of(labelled)[1].names if self.input_ is not None or is_dask(labelled) else None
+            if names is not None:
+                self.feature_names_in_ = np.array(list(names), dtype=object)
             self.weights_, self.outliers_ = (
                 lazy_result(self, what, X, weights, uncertainties, engine) for what in ("weights", "outliers")
             )
@@ -727,7 +730,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             Codes times components.
         """
         check_is_fitted(self)
-        codes = check_array(to_host(X), dtype=(np.float64, np.float32))
+        codes = check_array(to_host(values_of(taken_in(X, "X"))), dtype=(np.float64, np.float32))
         if codes.shape[1] != self.n_components_:
             raise ValueError(f"Codes must have {self.n_components_} columns, one per component; got {codes.shape[1]}.")
         return same_kind(X, _product(codes, self.components_, np))
@@ -931,6 +934,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """
         from robustnmf.report import write
 
+        X = taken_in(X, "X")
         if isinstance(X, LabelledMatrix):
             X, options["weights"], options["uncertainties"] = self._aligned(
                 X, options.get("weights"), options.get("uncertainties")
@@ -1238,15 +1242,19 @@ def like_lazy(X: Any, result: Any, given: Any) -> Any:
 def like(X: Any, values: Array, given: Any = None) -> Any:
     """Return values as a data frame with the labels of X, if X is one, or as an array of its library.
 
-    A `LabelledMatrix` comes in the order of features that it was `given` in.
+    Data with names comes in the container, and the order of features, that it was `given` in.
     """
     if isinstance(X, LabelledMatrix):
         labelled = replace(X, values=to_host(values), uncertainties=None, notes=())
-        return put_back(labelled, given) if isinstance(given, LabelledMatrix) else labelled
+        if given is None:
+            return labelled
+        in_order = put_back(labelled, taken_in(given, "X"))
+        return in_order if isinstance(given, LabelledMatrix) else put_into(given, in_order)
     if is_on_host(X):
         values = to_host(values)
     if hasattr(X, "columns") and hasattr(X, "index"):  # pandas
         return type(X)(values, index=X.index, columns=X.columns)
     if hasattr(X, "columns") and hasattr(X, "schema"):  # polars
-        return type(X)(values, schema=list(X.columns), orient="row")
+        frame = type(X)(values, schema=list(X.columns), orient="row")
+        return frame if given is None or isinstance(given, type(X)) else frame.lazy()
     return same_kind(X, values)
