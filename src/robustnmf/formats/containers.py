@@ -104,7 +104,7 @@ def _refuse_what_is_no_matrix(values: Any, name: str) -> None:
         held = list(values.files)
         got = f"an archive of NumPy, NpzFile, with {', '.join(map(shortened, held[:5])) or 'nothing in it'}"
         advice = f"Take what is in it: {name}[{shortened(held[0])!r}]." if held else "Take an array."
-    elif isinstance(values, Mapping) and not sparse.issparse(values):  # of keys, scipy.sparse.dok_array is one
+    elif isinstance(values, Mapping) and not _is_stored_sparsely(values):
         advice = f"pandas.DataFrame({name}) makes a data frame of columns."
     elif isinstance(values, Iterator):
         advice = "numpy.stack(list(rows)) makes an array of rows."
@@ -118,10 +118,14 @@ def _refuse_what_is_no_matrix(values: Any, name: str) -> None:
 
 
 def _is_group(values: Any) -> bool:
-    """Return whether an object is a group of HDF5 or zarr; one that AnnData has written as a sparse matrix is rows."""
-    if not _is(values, "h5py", "Group") and not _is(values, "zarr", "Group"):
-        return False
-    return rows_of(values) is None
+    """Return whether an object is a group of HDF5 or zarr that does not stand for one matrix."""
+    is_group = _is(values, "h5py", "Group") or _is(values, "zarr", "Group")
+    return is_group and not _is_stored_sparsely(values)
+
+
+def _is_stored_sparsely(values: Any) -> bool:
+    """Return whether a mapping is a matrix: a dictionary of keys of SciPy, or a group that AnnData has written."""
+    return bool(sparse.issparse(values)) or rows_of(values) is not None
 
 
 def _refuse_more_dimensions(X: Any) -> None:
@@ -219,11 +223,10 @@ def _arrow_column(column: Any, name: str, title: str) -> NDArray[Any]:
 def _of_xarray(array: Any, name: str) -> LabelledMatrix:
     """Return a matrix of xarray; its coordinates are names, and its dimensions titles."""
     if array.ndim != 2:
-        which = "which dimensions are samples is said to robustnmf.labelled.factorise_xarray(X, sample_dims)"
-        advice = f"For data of others, {which}." if name == "X" else "Broadcast it: weights.broadcast_like(X)."
-        advice = advice.replace("weights.", f"{name}.")
+        adapter = "robustnmf.labelled.factorise_xarray(X, sample_dims) takes others: name those that are samples."
+        advice = adapter if name == "X" else f"Broadcast it: {name}.broadcast_like(X)."
         raise ValueError(
-            f"{name} must have the two dimensions samples and features; got {array.ndim}, {tuple(array.dims)} of shape "
+            f"{name} must have two dimensions, samples and features; got {array.ndim}, {tuple(array.dims)} of shape "
             f"{tuple(array.shape)}. {advice}"
         )
     samples, features = (_xarray_axis(array, dim) for dim in array.dims)
