@@ -473,7 +473,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             self.n_features_in_ = self.components_.shape[1]
             self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
             self.input_ = Input.of(labelled)
-            names = axes_of(labelled)[1].names if self.input_ is not None or is_dask(labelled) else None
+            names = known_names(axes_of(labelled)[1]) if self.input_ is None and is_dask(labelled) else None
+            names = names if self.input_ is None else self.input_.features.names
             if names is not None:
                 self.feature_names_in_ = np.array(list(names), dtype=object)
             self.weights_, self.outliers_ = (

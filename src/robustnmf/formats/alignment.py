@@ -361,13 +361,13 @@ def aligned_input(
     weights = aligned_values(weights, "weights", X)
     uncertainties = uncertainties_of(X, uncertainties, may_use_file=may_use_file)
     if features is not None and is_dask(X):
-        _check_order(axes_of(X)[1].names, features.names, model)
+        _check_order(known_names(axes_of(X)[1]), features.names, model)
     if features is None or not isinstance(X, LabelledMatrix):
         return X, weights, uncertainties
     _check_turned(X, features, model)
     names = features.names
     if names is None and given is not X and _are_numbers(X.feature_names):
-        names = [str(place) for place in range(X.shape[1])]  # pandas has numbered the features, before they were moved
+        names = _numbers(X.feature_names)  # pandas has numbered the features, before they were moved
     if names is not None and X.feature_names is not None and list(X.feature_names) != list(names):
         places = model_places(X.feature_names, list(names), model)
         X, weights, uncertainties = (
@@ -380,6 +380,8 @@ def aligned_input(
 
 def _check_order(given: Sequence[str] | None, names: Sequence[str] | None, model: str) -> None:
     """Raise ValueError if columns of Dask are not those of a model, in its order: results have no names."""
+    if names is None and _are_numbers(given):
+        names = _numbers(given)
     if given is None or names is None or list(given) == list(names):
         return
     missing, additional = differences(given, names)
@@ -403,7 +405,12 @@ def _check_turned(X: LabelledMatrix, features: Axis, model: str) -> None:
 
 def _are_numbers(names: Sequence[str] | None) -> bool:
     """Return whether names are all numbers from 0 on, in some order."""
-    return names is not None and set(names) == {str(place) for place in range(len(names))}
+    return names is not None and set(names) == set(_numbers(names))
+
+
+def _numbers(names: Sequence[str] | None) -> list[str]:
+    """Return the numbers that pandas gives to so many columns, as texts."""
+    return [str(place) for place in range(len(names or ()))]
 
 
 def features_of(estimator: Any) -> Axis:

@@ -82,39 +82,47 @@ def _is(values: Any, package: str, *types: str) -> bool:
 
 def _refuse_what_is_no_matrix(values: Any, name: str) -> None:
     """Raise TypeError for what is known to hold a matrix, but is none."""
-    got, advice = type(values).__name__, ""
-    if values is None:
-        advice = "Pass the data."
-    elif isinstance(values, str | bytes | os.PathLike):
-        got = f"{got} {shortened(repr(values))}"
-        advice = "If it is the path of a file, pass robustnmf.formats.read_table(path)."
-    elif _is(values, "anndata", "AnnData"):
-        advice = "Pass its matrix, adata.X, or adata.to_df(), which keeps the names"
-        takes_all = "; robustnmf.labelled.factorise_anndata takes the object, also one that is backed by a file"
-        advice += f"{takes_all}." if name == "X" else "."
-    elif _is(values, "xarray", "Dataset"):
-        advice = f"Take one variable, or all by {name}.to_dataarray()."
-    elif _is(values, "pyarrow", "RecordBatchReader"):
-        advice = f"Pass {name}.read_all()."
-    elif _is_group(values):
-        held = [str(key) for key in values]
-        got = f"a group, with {', '.join(map(shortened, held[:5])) or 'nothing in it'}"
-        advice = f"Take what is in it: {name}[{shortened(held[0])!r}]." if held else "Take an array."
-    elif type(values).__name__ == "NpzFile":
-        held = list(values.files)
-        got = f"an archive of NumPy, NpzFile, with {', '.join(map(shortened, held[:5])) or 'nothing in it'}"
-        advice = f"Take what is in it: {name}[{shortened(held[0])!r}]." if held else "Take an array."
-    elif isinstance(values, Mapping) and not _is_stored_sparsely(values):
-        advice = f"pandas.DataFrame({name}) makes a data frame of columns."
-    elif isinstance(values, Iterator):
-        advice = "numpy.stack(list(rows)) makes an array of rows."
-    elif isinstance(values, Set | type | FunctionType | BuiltinFunctionType):
-        advice = "Pass an array."
-    elif isinstance(values, list | tuple) and values and isinstance(values[0], Mapping):
-        got = f"{got} of {type(values[0]).__name__}"
-        advice = f"pandas.DataFrame({name}) makes a data frame of records."
+    got, advice = _object_of_package(values, name) or _object_of_python(values, name) or ("", "")
     if advice:
         raise TypeError(f"{name} {_MATRIX}; got {got}. {advice}")
+
+
+def _object_of_package(values: Any, name: str) -> tuple[str, str] | None:
+    """Return what an object of another package is, and what to pass in its place; None if it may be a matrix."""
+    kind = type(values).__name__
+    if _is(values, "anndata", "AnnData"):
+        takes_all = "; robustnmf.labelled.factorise_anndata takes the object, also one that is backed by a file"
+        return kind, f"Pass adata.X, or adata.to_df(), which keeps the names{takes_all if name == 'X' else ''}."
+    if _is(values, "xarray", "Dataset"):
+        return kind, f"Take one variable, or all by {name}.to_dataarray()."
+    if _is(values, "pyarrow", "RecordBatchReader"):
+        return kind, f"Pass {name}.read_all()."
+    if _is_group(values) or _is(values, "numpy", "NpzFile"):
+        held = [shortened(str(key)) for key in values]
+        what = "a group" if _is_group(values) else "an archive of NumPy"
+        got = f"{what}, with {', '.join(held[:5]) or 'nothing in it'}"
+        return got, f"Take what is in it: {name}[{held[0]!r}]." if held else "Pass an array."
+    return None
+
+
+def _object_of_python(values: Any, name: str) -> tuple[str, str] | None:
+    """Return what an object of Python is, and what to pass in its place; None if it may be a matrix."""
+    kind = type(values).__name__
+    if values is None:
+        return kind, "Pass the data."
+    if isinstance(values, str | bytes | os.PathLike):
+        got = f"{kind} {shortened(repr(values))}"
+        return got, "If it is the path of a file, pass robustnmf.formats.read_table(path)."
+    if isinstance(values, Mapping) and not _is_stored_sparsely(values):
+        return kind, f"pandas.DataFrame({name}) makes a data frame of columns."
+    if isinstance(values, Iterator):
+        return kind, "numpy.stack(list(rows)) makes an array of rows."
+    if isinstance(values, Set | type | FunctionType | BuiltinFunctionType):
+        return kind, "Pass an array."
+    if isinstance(values, list | tuple) and values and isinstance(values[0], Mapping):
+        got = f"{kind} of {type(values[0]).__name__}"
+        return got, f"pandas.DataFrame({name}) makes a data frame of records."
+    return None
 
 
 def _is_group(values: Any) -> bool:
