@@ -161,7 +161,7 @@ def case(claim, make, plain=X, *, words=(), refused_in=None, **how):
                 notes = getattr(error, "__notes__", ["in fit"])
                 if not is_clear(error, words) or notes[0] != f"in {refused_in or 'fit'}":
                     raise
-                ended = "refused: " + str(error).splitlines()[0].replace("|", "/")
+                ended = "refused: " + str(error).splitlines()[0].replace("|", "/").replace(str(FOLDER), "folder")
                 continue
             assert not how.get("must_refuse"), "a result, where an error is due"
             compare(found, expected, how.get("kind"), how.get("back"), how.get("rtol", 1e-6))
@@ -449,8 +449,9 @@ case("torch sparse by rows", lambda: torch.asarray(SPARSE).to_sparse_csr(), SPAR
 case("torch sparse bfloat16", lambda: half(torch.bfloat16)[0].to_sparse(), half(torch.bfloat16)[1])
 case("torch stack of images", lambda: torch.asarray(STACK), words=STACKED)
 case("jax float64", lambda: jnp.asarray(X))
-case("jax bfloat16", lambda: jnp.asarray(X, dtype=jnp.bfloat16), half(torch.bfloat16)[1])
-case("numpy bfloat16 of ml_dtypes", lambda: np.asarray(jnp.asarray(X, dtype=jnp.bfloat16)), half(torch.bfloat16)[1])
+case("jax bfloat16", lambda: jnp.asarray(X, dtype=jnp.bfloat16), half(torch.bfloat16)[1], rtol=1e-3)
+case("numpy bfloat16 of ml_dtypes", lambda: np.asarray(jnp.asarray(X, dtype=jnp.bfloat16)), half(torch.bfloat16)[1],
+     rtol=1e-3)  # fmt: skip
 
 # --- Python ----------------------------------------------------------------------------------------------------------
 
@@ -547,20 +548,13 @@ uncertain("sparse", lambda: sparse.csr_matrix(np.where(WEIGHTS == 0, 0, SIGMAS))
           words=("(?i)uncertaint", "positive|sparse"), must_refuse=True)  # fmt: skip
 
 
+BEFORE = """
+A check passes if a fit and all other methods give what they give for the same numbers as a NumPy array, or if an error
+says what is required, what was given and what to pass. The same run with the package before containers were looked at,
+commit 8eb8fbd, passed 95 of 162: 51 ended in an error that did not say what to pass, 14 in a wrong result without a
+word (13 ignored names in another order, one a mask), and 2 lost the container."""
+PACKAGES = "numpy scipy pandas polars pyarrow xarray anndata zarr h5py dask torch jax"
+
 if __name__ == "__main__":
-    packages = (
-        "numpy",
-        "scipy",
-        "pandas",
-        "polars",
-        "pyarrow",
-        "xarray",
-        "anndata",
-        "zarr",
-        "h5py",
-        "dask",
-        "torch",
-        "jax",
-    )
-    versions = ", ".join(f"{name} {version(name)}" for name in packages)
-    sys.exit(check.run("Containers of other packages", versions, "peers_containers") > 0)
+    versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES.split())
+    sys.exit(check.run("Containers of other packages", versions, "peers_containers", BEFORE) > 0)

@@ -382,12 +382,14 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             Non-negative data; NaN means missing. Large sparse matrices of SciPy, sparse tensors of Torch and sparse
             chunks of Dask arrays stay sparse, see `engine`; their `outliers_` are sparse too, and `weights_` are
             computed when rows of them are asked for. Data may be in a file: an array of h5py or zarr, a sparse group of
-            HDF5, X of an AnnData object that is backed.
+            HDF5, X of an AnnData object that is backed. Tables of pyarrow, matrices of xarray and lazy frames of polars
+            are taken into memory, and bfloat16 into single precision.
         y : None
             Ignored.
         weights : array-like (n_samples, n_features) or None
             Non-negative weight of every entry; an entry of weight zero has no influence whatever it holds. If both
-            weights and X have names (a data frame, a `LabelledMatrix`), they are put in the order of X by name.
+            weights and X have names (a data frame, a table of pyarrow, a matrix of xarray, a `LabelledMatrix`), they
+            are put in the order of X by name. Of a sparse matrix, weights that are not stored are zero.
         uncertainties : array-like (n_samples, n_features) or None
             Standard deviation of the noise of every entry, positive. Features are then compared in units of their
             typical uncertainty, the median, and entries weighted by how far they differ from it; `scale_` is in those
@@ -691,8 +693,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
         Robust: a corrupted sample gets the code of its clean part. Each sample is encoded by itself. Without
         `uncertainties`, those of a model that was fitted with them are the typical ones of its features. The features
-        of a `LabelledMatrix` are found by name, in any order. A sample without observed entries has the code zero, and
-        is warned of.
+        of a `LabelledMatrix`, a table of pyarrow and a matrix of xarray are found by name, in any order. A sample
+        without observed entries has the code zero, and is warned of.
 
         Parameters
         ----------
@@ -739,9 +741,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def clean(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return X with outliers and missing entries replaced by the reconstruction, all others untouched.
 
-        A data frame comes back as a data frame, and a `LabelledMatrix` as such, in its order of features. Where nothing
-        is known there is no reconstruction: a sample without observed entries becomes NaN, with a warning, and so do
-        missing entries of a feature that had none in the fit.
+        A data frame, a table of pyarrow, a matrix of xarray and a `LabelledMatrix` come back as such, in their order of
+        features. Where nothing is known there is no reconstruction: a sample without observed entries becomes NaN, with
+        a warning, and so do missing entries of a feature that had none in the fit.
 
         Parameters
         ----------
@@ -752,7 +754,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
         Returns
         -------
-        array or data frame (n_samples, n_features)
+        array or table (n_samples, n_features)
             The cleaned data, in the form of X.
         """
         given = X
@@ -803,7 +805,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
         Returns
         -------
-        array or data frame of bool (n_samples, n_features)
+        array or table of bool (n_samples, n_features)
             The mask, in the form of X.
         """
         given = X

@@ -98,7 +98,7 @@ def _object_of_package(values: Any, name: str) -> tuple[str, str] | None:
     if _is(values, "pyarrow", "RecordBatchReader"):
         return kind, f"Pass {name}.read_all()."
     if _is_group(values) or _is(values, "numpy", "NpzFile"):
-        held = [shortened(str(key)) for key in values]
+        held = sorted(shortened(str(key)) for key in values)
         what = "a group" if _is_group(values) else "an archive of NumPy"
         got = f"{what}, with {', '.join(held[:5]) or 'nothing in it'}"
         return got, f"Take what is in it: {name}[{held[0]!r}]." if held else "Pass an array."
@@ -111,7 +111,7 @@ def _object_of_python(values: Any, name: str) -> tuple[str, str] | None:
     if values is None:
         return kind, "Pass the data."
     if isinstance(values, str | bytes | os.PathLike):
-        got = f"{kind} {shortened(repr(values))}"
+        got = f"{kind} {shortened(str(values))!r}"
         return got, "If it is the path of a file, pass robustnmf.formats.read_table(path)."
     if isinstance(values, Mapping) and not _is_stored_sparsely(values):
         return kind, f"pandas.DataFrame({name}) makes a data frame of columns."
