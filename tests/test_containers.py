@@ -211,6 +211,14 @@ def test_columns_and_index_of_dask_frames_are_looked_at():
         ours.transform(given[OTHERS])
 
 
+def test_names_of_frames_that_are_streamed_are_looked_at(model):
+    ours = RobustNMF(2, **QUICK | {"engine": "stream"}).fit(frame())
+    assert list(ours.feature_names_in_) == NAMES
+    np.testing.assert_allclose(ours.transform(frame()), model.transform(X), rtol=1e-6)
+    with pytest.raises(ValueError, match="in the same order; they are in another order"):
+        ours.clean(frame()[OTHERS])
+
+
 # --- Narrow floats ----------------------------------------------------------------------------------------------------
 
 
@@ -225,7 +233,7 @@ def test_bfloat16_is_worked_on_in_single_precision(sparse):
     codes = ours.transform(given)
     assert codes.dtype == torch.float32
     product = ours.inverse_transform(codes.bfloat16())
-    np.testing.assert_allclose(product, codes.bfloat16().float() @ ours.components_, rtol=1e-5)
+    np.testing.assert_allclose(product, codes.bfloat16().float().numpy() @ ours.components_, rtol=1e-5)
 
 
 # --- What is refused --------------------------------------------------------------------------------------------------
@@ -260,6 +268,10 @@ REFUSED = {
     "column of pandas": (lambda: frame().assign(Fe="x"), "column 'Fe' has the type.*convert it to numbers"),
     "column of polars": (lambda: lazy().with_columns(Fe=pl.lit("x")), "column 'Fe' has the type String"),
     "times": (lambda: frame().assign(Fe=pd.Timestamp("2024-01-01")), "column 'Fe' has the type datetime64"),
+    "times of polars": (
+        lambda: lazy().with_columns(Fe=pd.Timestamp("2024-01-01")),
+        "column 'Fe' has the type Datetime",
+    ),
     "rows of several lengths": (lambda: [[1.0, 2.0], [3.0]], "rows have different lengths"),
 }
 

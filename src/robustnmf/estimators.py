@@ -48,6 +48,7 @@ from robustnmf.formats.alignment import (
     aligned_input,
     axes_of,
     check_grid,
+    check_order,
     features_of,
     known_names,
     put_back,
@@ -56,7 +57,6 @@ from robustnmf.formats.alignment import (
 from robustnmf.formats.containers import put_into, taken_in
 from robustnmf.formats.device_rows import UnchangedRows
 from robustnmf.formats.labelled_matrix import Input, LabelledMatrix
-from robustnmf.formats.rows import is_dask
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.kernels.predictions import predictions
 from robustnmf.methods import METHODS, Parts, resolve
@@ -475,8 +475,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             self.n_features_in_ = self.components_.shape[1]
             self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
             self.input_ = Input.of(labelled)
-            names = known_names(axes_of(labelled)[1]) if self.input_ is None and is_dask(labelled) else None
-            names = names if self.input_ is None else self.input_.features.names
+            names = known_names(axes_of(labelled)[1]) if self.input_ is None else self.input_.features.names
             if names is not None:
                 self.feature_names_in_ = np.array(list(names), dtype=object)
             self.weights_, self.outliers_ = (
@@ -554,6 +553,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """Return a result for data that is not in memory."""
         check_is_fitted(self)
         self._check_has_noise(uncertainties)
+        check_order(X, features_of(self).names, type(self).__name__)
         X, weights, uncertainties = self._as_data(X, weights, uncertainties)
         return lazy_result(self, what, X, weights, uncertainties, engine_of(X, self.engine, self.device, None))
 

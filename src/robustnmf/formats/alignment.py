@@ -360,8 +360,6 @@ def aligned_input(
     given, X = X, taken_in(X, "X")
     weights = aligned_values(weights, "weights", X)
     uncertainties = uncertainties_of(X, uncertainties, may_use_file=may_use_file)
-    if features is not None and is_dask(X):
-        _check_order(known_names(axes_of(X)[1]), features.names, model)
     if features is None or not isinstance(X, LabelledMatrix):
         return X, weights, uncertainties
     _check_turned(X, features, model)
@@ -378,8 +376,21 @@ def aligned_input(
     return X, weights, uncertainties
 
 
-def _check_order(given: Sequence[str] | None, names: Sequence[str] | None, model: str) -> None:
-    """Raise ValueError if columns of Dask are not those of a model, in its order: results have no names."""
+def check_order(X: Any, names: Sequence[str] | None, model: str) -> None:
+    """Raise ValueError if columns of data that is not in memory are not those of a model, in its order.
+
+    Results of such data have no names, so columns are not put in order. Of data in memory, scikit-learn says so.
+
+    Parameters
+    ----------
+    X : data frame, LabelledMatrix or any other
+        The data; nothing is checked if its features have no names.
+    names : sequence of str or None
+        Names of the features that the model was fitted to, if it knows them.
+    model : str
+        Name of its class.
+    """
+    given = known_names(axes_of(X)[1])
     if names is None and _are_numbers(given):
         names = _numbers(given)
     if given is None or names is None or list(given) == list(names):

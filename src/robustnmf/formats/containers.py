@@ -24,6 +24,7 @@ from robustnmf.utils.arrays import without_narrow_floats
 from robustnmf.utils.extras import optional
 
 _MATRIX = "must be a matrix of samples and features, such as a NumPy array or a data frame"
+_TIMES = "times are no numbers"
 _STACK = (
     "For a stack of images, X.reshape(len(X), -1) makes each image a sample; for a cube whose last axis is a spectrum, "
     "X.reshape(-1, X.shape[-1]) makes each pixel one. robustnmf.labelled.factorise_xarray takes arrays with named "
@@ -57,11 +58,13 @@ def taken_in(values: Any, name: str) -> Any:
         return None
     _refuse_what_is_no_matrix(values, name)
     if _is(values, "polars", "LazyFrame"):
-        return values.collect()
+        values = values.collect()
     if _is(values, "pyarrow", "Table", "RecordBatch"):
         return _of_arrow(values, name)
     if _is(values, "xarray", "DataArray"):
         return _of_xarray(values, name)
+    if _is(values, "pandas", "DataFrame") or _is(values, "polars", "DataFrame"):
+        _refuse_times(values, name)
     if _is(values, "pandas", "DataFrame") and _hides_names(values):
         return LabelledMatrix(_numbers_of_frame(values, name), *axes_of_frame(values))
     if name == "X":
@@ -182,10 +185,21 @@ def not_numbers(values: Any, name: str, error: Exception) -> Exception:
     return (TypeError if isinstance(error, TypeError) else ValueError)(f"{words}.")
 
 
+def _refuse_times(frame: Any, name: str) -> None:
+    """Raise TypeError if a column of pandas or polars holds times, which may be taken for large numbers in silence."""
+    for place, (title, dtype) in enumerate(zip(frame.columns, frame.dtypes, strict=True)):
+        if _is_time(dtype):
+            column = frame.iloc[:, place] if hasattr(frame, "iloc") else frame[title]
+            raise _wrong_column(column, name, str(title), TypeError(_TIMES))
+
+
+def _is_time(dtype: Any) -> bool:
+    """Return whether a type of NumPy, pandas or polars is one of dates, times or durations."""
+    return getattr(dtype, "kind", "") in ("m", "M") or bool(getattr(dtype, "is_temporal", lambda: False)())
+
+
 def _reason(column: Any) -> Exception | None:
     """Return why a column does not hold numbers; None if it does."""
-    if getattr(column.dtype, "kind", "") in ("m", "M"):
-        return TypeError("times are no numbers")
     try:
         np.asarray(column, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -222,7 +236,7 @@ def _arrow_column(column: Any, name: str, title: str) -> NDArray[Any]:
     try:
         values = column.to_numpy(zero_copy_only=False)
         if values.dtype.kind in "mM":
-            raise TypeError("times are no numbers")
+            raise TypeError(_TIMES)
         return np.asarray(values, np.float32 if values.dtype == np.float32 else np.float64)
     except (TypeError, ValueError, NotImplementedError) as error:
         raise _wrong_column(column, name, title, error) from error
