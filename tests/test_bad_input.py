@@ -141,7 +141,7 @@ def test_data_without_any_observed_entry_is_refused():
         ((30, 0), r"0 feature\(s\) \(shape=\(30, 0\)\) while a minimum of 1 is required by RobustNMF"),
         ((), "Expected 2D array, got scalar array"),
         ((20,), "Expected 2D array, got 1D array"),
-        ((1, 30, 20), "dim 3, while dim <= 2 is required by RobustNMF"),
+        ((1, 30, 20), "two dimensions, samples and features; got 3"),
     ],
 )
 def test_data_that_is_no_matrix_is_refused(shape, message):
@@ -159,7 +159,7 @@ def test_data_that_is_no_matrix_is_refused(shape, message):
         (np.ma.masked_array(np.ones((3, 2)) * 1j, False), ValueError, "Complex data not supported"),
         (pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]}), ValueError, "could not convert string to float: 'x'"),
         ([[1.0, 2.0], [3.0]], ValueError, "inhomogeneous shape"),
-        (None, ValueError, "Expected 2D array"),
+        (None, TypeError, "must be a matrix of samples and features.*got NoneType"),
     ],
     ids=["strings", "object", "dict", "complex", "masked", "frame", "ragged", "none"],
 )

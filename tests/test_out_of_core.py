@@ -609,7 +609,7 @@ def test_wrong_entries_of_streamed_sparse_data_are_named(tmp_path, value, what):
 
 
 def test_other_groups_of_hdf5_are_no_data(tmp_path):
-    with pytest.raises(TypeError, match=r"got another group, with X\. Take what is in it"):
+    with pytest.raises(TypeError, match=r"got a group, with X\. Take what is in it"):
         fitted(sparse_group(tmp_path).file)
 
 

@@ -18,8 +18,8 @@ class Checks:
         self.functions.append(function)
         return function
 
-    def run(self, title, versions, name):
-        """Run all of them, print how each ended, and write the page; return the number of failures."""
+    def run(self, title, versions, name, note=""):
+        """Run all of them, print how each ended, and write the page with a note; return the number of failures."""
         parser = argparse.ArgumentParser(description=title)
         parser.add_argument("--out", type=Path, default=RESULTS / f"{name}.md", help="page to write")
         out = parser.parse_args().out
@@ -37,7 +37,7 @@ class Checks:
             lines.append(f"| {claim} | {ended} | {found} |")
         count = f"{len(self.functions) - failed} of {len(self.functions)} checks pass, with {versions}."
         head = [f"# {title}", "", f"`python benchmarks/peers/{name.removeprefix('peers_')}.py` writes this page.", ""]
-        head += [count, "", "| check | | measured |", "| --- | --- | --- |"]
+        head += [count, *([note] if note else []), "", "| check | | measured |", "| --- | --- | --- |"]
         out.write_text("\n".join([*head, *lines, ""]), encoding="utf-8")
         print(count)
         return failed

@@ -49,11 +49,13 @@ from robustnmf.formats.alignment import (
     aligned_input,
     axes_of,
     check_grid,
+    check_order,
     features_of,
     known_names,
     put_back,
     values_of,
 )
+from robustnmf.formats.containers import put_into, taken_in
 from robustnmf.formats.device_rows import UnchangedRows
 from robustnmf.formats.labelled_matrix import Input, LabelledMatrix
 from robustnmf.formats.sparse_rows import SparseRows
@@ -392,12 +394,14 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             Non-negative data; NaN means missing. Large sparse matrices of SciPy, sparse tensors of Torch and sparse
             chunks of Dask arrays stay sparse, see `engine`; their `outliers_` are sparse too, and `weights_` are
             computed when rows of them are asked for. Data may be in a file: an array of h5py or zarr, a sparse group of
-            HDF5, X of an AnnData object that is backed.
+            HDF5, X of an AnnData object that is backed. Tables of pyarrow, matrices of xarray and lazy frames of polars
+            are taken into memory, and bfloat16 into single precision.
         y : None
             Ignored.
         weights : array-like (n_samples, n_features) or None
             Non-negative weight of every entry; an entry of weight zero has no influence whatever it holds. If both
-            weights and X have names (a data frame, a `LabelledMatrix`), they are put in the order of X by name.
+            weights and X have names (a data frame, a table of pyarrow, a matrix of xarray, a `LabelledMatrix`), they
+            are put in the order of X by name. Of a sparse matrix, weights that are not stored are zero.
         uncertainties : array-like (n_samples, n_features) or None
             Standard deviation of the noise of every entry, positive. Features are then compared in units of their
             typical uncertainty, the median, and entries weighted by how far they differ from it; `scale_` is in those
@@ -484,8 +488,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             self.n_features_in_ = self.components_.shape[1]
             self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
             self.input_ = Input.of(labelled)
-            if self.input_ is not None and self.input_.features.names is not None:
-                self.feature_names_in_ = np.array(list(self.input_.features.names), dtype=object)
+            names = known_names(axes_of(labelled)[1]) if self.input_ is None else self.input_.features.names
+            if names is not None:
+                self.feature_names_in_ = np.array(list(names), dtype=object)
             self.weights_, self.outliers_ = (
                 lazy_result(self, what, X, weights, uncertainties, engine) for what in ("weights", "outliers")
             )
@@ -565,6 +570,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """Return a result for data that is not in memory."""
         check_is_fitted(self)
         self._check_has_noise(uncertainties)
+        check_order(X, features_of(self).names, type(self).__name__)
         X, weights, uncertainties = self._as_data(X, weights, uncertainties)
         return lazy_result(self, what, X, weights, uncertainties, engine_of(X, self.engine, self.device, None))
 
@@ -704,8 +710,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
         Robust: a corrupted sample gets the code of its clean part. Each sample is encoded by itself. Without
         `uncertainties`, those of a model that was fitted with them are the typical ones of its features. The features
-        of a `LabelledMatrix` are found by name, in any order. A sample without observed entries has the code zero, and
-        is warned of.
+        of a `LabelledMatrix`, a table of pyarrow and a matrix of xarray are found by name, in any order. A sample
+        without observed entries has the code zero, and is warned of.
 
         Parameters
         ----------
@@ -744,7 +750,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             Codes times components.
         """
         check_is_fitted(self)
-        codes = check_array(to_host(X), dtype=(np.float64, np.float32))
+        codes = check_array(to_host(values_of(taken_in(X, "X"))), dtype=(np.float64, np.float32))
         if codes.shape[1] != self.n_components_:
             raise ValueError(f"Codes must have {self.n_components_} columns, one per component; got {codes.shape[1]}.")
         return same_kind(X, _product(codes, self.components_, np))
@@ -752,9 +758,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def clean(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return X with outliers and missing entries replaced by the reconstruction, all others untouched.
 
-        A data frame comes back as a data frame, and a `LabelledMatrix` as such, in its order of features. Where nothing
-        is known there is no reconstruction: a sample without observed entries becomes NaN, with a warning, and so do
-        missing entries of a feature that had none in the fit.
+        A data frame, a table of pyarrow, a matrix of xarray and a `LabelledMatrix` come back as such, in their order of
+        features. Where nothing is known there is no reconstruction: a sample without observed entries becomes NaN, with
+        a warning, and so do missing entries of a feature that had none in the fit.
 
         Parameters
         ----------
@@ -765,7 +771,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
         Returns
         -------
-        array or data frame (n_samples, n_features)
+        array or table (n_samples, n_features)
             The cleaned data, in the form of X.
         """
         given = X
@@ -816,7 +822,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
         Returns
         -------
-        array or data frame of bool (n_samples, n_features)
+        array or table of bool (n_samples, n_features)
             The mask, in the form of X.
         """
         given = X
@@ -948,6 +954,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """
         from robustnmf.report import write
 
+        X = taken_in(X, "X")
         if isinstance(X, LabelledMatrix):
             X, options["weights"], options["uncertainties"] = self._aligned(
                 X, options.get("weights"), options.get("uncertainties")
@@ -1259,15 +1266,19 @@ def like_lazy(X: Any, result: Any, given: Any) -> Any:
 def like(X: Any, values: Array, given: Any = None) -> Any:
     """Return values as a data frame with the labels of X, if X is one, or as an array of its library.
 
-    A `LabelledMatrix` comes in the order of features that it was `given` in.
+    Data with names comes in the container, and the order of features, that it was `given` in.
     """
     if isinstance(X, LabelledMatrix):
         labelled = replace(X, values=to_host(values), uncertainties=None, notes=())
-        return put_back(labelled, given) if isinstance(given, LabelledMatrix) else labelled
+        if given is None:
+            return labelled
+        in_order = put_back(labelled, taken_in(given, "X"))
+        return in_order if isinstance(given, LabelledMatrix) else put_into(given, in_order)
     if is_on_host(X):
         values = to_host(values)
     if hasattr(X, "columns") and hasattr(X, "index"):  # pandas
         return type(X)(values, index=X.index, columns=X.columns)
     if hasattr(X, "columns") and hasattr(X, "schema"):  # polars
-        return type(X)(values, schema=list(X.columns), orient="row")
+        frame = type(X)(values, schema=list(X.columns), orient="row")
+        return frame if given is None or isinstance(given, type(X)) else frame.lazy()
     return same_kind(X, values)

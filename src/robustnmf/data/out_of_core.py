@@ -53,11 +53,6 @@ def in_memory(X: Any, engine: Any) -> Any:
     rows = rows_of(X)
     if isinstance(rows, StoredSparsely | Columns):
         return rows.load()
-    if rows is None and package_of(X) == "h5py" and hasattr(X, "keys"):
-        raise TypeError(
-            "X must be a dataset of HDF5, or a group that AnnData has written as a sparse matrix; got another group, "
-            f"with {', '.join(list(X)[:5])}. Take what is in it: file['X']."
-        )
     return X.to_memory() if package_of(X) == "anndata" and hasattr(X, "to_memory") else X
 
 

@@ -1,5 +1,7 @@
 """Checks of what the user passes: values, weights, uncertainties, rank; every error says what to do."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +16,7 @@ from robustnmf.engines import Engine, TileEngine
 from robustnmf.engines.protocol import block_function
 from robustnmf.errors import LARGEST_CODE, SMALLEST_UNCERTAINTY, IncompatibleError, uncertainty_error
 from robustnmf.formats.alignment import axes_of, known_names, place_of, values_of
+from robustnmf.formats.containers import not_numbers
 from robustnmf.formats.labelled_matrix import LabelledMatrix
 from robustnmf.formats.registry import rows_of
 from robustnmf.formats.rows import FloatRows
@@ -59,7 +62,7 @@ def check_sparse(estimator: Any, X: Any) -> Any:
 
 def _check_host_matrix(estimator: Any, X: Any, names: Any, *, reset: bool, by_tiles: bool = False) -> Any:
     X = to_host(X)
-    _refuse_times(X, "X")
+    _refuse_types(X, "X")
     if isinstance(X, np.ma.MaskedArray):
         X = np.ma.filled(X.astype(np.float64 if X.dtype.kind in "iub" else X.dtype), np.nan)
     if is_sparse(X):
@@ -76,9 +79,11 @@ def _checked_by_sklearn(estimator: Any, X: Any, names: Any, *, reset: bool, by_t
     options |= {"dtype": "numeric", "order": None} if by_tiles and not is_sparse(X) else {}
     options |= {"ensure_all_finite": False, "ensure_min_features": 1}
     if names is not None and not reset and hasattr(estimator, "feature_names_in_"):
-        return check_array(X, estimator=estimator, **options)  # names that are aligned need no check
+        with _numbers_expected(X, "X"):
+            return check_array(X, estimator=estimator, **options)  # names that are aligned need no check
     try:
-        X = validate_data(estimator, X, reset=reset, **options)
+        with _numbers_expected(X, "X"):
+            X = validate_data(estimator, X, reset=reset, **options)
     except ValueError as error:
         if "feature names should match" not in str(error):
             raise
@@ -96,16 +101,17 @@ def check_like(values: Any, name: str, X: Array, engine: Engine) -> Array | None
     given = engine.from_dlpack(values)
     if given is None:
         values = to_host(values)
-        _refuse_times(values, name)
-        if name == "weights" and isinstance(values, np.ma.MaskedArray):
-            values = values.filled(0)
+        _refuse_types(values, name)
+        if isinstance(values, np.ma.MaskedArray):  # what is masked does not count, and its uncertainty is unknown
+            values = values.filled(0) if name == "weights" else np.ma.filled(values.astype(np.float64), np.nan)
         if is_sparse(values):
             values = checked(values, name)
         any_shape: dict[str, Any] = {"ensure_2d": False, "allow_nd": True, "ensure_min_samples": 0}
         is_finite = name == "weights"  # the uncertainty of a missing entry is unknown
         options = any_shape | {"accept_sparse": "csr", "ensure_all_finite": is_finite, "input_name": name}
         by_tiles = isinstance(engine, TileEngine) and not is_sparse(values)
-        values = check_array(values, dtype="numeric" if by_tiles else np.float64, **options)
+        with _numbers_expected(values, name):
+            values = check_array(values, dtype="numeric" if by_tiles else np.float64, **options)
         check_shape(values, name, X)
         given = _placed(values, engine)
         return FloatRows(given) if by_tiles else given
@@ -178,11 +184,41 @@ def check_components(components: Any, n_features: int, dtype: Any, rank: int) ->
     return known
 
 
-def _refuse_times(values: Any, name: str) -> None:
-    """Refuse dates and durations, which NumPy would take for numbers of nanoseconds."""
+def _refuse_types(values: Any, name: str) -> None:
+    """Refuse complex numbers, records, and times, which NumPy would take for numbers of nanoseconds."""
     dtype = getattr(values, "dtype", None)
-    if isinstance(dtype, np.dtype) and dtype.kind in "mM":
-        raise TypeError(f"{name} must hold numbers; got {dtype}. Convert times to numbers in a unit of your choice.")
+    if not isinstance(dtype, np.dtype):
+        return
+    must = f"{name} must hold numbers"
+    if dtype.kind in "mM":
+        raise TypeError(f"{must}; got {dtype}. Convert times to numbers in a unit of your choice.")
+    if dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {must} that are real; got {dtype}. Pass the magnitude, abs(X).")
+    if dtype.names is not None:
+        raise TypeError(
+            f"{must}; got records with the fields {', '.join(dtype.names[:5])}. Convert them: "
+            "numpy.lib.recfunctions.structured_to_unstructured(X)."
+        )
+
+
+# What scikit-learn and NumPy say of entries that are no numbers.
+_NOT_NUMBERS = (
+    "could not convert",
+    "must be a string or a real number",
+    "could not be promoted",
+    "setting an array element with a sequence",
+)
+
+
+@contextmanager
+def _numbers_expected(values: Any, name: str) -> Iterator[None]:
+    """Say what must be passed, and which column is wrong, where an error of NumPy says what it cannot convert."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if not any(words in str(error) for words in _NOT_NUMBERS):
+            raise
+        raise not_numbers(values, name, error) from error
 
 
 def _placed(X: Any, engine: Engine) -> Any:

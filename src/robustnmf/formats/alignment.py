@@ -1,6 +1,7 @@
 """Samples and features found by their names: what belongs together is never put together by its place alone.
 
-Names are those of a `LabelledMatrix`, or the index and columns of a data frame. Names in the same order are left as
+Names are those of a `LabelledMatrix`, the index and columns of a data frame, the columns of a table of pyarrow, or the
+coordinates of a matrix of xarray, see `robustnmf.formats.containers`. Names in the same order are left as
 they are. In another order they are put in order. Other names are refused, by name.
 """
 
@@ -18,9 +19,11 @@ import numpy as np
 from scipy import sparse
 
 from robustnmf.formats.axes import role_of
+from robustnmf.formats.containers import axes_of_frame, is_numbered, labels_of, taken_in
 from robustnmf.formats.errors import shortened, times
 from robustnmf.formats.labelled_matrix import Axis, LabelledMatrix
-from robustnmf.formats.rows import package_of
+from robustnmf.formats.rows import is_dask, package_of
+from robustnmf.utils.extras import optional
 from robustnmf.utils.user_warnings import warn_user
 
 
@@ -49,23 +52,12 @@ def axes_of(X: Any) -> tuple[Axis, Axis]:
     if isinstance(X, LabelledMatrix):
         return X.samples, X.features
     if package_of(X) == "pandas" and hasattr(X, "columns"):
-        return Axis(_labels(X.index)), Axis(_labels(X.columns))
+        return axes_of_frame(X)
+    if _is_dask_frame(X):  # its index is computed only where it is needed
+        return Axis(), Axis(labels_of(X.columns))
     if package_of(X) == "polars" and hasattr(X, "columns"):
         return Axis(), Axis([str(name) for name in X.columns])
     return Axis(), Axis()
-
-
-def _labels(index: Any) -> list[str]:
-    """Return the labels of an index of pandas as texts: dates as in files that pandas writes."""
-    if getattr(index, "nlevels", 1) > 1:
-        return [" / ".join(map(str, label)) for label in index]
-    is_date = getattr(index.dtype, "kind", "") == "M"
-    return [str(label) for label in (index.astype(str) if is_date else index)]
-
-
-def _is_numbered(names: Sequence[str]) -> bool:
-    """Return whether names are numbers from 0 on, which pandas gives to what has none."""
-    return all(name == str(place) for place, name in enumerate(names))
 
 
 def place_of(X: Any, sample: int, feature: int) -> str:
@@ -83,7 +75,7 @@ def place_of(X: Any, sample: int, feature: int) -> str:
 def known_names(axis: Axis) -> Sequence[str] | None:
     """Return names or places on a grid, None for names that pandas gives to what has none."""
     names = axis.shown_names
-    return None if names is None or _is_numbered(names) else names
+    return None if names is None or is_numbered(names) else names
 
 
 # --- Weights and uncertainties ----------------------------------------------------------------------------------------
@@ -108,7 +100,12 @@ def aligned_values(values: Any, name: str, X: Any, *, has_units: bool = False) -
     array-like of shape (n_samples, n_features) or None
         Without names. As they are given if one of the two has no names.
     """
-    given, wanted = axes_of(values), axes_of(X)
+    values, X = taken_in(values, name), taken_in(X, "X")
+    if values is None:
+        return None
+    if _is_turned(values, X):
+        values = values.transposed
+    given, wanted = _aligned_axes(values, X)
     for axis, known in zip(given, wanted, strict=True):
         check_grid(axis, known, name, "X")
     places = [
@@ -118,13 +115,46 @@ def aligned_values(values: Any, name: str, X: Any, *, has_units: bool = False) -
     if has_units:
         ordered = given[1] if places[1] is None else given[1].some(places[1])
         check_units(replace(ordered, names=wanted[1].names), wanted[1], f"{name} must have the units of X")
+    if places[0] is not None and is_dask(values):
+        problem = f"{name} must have the samples of X, in the same order; they are in another one"
+        raise UnalignedError(problem, "A frame of Dask is not sorted by its index here: sort both, or leave names out.")
     return taken(taken(values_of(values), places[0], axis=0), places[1], axis=1)
 
 
+def _is_turned(values: Any, X: Any) -> bool:
+    """Return whether the dimensions of a labelled matrix are those of the data, the other way round."""
+    if not isinstance(values, LabelledMatrix) or not isinstance(X, LabelledMatrix):
+        return False
+    titles, known = ((matrix.samples.title, matrix.features.title) for matrix in (values, X))
+    return titles != known and titles == known[::-1] and None not in titles
+
+
+def _aligned_axes(values: Any, X: Any) -> tuple[tuple[Axis, Axis], tuple[Axis, Axis]]:
+    """Return what is known of the axes of both; an index of Dask is computed if both have names of samples."""
+    axes, frames = [axes_of(values), axes_of(X)], [_is_dask_frame(values), _is_dask_frame(X)]
+    if all(axis[0].names is not None or frame for axis, frame in zip(axes, frames, strict=True)):
+        for place, matrix in enumerate((values, X)):
+            if frames[place]:
+                axes[place] = Axis(_dask_labels(matrix)), axes[place][1]
+    return axes[0], axes[1]
+
+
+def _is_dask_frame(X: Any) -> bool:
+    return is_dask(X) and hasattr(type(X), "columns")
+
+
+def _dask_labels(frame: Any) -> list[str] | None:
+    """Return the index of a frame of Dask; None if its partitions are numbered from 0 on, as those of files are."""
+    labels = [labels_of(part) for part in optional("dask", "dask").compute(*(p.index for p in frame.partitions))]
+    return None if all(map(is_numbered, labels)) else [label for part in labels for label in part]
+
+
 def taken(values: Any, places: Places, axis: int) -> Any:
-    """Return some rows or columns of a matrix, dense or sparse; None takes all as they are."""
+    """Return some rows or columns of a matrix, dense, sparse or of Dask; None takes all as they are."""
     if values is None or places is None:
         return values
+    if is_dask(values):  # only columns are taken
+        return values[[values.columns[place] for place in places]]
     plain: Any = values if sparse.issparse(values) else np.asarray(values)
     return plain[places] if axis == 0 else plain[:, places]
 
@@ -138,7 +168,7 @@ def _matched(expected: str, what: str, given: Axis, wanted: Axis) -> Places:
     if names == known:
         return None
     # What has the numbers of pandas has no names, unless some of them are names of the other.
-    if (_is_numbered(names) or _is_numbered(known)) and not set(names) & set(known):
+    if (is_numbered(names) or is_numbered(known)) and not set(names) & set(known):
         return None
     return places_of(names, known, expected, what)
 
@@ -327,11 +357,15 @@ def aligned_input(
     X, weights, uncertainties
         Weights and uncertainties without names.
     """
+    given, X = X, taken_in(X, "X")
     weights = aligned_values(weights, "weights", X)
     uncertainties = uncertainties_of(X, uncertainties, may_use_file=may_use_file)
     if features is None or not isinstance(X, LabelledMatrix):
         return X, weights, uncertainties
+    _check_turned(X, features, model)
     names = features.names
+    if names is None and given is not X and _are_numbers(X.feature_names):
+        names = _numbers(X.feature_names)  # pandas has numbered the features, before they were moved
     if names is not None and X.feature_names is not None and list(X.feature_names) != list(names):
         places = model_places(X.feature_names, list(names), model)
         X, weights, uncertainties = (
@@ -342,10 +376,59 @@ def aligned_input(
     return X, weights, uncertainties
 
 
+def check_order(X: Any, names: Sequence[str] | None, model: str) -> None:
+    """Raise ValueError if columns of data that is not in memory are not those of a model, in its order.
+
+    Results of such data have no names, so columns are not put in order. Of data in memory, scikit-learn says so.
+
+    Parameters
+    ----------
+    X : data frame, LabelledMatrix or any other
+        The data; nothing is checked if its features have no names.
+    names : sequence of str or None
+        Names of the features that the model was fitted to, if it knows them.
+    model : str
+        Name of its class.
+    """
+    given = known_names(axes_of(X)[1])
+    if names is None and _are_numbers(given):
+        names = _numbers(given)
+    if given is None or names is None or list(given) == list(names):
+        return
+    missing, additional = differences(given, names)
+    problem = f"{len(missing)} are missing ({shown(missing)})" if missing else "they are in another order"
+    problem += f", and {shown(additional)} are others" if additional else ""
+    raise ValueError(
+        f"The feature names should match those that {model} was fitted to, in the same order; {problem}. "
+        "X[list(model.feature_names_in_)] has the columns of the fit, in its order."
+    )
+
+
+def _check_turned(X: LabelledMatrix, features: Axis, model: str) -> None:
+    """Raise ValueError if the dimension of a model's features is that of the samples of X."""
+    title, titles = features.title, (X.samples.title, X.features.title)
+    if title is not None and titles[0] == title != titles[1]:
+        raise ValueError(
+            f"The second dimension of X must be {title!r}, the features that {model} was fitted to; the dimensions "
+            f"are {titles}. Pass X.transpose()."
+        )
+
+
+def _are_numbers(names: Sequence[str] | None) -> bool:
+    """Return whether names are all numbers from 0 on, in some order."""
+    return names is not None and set(names) == set(_numbers(names))
+
+
+def _numbers(names: Sequence[str] | None) -> list[str]:
+    """Return the numbers that pandas gives to so many columns, as texts."""
+    return [str(place) for place in range(len(names or ()))]
+
+
 def features_of(estimator: Any) -> Axis:
-    """Return names and units of the features that an estimator was fitted to, as far as it knows them."""
+    """Return names, units and title of the features that an estimator was fitted to, as far as it knows them."""
     names, known = getattr(estimator, "feature_names_in_", None), getattr(estimator, "input_", None)
-    return Axis(None if names is None else list(names), units=None if known is None else known.features.units)
+    about = Axis() if known is None else known.features
+    return Axis(None if names is None else list(names), about.title, units=about.units)
 
 
 def model_places(given: Sequence[str], names: Sequence[str], model: str) -> list[int]:

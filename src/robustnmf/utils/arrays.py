@@ -128,6 +128,17 @@ def is_sparse_tensor(X: Any) -> bool:
     return array_api_compat.is_torch_array(X) and str(X.layout) != "torch.strided"
 
 
+def without_narrow_floats(X: Any) -> Any:
+    """Return an array of bfloat16, or of floats of 8 bits or less, in single precision; anything else as it is.
+
+    NumPy does not know these types. Single precision holds all of their numbers.
+    """
+    dtype = str(getattr(X, "dtype", "")).removeprefix("torch.")
+    if not dtype.startswith(("bfloat16", "float8_", "float6_", "float4_")):
+        return X
+    return X.float() if array_api_compat.is_torch_array(X) else X.astype(np.float32)
+
+
 def to_host(X: Any) -> Any:
     """Return an array of another library as one of NumPy, a sparse tensor as one of SciPy; anything else as it is.
 
@@ -140,6 +151,7 @@ def to_host(X: Any) -> Any:
     """
     if not is_foreign(X):
         return X
+    X = without_narrow_floats(X)
     if array_api_compat.is_torch_array(X):
         return _scipy_of(X.detach().cpu()) if is_sparse_tensor(X) else X.detach().cpu().numpy()
     if array_api_compat.is_cupy_array(X):
