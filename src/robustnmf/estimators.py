@@ -19,6 +19,7 @@ from sklearn.utils import Tags, check_array
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from robustnmf.algorithm.continuing import PreviousFit
 from robustnmf.algorithm.encoding import Description, basis_of, describe_outliers, noise_in_units
 from robustnmf.algorithm.fit import (
     Fitted,
@@ -187,6 +188,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     n_init : int
         Starts, each with a seed drawn from `random_state`; the fit whose loss is lowest is kept. Fits take that many
         times as long. A `callback` that ends a fit ends the others too.
+    warm_start : bool
+        Whether `fit` starts from the `components_` of the last one, and from the codes that the samples have in them,
+        rather than from `init`; see Notes. The first fit starts from `init`.
     random_state : int, RandomState, Generator or None
         Seed of the start.
     alpha_W, alpha_H : float, float or "same"
@@ -281,6 +285,14 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     The codes that `fit_transform` returns are those of `transform`: with the components, scale and thresholds fixed,
     each sample is encoded by itself, so the same sample always gets the same code.
 
+    ``warm_start=True`` suits data that has grown or changed, and other parameters, such as another `method`. Samples
+    may be others, and of any number; features must be the same. Another number of features, other names of them, or
+    another `n_components` raise a ValueError, as a start of that shape is of no use; ``n_components="auto"`` keeps the
+    number that was found. There is one start, so `n_init` and `random_state` have no effect. Noise, scale and outliers
+    are found anew, which takes most of the time of a fit: after small changes, `refit` is faster. A component that the
+    last fit did not use, full of zeros, stays unused. Models that `robustnmf.load` and `compact` return can be gone on
+    with; a `clone` starts anew.
+
     References
     ----------
     N. Guan, T. Liu, Y. Zhang, D. Tao, L. S. Davis, "Truncated Cauchy Non-negative Matrix Factorization", IEEE TPAMI,
@@ -321,6 +333,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         max_iter: int = 200,
         tol: float = 1e-4,
         n_init: int = 1,
+        warm_start: bool = False,
         random_state: Any = None,
         alpha_W: float = 0.0,
         alpha_H: float | Literal["same"] = "same",
@@ -351,6 +364,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self.max_iter = max_iter
         self.tol = tol
         self.n_init = n_init
+        self.warm_start = warm_start
         self.random_state = random_state
         self.alpha_W = alpha_W
         self.alpha_H = alpha_H
@@ -437,7 +451,10 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             _unchanged_on_failure(self),
             engine_for(values_of(X), self.engine, self.device, **how).running() as engine,
         ):
+            names = getattr(self, "feature_names_in_", None)
             data = data_in_memory(self, X, weights, uncertainties, engine=engine, reset=True)
+            if PreviousFit.of(self) is not None:
+                _check_same_names(names, getattr(self, "feature_names_in_", None))
             _check_can_be_sparse(self, data, parts)
             rank = choose_rank(self, data, X, weights, uncertainties, engine)
             fitted = fit(self, data, rank, parts, engine)
@@ -553,10 +570,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _aligned(self, X: Any, weights: Any, uncertainties: Any, *, training: bool = False) -> tuple[Any, Any, Any]:
         """Return data with the features of this model, in its order, and weights and uncertainties in that of X."""
-        remembered = None if training else getattr(self, "input_", None)
+        has_features = not training or PreviousFit.of(self) is not None
+        remembered = getattr(self, "input_", None) if has_features else None
         if remembered is not None:
             check_grid(axes_of(X)[1], remembered.features, "X", f"the data that {type(self).__name__} was fitted to")
-        features = None if training else features_of(self)
+        features = features_of(self) if has_features else None
         may_use_file = training or getattr(self, "_with_uncertainties", False)
         known: dict[str, Any] = {"features": features, "model": type(self).__name__, "may_use_file": may_use_file}
         return aligned_input(X, weights, uncertainties, **known)
@@ -979,10 +997,15 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             raise ValueError(f"zeros must be 'data' or 'missing'; got {self.zeros!r}.")
         if not isinstance(self.weight_by_noise, bool | np.bool_) and self.weight_by_noise != "auto":
             raise ValueError(f"weight_by_noise must be 'auto', True or False; got {self.weight_by_noise!r}.")
+        if not isinstance(self.warm_start, bool | np.bool_):
+            raise ValueError(f"warm_start must be True or False; got {self.warm_start!r}.")
         parts = ("loss", "init", "scale", "outliers", "solver", "schedule", "image_shape")
         given = {name: getattr(self, name) for name in parts} | {"noise": self._noise_assumed()}
         fixed = self.fixed_components is not None
-        return resolve(self.method, self.preset, **given, penalised=is_penalised(self), fixed=fixed)
+        found = resolve(self.method, self.preset, **given, penalised=is_penalised(self), fixed=fixed)
+        if self.warm_start and found.algorithm is take_start:
+            raise IncompatibleError(f"Method {self.method!r} does not iterate: warm_start must be False; got True.")
+        return found
 
     def _noise_assumed(self) -> Any:
         """Return the parameter `noise`, with right entries weighted by it if they are to be."""
@@ -1141,6 +1164,20 @@ def _warning_of(fitted: Fitted) -> str | None:
     share = float(about.outliers.sum()) / prod(about.outliers.shape)
     final: Comparison = compared._replace(rejected=share)
     return final.doubt or final.much_is_wrong or warning  # what was in doubt stays so, whatever the share became
+
+
+def _check_same_names(known: Any, given: Any) -> None:
+    """Refuse features with other names than those of the components that a fit is to start from."""
+    if known is None or given is None or list(known) == list(given):
+        return
+    i = next((i for i, names in enumerate(zip(known, given, strict=False)) if names[0] != names[1]), None)
+    if i is None:  # another number of features is another error
+        return
+    raise ValueError(
+        f"warm_start=True starts from the components of the last fit, so features must have the same names in the same "
+        f"order; feature {i} was {known[i]!r}, and is {given[i]!r} now. Put them in that order, or fit with "
+        "warm_start=False."
+    )
 
 
 def _check_can_be_sparse(estimator: Any, data: Data, parts: Parts) -> None:
