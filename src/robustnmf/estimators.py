@@ -1,6 +1,5 @@
 """The scikit-learn face: the only file that turns X into V = X' and W into ``components_``."""
 
-import inspect
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -9,7 +8,8 @@ from copy import copy
 from dataclasses import replace
 from math import inf, log, prod
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Literal, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,7 @@ from robustnmf.formats.alignment import (
     values_of,
 )
 from robustnmf.formats.device_rows import UnchangedRows
+from robustnmf.formats.kinds import InMemory, Labelled, Numbers
 from robustnmf.formats.labelled_matrix import Input, LabelledMatrix
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.kernels.predictions import predictions
@@ -416,6 +417,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self._warn(result, findings, stacklevel=4)  # `with_hints` is between
         return self
 
+    @overload
+    def fit_transform(self, X: InMemory, y: Any = ..., *, weights: Any = ..., uncertainties: Any = ...) -> Matrix: ...
+    @overload
+    def fit_transform(self, X: Any, y: Any = ..., *, weights: Any = ..., uncertainties: Any = ...) -> Any: ...
+
     @with_hints
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Learn the components of X and return its codes, (n_samples, n_components).
@@ -700,6 +706,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self.n_samples_seen_ = len(codes) + (0 if first else self.n_samples_seen_)
         return np.asarray(~clean), about
 
+    @overload
+    def transform(self, X: InMemory, *, weights: Any = ..., uncertainties: Any = ...) -> Matrix: ...
+    @overload
+    def transform(self, X: Any, *, weights: Any = ..., uncertainties: Any = ...) -> Any: ...
+
     def transform(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return the codes of samples, (n_samples, n_components).
 
@@ -731,6 +742,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             Ht = basis.encode(scaled.X, scaled.M, engine, **encoding_limits(self))
             return same_kind(X, self._codes_in_units(engine.join(Ht), data, engine))
 
+    @overload
+    def inverse_transform(self, X: InMemory) -> Matrix: ...
+    @overload
+    def inverse_transform(self, X: Any) -> Any: ...
+
     def inverse_transform(self, X: Any) -> Any:
         """Return the reconstruction of codes (n_samples, n_components), in the space of the data.
 
@@ -749,6 +765,13 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if codes.shape[1] != self.n_components_:
             raise ValueError(f"Codes must have {self.n_components_} columns, one per component; got {codes.shape[1]}.")
         return same_kind(X, _product(codes, self.components_, np))
+
+    @overload
+    def clean(self, X: Numbers, *, weights: Any = ..., uncertainties: Any = ...) -> Matrix: ...
+    @overload
+    def clean(self, X: Labelled, *, weights: Any = ..., uncertainties: Any = ...) -> Labelled: ...
+    @overload
+    def clean(self, X: Any, *, weights: Any = ..., uncertainties: Any = ...) -> Any: ...
 
     def clean(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return X with outliers and missing entries replaced by the reconstruction, all others untouched.
@@ -804,6 +827,13 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         blocks = (scaled.X, scaled.M, Ht, codes, data.X)
         engine.fill((engine.split(cleaned, like=data.X),), _described_and_cleaned, *blocks, **shared)
         return cleaned
+
+    @overload
+    def outlier_mask(self, X: Numbers, *, weights: Any = ..., uncertainties: Any = ...) -> NDArray[np.bool_]: ...
+    @overload
+    def outlier_mask(self, X: Labelled, *, weights: Any = ..., uncertainties: Any = ...) -> Labelled: ...
+    @overload
+    def outlier_mask(self, X: Any, *, weights: Any = ..., uncertainties: Any = ...) -> Any: ...
 
     def outlier_mask(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return True where an observed entry is an outlier, (n_samples, n_features), in the form of `clean`.
@@ -878,6 +908,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
                 )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    @overload
+    def score_samples(self, X: InMemory, *, weights: Any = ..., uncertainties: Any = ...) -> NDArray[np.float64]: ...
+    @overload
+    def score_samples(self, X: Any, *, weights: Any = ..., uncertainties: Any = ...) -> Any: ...
+
     def score_samples(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return how well each sample fits, (n_samples,): minus the mean loss of its entries, higher is better.
 
@@ -930,7 +965,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """
         return float(np.mean(self.score_samples(X, weights=weights, uncertainties=uncertainties)))
 
-    def report(self, X: Any, path: Any, **options: Any) -> Any:
+    def report(self, X: Any, path: Any, **options: Any) -> Path:
         """Write an HTML page about this fit and the data X it was fitted to; see `robustnmf.report.write`.
 
         Parameters
@@ -1121,17 +1156,77 @@ class TruncatedCauchyNMF(RobustNMF):
     method: MethodName = "truncated-cauchy"
     loss: Auto | LossName | Loss = "auto"
 
+    # A copy of RobustNMF's, without two parameters: tests compare them. Type checkers and help read it.
     @with_hints
-    def __init__(self, n_components: int | Auto = 2, **parameters: Any) -> None:
-        super().__init__(n_components, method=self.method, loss=self.loss, **parameters)
+    def __init__(
+        self,
+        n_components: int | Auto = 2,
+        *,
+        preset: PresetName = "default",
+        init: Auto | InitName | tuple[Any, Any] | Callable[..., Any] = "auto",
+        scale: Auto | ScaleName | float | Callable[..., Any] = "auto",
+        outliers: Auto | OutliersName | float | Callable[..., Any] = "auto",
+        solver: Auto | SolverName | Solver = "auto",
+        schedule: Auto | ScheduleName | Callable[..., Any] = "auto",
+        noise: NoiseName | Noise | None = "auto",
+        weight_by_noise: Auto | bool = "auto",
+        feature_scaling: FeatureScalingName | None = "auto",
+        sample_scaling: SampleScalingName | None = None,
+        zeros: ZerosName = "data",
+        image_shape: tuple[int, int] | None = None,
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        n_init: int = 1,
+        warm_start: bool = False,
+        random_state: Any = None,
+        alpha_W: float = 0.0,
+        alpha_H: float | Literal["same"] = "same",
+        l1_ratio: float = 0.0,
+        fixed_components: Any = None,
+        forget_factor: float = 0.95,
+        engine: EngineName | Engine = "auto",
+        device: str | None = None,
+        checkpoint: Any = None,
+        verbose: int = 0,
+        callback: Callback | None = None,
+    ) -> None:
+        super().__init__(
+            n_components,
+            method=self.method,
+            loss=self.loss,
+            preset=preset,
+            init=init,
+            scale=scale,
+            outliers=outliers,
+            solver=solver,
+            schedule=schedule,
+            noise=noise,
+            weight_by_noise=weight_by_noise,
+            feature_scaling=feature_scaling,
+            sample_scaling=sample_scaling,
+            zeros=zeros,
+            image_shape=image_shape,
+            max_iter=max_iter,
+            tol=tol,
+            n_init=n_init,
+            warm_start=warm_start,
+            random_state=random_state,
+            alpha_W=alpha_W,
+            alpha_H=alpha_H,
+            l1_ratio=l1_ratio,
+            fixed_components=fixed_components,
+            forget_factor=forget_factor,
+            engine=engine,
+            device=device,
+            checkpoint=checkpoint,
+            verbose=verbose,
+            callback=callback,
+        )
         del self.method, self.loss  # those of the class are not parameters
 
 
-def _take_parameters(cls: Any, of: Any, without: tuple[str, ...]) -> None:
-    """Give a class the signature of another, and its documentation of parameters and attributes, but for some."""
-    signature = inspect.signature(of.__init__)
-    named = [parameter for name, parameter in signature.parameters.items() if name not in without]
-    cls.__init__.__signature__ = signature.replace(parameters=named)
+def _take_documentation(cls: Any, of: Any, without: tuple[str, ...]) -> None:
+    """Give a class the documentation of parameters and attributes of another, but for some parameters."""
     if cls.__doc__:  # python -OO has none
         described = of.__doc__[of.__doc__.index("    Parameters\n") : of.__doc__.index("    Notes\n")]
         for name in without:
@@ -1139,7 +1234,7 @@ def _take_parameters(cls: Any, of: Any, without: tuple[str, ...]) -> None:
         cls.__doc__ = cls.__doc__.replace("    Examples\n", f"{described}    Examples\n", 1)
 
 
-_take_parameters(TruncatedCauchyNMF, RobustNMF, without=("method", "loss"))
+_take_documentation(TruncatedCauchyNMF, RobustNMF, without=("method", "loss"))
 
 
 @contextmanager
