@@ -38,10 +38,22 @@ DATA = {"plot_cells": "scanpy", "cells": "scanpy", "plot_text": "lda", "text": "
 REFERENCE = (DOCS / "api.rst").read_text(encoding="utf-8")
 # What modules of the reference share with others of the package, and nobody else needs.
 INTERNAL = {
-    "robustnmf.algorithm.checkpoint": {"factor", "is_finite", "number", "positive"},
+    "robustnmf.algorithm.halfquadratic": {
+        *("apply_rules", "comparable", "extrapolate", "magnitudes_of", "penalty_value", "take_start"),
+    },
     "robustnmf.errors": {"uncertainty_error"},
-    "robustnmf.algorithm.initializers": {"bright_features", "credible", "middle_level", "with_known"},
+    "robustnmf.algorithm.initializers": {
+        *("bright_features", "credible", "initial_factors", "middle_level", "with_known"),
+    },
+    "robustnmf.engines": {"engine_for"},
+    "robustnmf.methods": {"resolve"},
     "robustnmf.solvers": {"SOLVERS", "solvers_that"},
+    "robustnmf.model.losses": {"squared_ratio"},
+    "robustnmf.model.mixture": {
+        *("densest_part", "fit_mixture", "fit_width", "median", "mixture_of_width", "quantile", "sample"),
+        "typical_positive",
+    },
+    "robustnmf.model.noise": {"Sampled", "estimate"},
     "robustnmf.model.scales": {"in_unit", "reads", "weighted_sum"},
     "robustnmf.plots": {"check_fitted", "check_image_shape", "check_names"},
     "robustnmf.paper.reproduce": {

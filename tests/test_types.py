@@ -21,6 +21,7 @@ from robustnmf.methods import INITIALIZERS, LOSSES, OUTLIERS, SCALES, SCHEDULES,
 from robustnmf.model.noise import NOISES
 from robustnmf.utils import names
 
+ROOT = Path(__file__).parent.parent
 ESTIMATORS = [
     RobustNMF,
     TruncatedCauchyNMF,
@@ -214,39 +215,79 @@ def test_results_are_of_the_types_that_they_are_said_to_be():
             assert type(model.outlier_mask(data)) is labelled
 
 
-def listed_for_users():
-    """Yield the names in the first part of the reference, for users."""
-    text = (Path(__file__).parent.parent / "docs" / "api.rst").read_text(encoding="utf-8")
+USERS, _, EXTENDERS = (ROOT / "docs" / "api.rst").read_text(encoding="utf-8").partition("\nFor extenders")
+# What parts implement: their methods are documented there, and nowhere else.
+CONTRACTS = (
+    "robustnmf.model.losses.Loss",
+    "robustnmf.model.scales.ScaleRule",
+    "robustnmf.model.outliers.OutlierRule",
+    "robustnmf.algorithm.initializers.Initializer",
+    "robustnmf.algorithm.initializers.BlockInitializer",
+    "robustnmf.solvers.Solver",
+    "robustnmf.solvers.LeastSquaresSolver",
+    "robustnmf.solvers.LossSolver",
+    "robustnmf.engines.Engine",
+)
+
+
+def listed(reference):
+    """Yield the names in a part of the reference."""
     module = ""
-    for line in text.partition("\nFor extenders")[0].splitlines():
+    for line in reference.splitlines():
         if line.startswith(".. currentmodule:: "):
             module = line.split()[-1]
         elif re.fullmatch(r"   \w+", line):
             yield f"{module}.{line.strip()}"
 
 
+def imported(name):
+    module, _, last = name.rpartition(".")
+    return getattr(importlib.import_module(module), last)
+
+
 def with_methods(name):
     """Yield a name, and those of the public methods of a class that are ours."""
-    yield name
-    module, _, last = name.rpartition(".")
-    found = getattr(importlib.import_module(module), last)
+    found = imported(name)
+    if not getattr(found, "_is_protocol", False):  # a protocol has no parameters
+        yield name
     for base in found.__mro__ if inspect.isclass(found) else ():
         if base.__module__.startswith("robustnmf"):
             yield from (f"{name}.{key}" for key, value in vars(base).items() if key[0] != "_" and is_method(value))
+    if name in CONTRACTS and "__call__" in vars(found):
+        yield f"{name}.__call__"
 
 
 def is_method(value):
     return callable(value) or isinstance(value, property | classmethod | staticmethod)
 
 
+def contracts_of(name):
+    """Yield what a part of the reference implements, as far as its module lists it; nothing for a contract itself."""
+    if name not in CONTRACTS:
+        yield from (imported(each) for each in CONTRACTS if each.rpartition(".")[0] == name.rpartition(".")[0])
+
+
 def test_reference_lists_names_for_users():
-    assert {"robustnmf.RobustNMF", "robustnmf.metrics.dispersion"} <= set(listed_for_users())
+    assert {"robustnmf.RobustNMF", "robustnmf.metrics.dispersion"} <= set(listed(USERS))
     assert "robustnmf.RobustNMF.transform" in with_methods("robustnmf.RobustNMF")
 
 
-@pytest.mark.parametrize("name", list(listed_for_users()))
+def test_reference_lists_what_extenders_implement():
+    assert set(CONTRACTS) <= set(listed(EXTENDERS))
+    methods = {method for name in CONTRACTS for method in with_methods(name)}
+    assert {"robustnmf.solvers.Solver.sweep", "robustnmf.model.scales.ScaleRule.__call__"} <= methods
+
+
+@pytest.mark.parametrize("name", [*listed(USERS), *listed(EXTENDERS)])
 def test_docstring_tells_parameters_and_what_is_returned(name):
     validate = pytest.importorskip("numpydoc.validate").validate
     wanted = {"PR01", "PR02", "RT01"}  # not documented, unknown, no section Returns
-    faults = [(each, *fault) for each in with_methods(name) for fault in validate(each)["errors"] if fault[0] in wanted]
+    elsewhere = {key for contract in contracts_of(name) for key in dir(contract)}
+    own = [each for each in with_methods(name) if each == name or each.rpartition(".")[2] not in elsewhere]
+    assert all(inspect.getdoc(imported_method(each, name)) for each in own)
+    faults = [(each, *fault) for each in own for fault in validate(each)["errors"] if fault[0] in wanted]
     assert not faults
+
+
+def imported_method(each, name):
+    return imported(name) if each == name else inspect.getattr_static(imported(name), each.rpartition(".")[2])

@@ -222,7 +222,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         each worker.
     checkpoint : path or None
         Folder in which the state of the fit is saved every few iterations or minutes; `fit` with the same data and
-        parameters goes on from there. See `robustnmf.algorithm.checkpoint`.
+        parameters goes on from there, and ends where it would have ended.
     verbose : int
         1 shows the progress, with objective, scale and share of outliers: as a line that changes on a terminal or in a
         notebook, as a few lines elsewhere. If `logging` is set up for messages of level INFO of the logger

@@ -1,8 +1,8 @@
 """Kinds of data that users pass, for type checkers: what a method returns depends on what it gets.
 
 Only data in memory is listed. For arrays of other libraries, and for data on disk or on a cluster, type checkers see
-`Any`. With ``engine="stream"`` results are computed when they are asked for, also those of an array in memory, which type
-checkers cannot know; ``numpy.asarray`` makes an array of them.
+`Any`. With ``engine="stream"`` results are computed when they are asked for, also those of an array in memory. Type
+checkers cannot know that; ``numpy.asarray`` makes an array of such a result.
 """
 
 from collections.abc import Sequence
