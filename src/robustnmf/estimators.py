@@ -121,15 +121,15 @@ def _learns_from_batches(estimator: Any) -> bool:
 class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Non-negative matrix factorisation of data that is partly wrong or missing.
 
-    Finds non-negative codes and components whose product approximates X, gives every entry of X a weight, and cuts off
+    Finds non-negative codes and components whose product approximates X, gives every entry of X a weight, and rejects
     entries that do not fit. NaN in X means missing.
 
     Parameters
     ----------
     n_components : int or "auto"
         Number of components. More than ``min(n_samples, n_features)`` can explain anything, errors included, unless
-        some are known (`fixed_components`) or penalised. "auto" finds it by cross-validation, which takes
-        many fits, see `robustnmf.selection.auto_rank`; of data that is not in memory with some of the samples.
+        some are known (`fixed_components`) or penalised. "auto" finds it by cross-validation, which takes many fits,
+        see `robustnmf.selection.auto_rank`; if the data is not in memory, it uses some of the samples.
     method : str
         The model, one of `robustnmf.METHODS`.
     preset : {"default", "published"}
@@ -145,10 +145,10 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         How the noise scale is found, see `robustnmf.model.scales`. A number fixes it (the paper's gamma, in
         units of X).
     outliers : "auto", a name, float or object
-        Which entries are cut: "none", "mixture", "mad", "mad-feature", "three-sigma", "three-sigma-feature", "spread",
-        or for images "mrf" and "median-filter"; see `robustnmf.model.outliers` and `robustnmf.model.spatial`. A
-        number is the paper's sigma: entries whose residual exceeds ``scale * sqrt(sigma)`` are cut. With scale and
-        sigma fixed and a plain schedule the objective falls monotonically.
+        Which entries are rejected: "none", "mixture", "mad", "mad-feature", "three-sigma", "three-sigma-feature",
+        "spread", or for images "mrf" and "median-filter"; see `robustnmf.model.outliers` and `robustnmf.model.spatial`.
+        A number is the paper's sigma: entries whose residual exceeds ``scale * sqrt(sigma)`` are rejected. With scale
+        and sigma fixed and a plain schedule the objective falls monotonically.
     solver : "auto", a name or object
         How the factors are improved: "hals", "nesterov" or "multiplicative" for every model, others for some; see
         `robustnmf.solvers`.
@@ -177,18 +177,19 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         does; weights of counts (``noise="poisson"``) need no scaling. It has no effect with `uncertainties`, which say
         how much each sample counts.
     zeros : {"data", "missing"}
-        What entries of a sparse X are that are not stored: zeros, or missing, as ratings are that nobody gave.
+        What entries of a sparse X stand for that are not stored: zeros, or missing values, such as ratings that nobody
+        gave.
     image_shape : (rows, columns) or None
         Shape of the image that each sample is, for the rules "mrf" and "median-filter".
     max_iter : int
-        Most iterations.
+        Maximum number of iterations.
     tol : float
         Stop when the objective changes by less than `tol` times its fall so far, eq. (3-9); with ``method="l2"``, times
         the objective and a thousandth of the fall, if that is less. The objective of a staged fit is the mean Cauchy
         loss of entries held out of it; it stops when that falls by less than `tol` times itself.
     n_init : int
-        Starts, each with a seed drawn from `random_state`; the fit whose loss is lowest is kept. Fits take that many
-        times as long. A `callback` that ends a fit ends the others too.
+        Number of starts, each with a seed drawn from `random_state`; the fit whose loss is lowest is kept. A fit takes
+        that many times as long. A `callback` that ends a fit ends the others too.
     warm_start : bool
         Whether `fit` starts from the `components_` of the last one, and from the codes that the samples have in them,
         rather than from `init`; see Notes. The first fit starts from `init`.
@@ -238,7 +239,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     scale_ : float
         Scale of clean residuals, in units of X.
     thresholds_ : ndarray (n_features,)
-        Residual magnitude beyond which an entry is cut; infinite if nothing is.
+        Residual magnitude beyond which an entry is rejected; infinite if nothing is.
     comparison_ : robustnmf.algorithm.least_squares.Comparison or None
         How the fit compares with least squares on all entries. ``comparison_.takes_all`` says whether that was taken,
         because it explains what looked wrong; ``comparison_.reason`` says it in words. None if it was not compared.
@@ -247,12 +248,12 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         entries with these predictions, and an entry is wrong beyond ``noise_.threshold`` widths. None if the fit did
         not judge by it.
     outliers_ : ndarray of bool (n_samples, n_features)
-        True where an observed entry of the training data was cut.
+        True where an observed entry of the training data was rejected.
     weights_ : ndarray (n_samples, n_features)
         Weight of every training entry relative to that of a perfect fit: 0 for outliers and missing entries. User
-        weights are not multiplied in. Of data that is worked on by tiles (see `engine`), rows of it are computed when
-        they are asked for, ``weights_[:100]``, from X, which must not be changed until then (an error says so if it
-        was); ``numpy.asarray(weights_)`` is all of it.
+        weights are not multiplied in. If the data is worked on by tiles (see `engine`), rows are computed from X when
+        they are asked for, ``weights_[:100]``. X must not be changed until then; an error says so if it was.
+        ``numpy.asarray(weights_)`` computes all rows.
     objective_ : float
         Objective (2-4) at the returned codes and components; where the scale is estimated, half the negative
         log-likelihood up to a constant.
@@ -291,8 +292,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     another `n_components` raise a ValueError, as a start of that shape is of no use; ``n_components="auto"`` keeps the
     number that was found. There is one start, so `n_init` and `random_state` have no effect. Noise, scale and outliers
     are found anew, which takes most of the time of a fit: after small changes, `refit` is faster. A component that the
-    last fit did not use, full of zeros, stays unused. Models that `robustnmf.load` and `compact` return can be gone on
-    with; a `clone` starts anew.
+    last fit did not use, full of zeros, stays unused. Models that `robustnmf.load` and `compact` return start from
+    their components too; a `clone` starts anew.
 
     References
     ----------
@@ -404,8 +405,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         uncertainties : array-like (n_samples, n_features) or None
             Standard deviation of the noise of every entry, positive. Features are then compared in units of their
             typical uncertainty, the median, and entries weighted by how far they differ from it; `scale_` is in those
-            units too. By name like weights; `robustnmf.formats.alignment.uncertainties_of` says how they join those of
-            a file.
+            units too. They are put in the order of X by name, like weights. A `LabelledMatrix` may have uncertainties
+            of its own: these are used where the given ones are NaN, and if none are given and it has one for each
+            observed entry.
 
         Returns
         -------
@@ -716,8 +718,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
         Robust: a corrupted sample gets the code of its clean part. Each sample is encoded by itself. Without
         `uncertainties`, those of a model that was fitted with them are the typical ones of its features. The features
-        of a `LabelledMatrix` are found by name, in any order. A sample without observed entries has the code zero, and
-        is warned of.
+        of a `LabelledMatrix` are found by name, in any order. A sample without observed entries gets the code zero, and
+        raises a warning.
 
         Parameters
         ----------

@@ -172,7 +172,7 @@ def displace_components(
     features : sequence of int or str, or None
         Features to displace, by default all.
     n_jobs : int or None
-        Entries at a time, see joblib; None means 1.
+        Number of entries that are displaced in parallel, as in joblib; None means 1.
 
     Returns
     -------
@@ -241,7 +241,7 @@ def bootstrap_displacement(
     random_state : int, RandomState, Generator or None
         Seed of the resampling.
     n_jobs : int or None
-        Entries at a time, see joblib; None means 1.
+        Number of entries that are displaced in parallel, as in joblib; None means 1.
 
     Returns
     -------

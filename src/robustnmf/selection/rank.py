@@ -38,7 +38,7 @@ def select_rank(
 ) -> RankSelection:
     """Choose the number of components by how well hidden entries are predicted.
 
-    In each split a tenth of the observed entries is missing to the fits; a sample's other entries give its code, and
+    In each split a tenth of the observed entries is hidden from the fits. A sample's other entries give its code, and
     the code predicts what is hidden. Splits share no entries. The result does not depend on `n_jobs`.
 
     Parameters
@@ -66,7 +66,8 @@ def select_rank(
     random_state : int, RandomState, Generator or None
         Seed of splits and starts. Every rank starts from the same seeds.
     n_jobs : int or None
-        Fits at a time, see joblib; None means 1. On a GPU they are threads, which gain little.
+        Number of fits that run in parallel, as in joblib; None means 1. On a GPU they run in threads, which gain
+        little.
 
     Returns
     -------
@@ -173,7 +174,7 @@ class RobustNMFCV(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, Transformer
     random_state : int, RandomState, Generator or None
         Seed of splits and starts.
     n_jobs : int or None
-        Fits at a time.
+        Number of fits that run in parallel.
 
     Attributes
     ----------
