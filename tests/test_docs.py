@@ -38,10 +38,22 @@ DATA = {"plot_cells": "scanpy", "cells": "scanpy", "plot_text": "lda", "text": "
 REFERENCE = (DOCS / "api.rst").read_text(encoding="utf-8")
 # What modules of the reference share with others of the package, and nobody else needs.
 INTERNAL = {
-    "robustnmf.algorithm.checkpoint": {"factor", "is_finite", "number", "positive"},
+    "robustnmf.algorithm.halfquadratic": {
+        *("apply_rules", "comparable", "extrapolate", "magnitudes_of", "penalty_value", "take_start"),
+    },
     "robustnmf.errors": {"uncertainty_error"},
-    "robustnmf.algorithm.initializers": {"bright_features", "credible", "middle_level", "with_known"},
+    "robustnmf.algorithm.initializers": {
+        *("bright_features", "credible", "initial_factors", "middle_level", "with_known"),
+    },
+    "robustnmf.engines": {"engine_for"},
+    "robustnmf.methods": {"resolve"},
     "robustnmf.solvers": {"SOLVERS", "solvers_that"},
+    "robustnmf.model.losses": {"squared_ratio"},
+    "robustnmf.model.mixture": {
+        *("densest_part", "fit_mixture", "fit_width", "median", "mixture_of_width", "quantile", "sample"),
+        "typical_positive",
+    },
+    "robustnmf.model.noise": {"Sampled", "estimate"},
     "robustnmf.model.scales": {"in_unit", "reads", "weighted_sum"},
     "robustnmf.plots": {"check_fitted", "check_image_shape", "check_names"},
     "robustnmf.paper.reproduce": {
@@ -137,23 +149,24 @@ def test_example_is_short_and_has_a_title(path):
 # --- Code on pages ----------------------------------------------------------------------------------------------------
 
 
-def blocks(path):
-    """Return the code of a page, each with the output that is shown below it, or None."""
+def blocks(path, language="python"):
+    """Return the code of a page, each with the output that is shown below it, or None.
+
+    Blocks of the language "py" need packages that no extra has, so that pages can be read without them.
+    """
     found = re.findall(
-        r"^( *)```python\n(.*?)^\1```\n(?:\s*^\1```text\n(.*?)^\1```)?",
+        rf"^( *)```{language}\n(.*?)^\1```\n(?:\s*^\1```text\n(.*?)^\1```)?",
         path.read_text(encoding="utf-8"),
         flags=re.MULTILINE | re.DOTALL,
     )
     return [(inspect.cleandoc("\n" + code), inspect.cleandoc("\n" + shown)) for _, code, shown in found]
 
 
-@pytest.mark.parametrize("path", marked([page for page in PAGES if blocks(page)], SLOW_PAGES))
-def test_code_on_a_page_runs_and_prints_what_is_shown(path, tmp_path, monkeypatch):
-    if path.stem in DATA:
-        pytest.importorskip(DATA[path.stem])
-    monkeypatch.chdir(tmp_path)
+def run_blocks(path, folder, monkeypatch, language="python"):
+    """Run the code of a page in a folder, one block after the other, and compare what they print."""
+    monkeypatch.chdir(folder)
     namespace = {}
-    for code, shown in blocks(path):
+    for code, shown in blocks(path, language):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), warnings.catch_warnings():
             for category in (DataQualityWarning, ConvergenceWarning):
@@ -163,6 +176,30 @@ def test_code_on_a_page_runs_and_prints_what_is_shown(path, tmp_path, monkeypatc
             wanted, options = shown + "\n", doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
             assert doctest.OutputChecker().check_output(wanted, printed.getvalue(), options), printed.getvalue()
     plt.close("all")
+
+
+@pytest.mark.parametrize("path", marked([page for page in PAGES if blocks(page)], SLOW_PAGES))
+def test_code_on_a_page_runs_and_prints_what_is_shown(path, tmp_path, monkeypatch):
+    if path.stem in DATA:
+        pytest.importorskip(DATA[path.stem])
+    run_blocks(path, tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [page for page in PAGES if blocks(page, "py")], ids=lambda path: path.stem)
+def test_code_for_other_packages_runs_where_they_are_installed(path, tmp_path, monkeypatch):
+    """All of a page, in order: what is for other packages uses what comes before it."""
+    for code, _ in blocks(path, "py"):
+        for node in ast.walk(ast.parse(code)):
+            for name in imported_names(node):
+                pytest.importorskip(name)
+    run_blocks(path, tmp_path, monkeypatch, "py(?:thon)?")
+
+
+def imported_names(node):
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module] if isinstance(node, ast.ImportFrom) else []
 
 
 def test_every_guide_has_code_unless_it_is_about_something_else():

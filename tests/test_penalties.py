@@ -127,7 +127,7 @@ def test_codes_of_new_samples_are_penalised_too(low_rank):
     np.testing.assert_allclose(ratio, 1 / (1 + 0.05 * 40), rtol=1e-3)
 
 
-@pytest.mark.parametrize("solver", ["shared-gram", "hals", "nesterov"])
+@pytest.mark.parametrize("solver", ["shared-gram", "hals", "nesterov", "multiplicative"])
 def test_known_components_stay_as_they_are(low_rank, solver):
     rng = np.random.default_rng(0)
     components = 255 * rng.random((4, 40))
@@ -140,6 +140,21 @@ def test_known_components_stay_as_they_are(low_rank, solver):
     clean = np.where(X == 5000.0, np.nan, X)
     known = ~np.isnan(clean)
     assert relative_error(clean[known], (codes @ model.components_)[known]) < 0.05
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("engine", ["numpy", "stream"])  # by rows, and by sums over samples
+def test_multiplicative_updates_beside_known_components_never_raise_the_objective(engine):
+    """What the known ones leave of the data may be negative."""
+    rng = np.random.default_rng(0)
+    known = 3 * rng.random((1, 40))  # its share of the data at the start is too much
+    X = rng.random((60, 3)) @ np.concatenate([known / 3, rng.random((2, 40))])
+    parameters = {"method": "l2", "fixed_components": known, "random_state": 0, "max_iter": 400, "tol": 0}
+    model = RobustNMF(3, solver="multiplicative", engine=engine, **parameters).fit(X)
+    objective = model.history_["objective"]
+    assert np.all(np.diff(objective) <= 1e-12 * objective[0])
+    assert objective[-1] < 1e-3 * objective[0]
+    np.testing.assert_array_equal(model.components_[:1], known)
 
 
 def test_with_all_components_known_only_codes_are_learnt(low_rank):
@@ -191,9 +206,19 @@ def test_bad_values_are_refused(low_rank, arguments, message):
         ("mahnmf", {"alpha_W": 0.1}),
         ("near-separable", {"alpha_W": 0.1}),
         ("heavy-noise", {"fixed_components": np.ones((1, 40))}),
-        ("cim", {"fixed_components": np.ones((1, 40))}),
+        ("hypersurface", {"fixed_components": np.ones((1, 40))}),
     ],
 )
 def test_models_that_cannot_do_it_say_so(low_rank, method, arguments):
     with pytest.raises(IncompatibleError):
         RobustNMF(2, method=method, **arguments).fit(low_rank)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("method", ["cim", "l21", "l2"])
+def test_models_with_multiplicative_updates_keep_known_components(low_rank, method):
+    known = low_rank[:1] / low_rank[0].max()
+    model = RobustNMF(4, method=method, preset="published", fixed_components=known, random_state=0)
+    codes = model.fit_transform(low_rank)
+    np.testing.assert_array_equal(model.components_[:1], known)
+    assert relative_error(low_rank, codes @ model.components_) < 0.1

@@ -5,6 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 from robustnmf import RobustNMF, plots
+from robustnmf.datasets import load_baltimore
 from robustnmf.refinement import (
     Constraint,
     bootstrap_displacement,
@@ -13,9 +14,10 @@ from robustnmf.refinement import (
     displace_components,
     fix,
     fix_code,
+    newton,
     ratio,
 )
-from robustnmf.refinement.squares import squares_of
+from robustnmf.refinement.squares import Factors, Squares, squares_of
 
 NOISE = 0.05
 
@@ -231,3 +233,73 @@ def test_sample_without_an_entry_that_counts_does_not_set_entries_free(tiny):
         squares, base = squares_of(model, np.vstack([X, np.full(5, np.nan)]), None, np.vstack([noise, noise[:1]]))
     assert squares.shares[-1] == 0
     np.testing.assert_allclose(squares.means, squares.shares[:-1] @ base.codes[:-1])
+
+
+# --- Newton's method --------------------------------------------------------------------------------------------------
+
+
+def made_squares(seed, n=60, m=10, rank=3):
+    """Return data with gaps and the minimum of its Q; one sample does not count, one has two entries."""
+    rng = np.random.default_rng(seed)
+    codes, components = rng.gamma(1.0, size=(n, rank)), rng.gamma(0.5, size=(rank, m))
+    X = np.abs(codes @ components + 0.05 * rng.standard_normal((n, m)))
+    precision = (rng.random((n, m)) > 0.1) / rng.uniform(0.03, 0.1, size=(n, m)) ** 2
+    precision[0], precision[1, 2:] = 0, 0
+    squares = Squares.of(X, precision, np.ones(n), codes)
+    return squares, lowest(squares, Factors(codes, components, squares.Q(codes, components)))
+
+
+def lowest(squares, start, **bounds):
+    """Descend by L-BFGS until Q hardly falls."""
+    for _ in range(10):
+        start = squares.minimum(start, **bounds)
+    return start
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("factor", [0.97, 1.0, 1.05])
+def test_newton_and_l_bfgs_find_the_same_minimum(seed, factor):
+    squares, base = made_squares(seed)
+    low, high = np.zeros_like(base.components), np.full_like(base.components, np.inf)
+    k, j = np.unravel_index(base.components.argmax(), low.shape)
+    low[k, j] = high[k, j] = factor * base.components[k, j]
+    found, slow = squares.refitted(base, low, high), lowest(squares, base, low=low, high=high)
+    assert found.Q == pytest.approx(slow.Q, rel=1e-5)  # components may differ: some are hardly determined
+    assert found.Q <= slow.Q * (1 + 1e-7)
+    assert np.all((found.components >= low - 1e-12) & (found.components <= high + 1e-12))
+    assert np.all(found.codes >= 0)
+    np.testing.assert_allclose(squares.shares @ found.codes, squares.means, rtol=1e-10)
+
+
+def test_hessian_of_the_components_is_the_derivative_of_the_gradient():
+    squares, base = made_squares(0)
+    problem = newton._Reduced.of(squares, base.components)
+    inside = base.components + 0.05  # away from the bounds
+    point, step = problem.at(inside, base.codes > 0), np.random.default_rng(1).standard_normal(inside.shape)
+    ends = [problem.at(inside + h * step, point.codes > 0) for h in (-1e-6, 1e-6)]
+    assert (ends[1].Q - ends[0].Q) / 2e-6 == pytest.approx(np.sum(problem.gradient(point) * step), rel=1e-5)
+    change = (problem.gradient(ends[1]) - problem.gradient(ends[0])) / 2e-6
+    np.testing.assert_allclose(
+        problem.hessian(point) @ step.ravel(), change.ravel(), rtol=1e-4, atol=1e-4 * change.max()
+    )
+
+
+def test_many_entries_are_refitted_without_a_hessian(monkeypatch):
+    squares, base = made_squares(0)
+    monkeypatch.setattr(newton, "MOST_ENTRIES", 5)
+    monkeypatch.setattr(newton, "minimum", None)
+    assert squares.refitted(base).Q == pytest.approx(base.Q, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_displacement_does_not_exchange_components():
+    """The sulfate of the source of sulfate cannot go to zero, although another source has next to none."""
+    air = load_baltimore()
+    measured = ~air.filled_in.all(axis=1)
+    X, uncertainties = air.data[measured], air.uncertainties[measured]
+    model = RobustNMF(4, random_state=0).fit(X, uncertainties=uncertainties)
+    sulfate = list(air.feature_names).index("Sulfate")
+    moved = displace_components(X, model, uncertainties=uncertainties, increases=[4.0], features=[sulfate])
+    largest = int(moved.components[:, sulfate].argmax())
+    assert moved.low[0, largest, sulfate] > 0.9 * moved.components[largest, sulfate]
+    assert moved.swaps.sum() == 0

@@ -33,18 +33,18 @@ MAD_OF_NORMAL = 0.6745
 class RobustNMFOutlierDetector(NonNegativeInput, OutlierMixin, BaseEstimator):
     """Detector of samples of which a large part is wrong.
 
-    A `RobustNMF` is fitted, which cuts off entries that do not fit. A sample is scored by the share of its entries that
-    are cut, and among samples with the same share by how well the others fit.
+    A `RobustNMF` is fitted, which rejects entries that do not fit. A sample is scored by the share of its entries that
+    are rejected, and among samples with the same share by how well the others fit.
 
     Parameters
     ----------
     n_components : int or None
         Number of components, at most ``min(n_samples, n_features)``; None leaves it to the estimator.
     contamination : "auto" or float in (0, 0.5]
-        Share of outliers among the training samples. "auto" needs no share: a sample is an outlier if more of it is cut
-        than of all but one in a thousand normal samples, see Notes.
+        Share of outliers among the training samples. "auto" needs no share: a sample is an outlier if more of it is
+        rejected than of all but one in a thousand normal samples, see Notes.
     estimator : RobustNMF or None
-        What is fitted, with any parameters; by default ``RobustNMF()``. A model that cuts nothing off can score samples
+        What is fitted, with any parameters; by default ``RobustNMF()``. A model that rejects nothing can score samples
         by their residuals alone.
     random_state : int, RandomState, Generator or None
         Seed of the start; None leaves it to the estimator.
@@ -64,15 +64,15 @@ class RobustNMFOutlierDetector(NonNegativeInput, OutlierMixin, BaseEstimator):
 
     Notes
     -----
-    With "auto", the median over the training samples of the share that is cut is taken for that of normal samples,
-    which up to half of wrong samples cannot move far. If entries are cut independently of each other, the number cut
-    in a normal sample is binomial, with one entry more than the median as its mean to be on the safe side; the
-    threshold is its quantile at 99.9 %. Where normal samples differ by more than that, it is the median plus three
+    With "auto", the median over the training samples of the share that is rejected is taken for that of normal samples,
+    which up to half of wrong samples cannot move far. If entries are rejected independently of each other, the number
+    rejected in a normal sample is binomial, with one entry more than the median as its mean to be on the safe side;
+    the threshold is its quantile at 99.9 %. Where normal samples differ by more than that, it is the median plus three
     standard deviations, as the median absolute deviation gives them.
 
-    The fit cuts entries by the typical uncertainty of their feature. Where uncertainties are given, a cut entry counts
-    only if it is beyond the threshold in units of its own uncertainty too: a sample that was measured badly, and is
-    known to be, is no outlier for that.
+    The fit rejects entries by the typical uncertainty of their feature. Where uncertainties are given, a rejected entry
+    counts only if it is beyond the threshold in units of its own uncertainty too: a sample that was measured badly, and
+    is known to be, is no outlier for that.
 
     Examples
     --------
@@ -137,10 +137,10 @@ class RobustNMFOutlierDetector(NonNegativeInput, OutlierMixin, BaseEstimator):
     def score_samples(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Vector:
         """Return how normal each sample is, (n_samples,), higher is more normal.
 
-        Minus the (weighted) share of its entries that are cut, less half of an entry's share times the misfit of the
-        others, which is between 0 and 1: so the misfit decides between samples with the same number of cut entries. A
-        sample without observed entries scores zero. Without `uncertainties`, those of a model that was fitted with them
-        are the typical ones of its features.
+        Minus the (weighted) share of its entries that are rejected, less half of an entry's share times the misfit of
+        the others, which is between 0 and 1: so the misfit decides between samples with the same number of rejected
+        entries. A sample without observed entries scores zero. Without `uncertainties`, those of a model that was
+        fitted with them are the typical ones of its features.
 
         Parameters
         ----------

@@ -1,6 +1,5 @@
 """The scikit-learn face: the only file that turns X into V = X' and W into ``components_``."""
 
-import inspect
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -9,7 +8,8 @@ from copy import copy
 from dataclasses import replace
 from math import inf, log, prod
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Literal, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from sklearn.utils import Tags, check_array
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from robustnmf.algorithm.continuing import PreviousFit
 from robustnmf.algorithm.encoding import Description, basis_of, describe_outliers, noise_in_units
 from robustnmf.algorithm.fit import (
     Fitted,
@@ -57,6 +58,7 @@ from robustnmf.formats.alignment import (
 )
 from robustnmf.formats.containers import put_into, taken_in
 from robustnmf.formats.device_rows import UnchangedRows
+from robustnmf.formats.kinds import InMemory, Labelled, Numbers
 from robustnmf.formats.labelled_matrix import Input, LabelledMatrix
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.kernels.predictions import predictions
@@ -123,15 +125,15 @@ def _learns_from_batches(estimator: Any) -> bool:
 class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Non-negative matrix factorisation of data that is partly wrong or missing.
 
-    Finds non-negative codes and components whose product approximates X, gives every entry of X a weight, and cuts off
+    Finds non-negative codes and components whose product approximates X, gives every entry of X a weight, and rejects
     entries that do not fit. NaN in X means missing.
 
     Parameters
     ----------
     n_components : int or "auto"
         Number of components. More than ``min(n_samples, n_features)`` can explain anything, errors included, unless
-        some are known (`fixed_components`) or penalised. "auto" finds it by cross-validation, which takes
-        many fits, see `robustnmf.selection.auto_rank`; of data that is not in memory with some of the samples.
+        some are known (`fixed_components`) or penalised. "auto" finds it by cross-validation, which takes many fits,
+        see `robustnmf.selection.auto_rank`; if the data is not in memory, it uses some of the samples.
     method : str
         The model, one of `robustnmf.METHODS`.
     preset : {"default", "published"}
@@ -147,10 +149,10 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         How the noise scale is found, see `robustnmf.model.scales`. A number fixes it (the paper's gamma, in
         units of X).
     outliers : "auto", a name, float or object
-        Which entries are cut: "none", "mixture", "mad", "mad-feature", "three-sigma", "three-sigma-feature", "spread",
-        or for images "mrf" and "median-filter"; see `robustnmf.model.outliers` and `robustnmf.model.spatial`. A
-        number is the paper's sigma: entries whose residual exceeds ``scale * sqrt(sigma)`` are cut. With scale and
-        sigma fixed and a plain schedule the objective falls monotonically.
+        Which entries are rejected: "none", "mixture", "mad", "mad-feature", "three-sigma", "three-sigma-feature",
+        "spread", or for images "mrf" and "median-filter"; see `robustnmf.model.outliers` and `robustnmf.model.spatial`.
+        A number is the paper's sigma: entries whose residual exceeds ``scale * sqrt(sigma)`` are rejected. With scale
+        and sigma fixed and a plain schedule the objective falls monotonically.
     solver : "auto", a name or object
         How the factors are improved: "hals", "nesterov" or "multiplicative" for every model, others for some; see
         `robustnmf.solvers`.
@@ -179,7 +181,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         does; weights of counts (``noise="poisson"``) need no scaling. It has no effect with `uncertainties`, which say
         how much each sample counts.
     zeros : {"data", "missing"}
-        What entries of a sparse X are that are not stored: zeros, or missing, as ratings are that nobody gave.
+        What entries of a sparse X stand for that are not stored: zeros, or missing values, such as ratings that nobody
+        gave.
     repeated_values : {"auto", "data"}
         What a value is that far too many entries share. With "auto", a trial fit leaves them out, and if the other
         entries do not predict the value, entries that have it are outliers: something of one colour covers parts of
@@ -188,14 +191,17 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     image_shape : (rows, columns) or None
         Shape of the image that each sample is, for the rules "mrf" and "median-filter".
     max_iter : int
-        Most iterations.
+        Maximum number of iterations.
     tol : float
         Stop when the objective changes by less than `tol` times its fall so far, eq. (3-9); with ``method="l2"``, times
         the objective and a thousandth of the fall, if that is less. The objective of a staged fit is the mean Cauchy
         loss of entries held out of it; it stops when that falls by less than `tol` times itself.
     n_init : int
-        Starts, each with a seed drawn from `random_state`; the fit whose loss is lowest is kept. Fits take that many
-        times as long. A `callback` that ends a fit ends the others too.
+        Number of starts, each with a seed drawn from `random_state`; the fit whose loss is lowest is kept. A fit takes
+        that many times as long. A `callback` that ends a fit ends the others too.
+    warm_start : bool
+        Whether `fit` starts from the `components_` of the last one, and from the codes that the samples have in them,
+        rather than from `init`; see Notes. The first fit starts from `init`.
     random_state : int, RandomState, Generator or None
         Seed of the start.
     alpha_W, alpha_H : float, float or "same"
@@ -226,7 +232,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         each worker.
     checkpoint : path or None
         Folder in which the state of the fit is saved every few iterations or minutes; `fit` with the same data and
-        parameters goes on from there. See `robustnmf.algorithm.checkpoint`.
+        parameters goes on from there, and ends where it would have ended.
     verbose : int
         1 shows the progress, with objective, scale and share of outliers: as a line that changes on a terminal or in a
         notebook, as a few lines elsewhere. If `logging` is set up for messages of level INFO of the logger
@@ -242,7 +248,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     scale_ : float
         Scale of clean residuals, in units of X.
     thresholds_ : ndarray (n_features,)
-        Residual magnitude beyond which an entry is cut; infinite if nothing is.
+        Residual magnitude beyond which an entry is rejected; infinite if nothing is.
     rejected_values_ : ndarray (n_values, n_features) or None
         Values of each feature that are outliers wherever they occur, NaN where a value is not; see `repeated_values`.
         None if there is no such value.
@@ -254,12 +260,12 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         entries with these predictions, and an entry is wrong beyond ``noise_.threshold`` widths. None if the fit did
         not judge by it.
     outliers_ : ndarray of bool (n_samples, n_features)
-        True where an observed entry of the training data was cut.
+        True where an observed entry of the training data was rejected.
     weights_ : ndarray (n_samples, n_features)
         Weight of every training entry relative to that of a perfect fit: 0 for outliers and missing entries. User
-        weights are not multiplied in. Of data that is worked on by tiles (see `engine`), rows of it are computed when
-        they are asked for, ``weights_[:100]``, from X, which must not be changed until then (an error says so if it
-        was); ``numpy.asarray(weights_)`` is all of it.
+        weights are not multiplied in. If the data is worked on by tiles (see `engine`), rows are computed from X when
+        they are asked for, ``weights_[:100]``. X must not be changed until then; an error says so if it was.
+        ``numpy.asarray(weights_)`` computes all rows.
     objective_ : float
         Objective (2-4) at the returned codes and components; where the scale is estimated, half the negative
         log-likelihood up to a constant.
@@ -292,6 +298,14 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     -----
     The codes that `fit_transform` returns are those of `transform`: with the components, scale and thresholds fixed,
     each sample is encoded by itself, so the same sample always gets the same code.
+
+    ``warm_start=True`` suits data that has grown or changed, and other parameters, such as another `method`. Samples
+    may be others, and of any number; features must be the same. Another number of features, other names of them, or
+    another `n_components` raise a ValueError, as a start of that shape is of no use; ``n_components="auto"`` keeps the
+    number that was found. There is one start, so `n_init` and `random_state` have no effect. Noise, scale and outliers
+    are found anew, which takes most of the time of a fit: after small changes, `refit` is faster. A component that the
+    last fit did not use, full of zeros, stays unused. Models that `robustnmf.load` and `compact` return start from
+    their components too; a `clone` starts anew.
 
     References
     ----------
@@ -334,6 +348,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         max_iter: int = 200,
         tol: float = 1e-4,
         n_init: int = 1,
+        warm_start: bool = False,
         random_state: Any = None,
         alpha_W: float = 0.0,
         alpha_H: float | Literal["same"] = "same",
@@ -365,6 +380,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self.max_iter = max_iter
         self.tol = tol
         self.n_init = n_init
+        self.warm_start = warm_start
         self.random_state = random_state
         self.alpha_W = alpha_W
         self.alpha_H = alpha_H
@@ -405,8 +421,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         uncertainties : array-like (n_samples, n_features) or None
             Standard deviation of the noise of every entry, positive. Features are then compared in units of their
             typical uncertainty, the median, and entries weighted by how far they differ from it; `scale_` is in those
-            units too. By name like weights; `robustnmf.formats.alignment.uncertainties_of` says how they join those of
-            a file.
+            units too. They are put in the order of X by name, like weights. A `LabelledMatrix` may have uncertainties
+            of its own: these are used where the given ones are NaN, and if none are given and it has one for each
+            observed entry.
 
         Returns
         -------
@@ -417,6 +434,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         _, result, findings = self._fit(X, weights, uncertainties)
         self._warn(result, findings, stacklevel=4)  # `with_hints` is between
         return self
+
+    @overload
+    def fit_transform(self, X: InMemory, y: Any = ..., *, weights: Any = ..., uncertainties: Any = ...) -> Matrix: ...
+    @overload
+    def fit_transform(self, X: Any, y: Any = ..., *, weights: Any = ..., uncertainties: Any = ...) -> Any: ...
 
     @with_hints
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Any:
@@ -453,7 +475,10 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             _unchanged_on_failure(self),
             engine_for(values_of(X), self.engine, self.device, **how).running() as engine,
         ):
+            names = getattr(self, "feature_names_in_", None)
             data = data_in_memory(self, X, weights, uncertainties, engine=engine, reset=True)
+            if PreviousFit.of(self) is not None:
+                _check_same_names(names, getattr(self, "feature_names_in_", None))
             _check_can_be_sparse(self, data, parts)
             rank = choose_rank(self, data, X, weights, uncertainties, engine)
             fitted = fit(self, data, rank, parts, engine)
@@ -576,10 +601,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _aligned(self, X: Any, weights: Any, uncertainties: Any, *, training: bool = False) -> tuple[Any, Any, Any]:
         """Return data with the features of this model, in its order, and weights and uncertainties in that of X."""
-        remembered = None if training else getattr(self, "input_", None)
+        has_features = not training or PreviousFit.of(self) is not None
+        remembered = getattr(self, "input_", None) if has_features else None
         if remembered is not None:
             check_grid(axes_of(X)[1], remembered.features, "X", f"the data that {type(self).__name__} was fitted to")
-        features = None if training else features_of(self)
+        features = features_of(self) if has_features else None
         may_use_file = training or getattr(self, "_with_uncertainties", False)
         known: dict[str, Any] = {"features": features, "model": type(self).__name__, "may_use_file": may_use_file}
         return aligned_input(X, weights, uncertainties, **known)
@@ -705,13 +731,18 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self.n_samples_seen_ = len(codes) + (0 if first else self.n_samples_seen_)
         return np.asarray(~clean), about
 
+    @overload
+    def transform(self, X: InMemory, *, weights: Any = ..., uncertainties: Any = ...) -> Matrix: ...
+    @overload
+    def transform(self, X: Any, *, weights: Any = ..., uncertainties: Any = ...) -> Any: ...
+
     def transform(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return the codes of samples, (n_samples, n_components).
 
         Robust: a corrupted sample gets the code of its clean part. Each sample is encoded by itself. Without
         `uncertainties`, those of a model that was fitted with them are the typical ones of its features. The features
         of a `LabelledMatrix`, a table of pyarrow and a matrix of xarray are found by name, in any order. A sample
-        without observed entries has the code zero, and is warned of.
+        without observed entries gets the code zero, and raises a warning.
 
         Parameters
         ----------
@@ -736,6 +767,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             Ht = basis.encode(scaled.X, scaled.M, engine, **encoding_limits(self))
             return same_kind(X, self._codes_in_units(engine.join(Ht), data, engine))
 
+    @overload
+    def inverse_transform(self, X: InMemory) -> Matrix: ...
+    @overload
+    def inverse_transform(self, X: Any) -> Any: ...
+
     def inverse_transform(self, X: Any) -> Any:
         """Return the reconstruction of codes (n_samples, n_components), in the space of the data.
 
@@ -754,6 +790,13 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if codes.shape[1] != self.n_components_:
             raise ValueError(f"Codes must have {self.n_components_} columns, one per component; got {codes.shape[1]}.")
         return same_kind(X, _product(codes, self.components_, np))
+
+    @overload
+    def clean(self, X: Numbers, *, weights: Any = ..., uncertainties: Any = ...) -> Matrix: ...
+    @overload
+    def clean(self, X: Labelled, *, weights: Any = ..., uncertainties: Any = ...) -> Labelled: ...
+    @overload
+    def clean(self, X: Any, *, weights: Any = ..., uncertainties: Any = ...) -> Any: ...
 
     def clean(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return X with outliers and missing entries replaced by the reconstruction, all others untouched.
@@ -809,6 +852,13 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         blocks = (scaled.X, scaled.M, Ht, codes, data.X)
         engine.fill((engine.split(cleaned, like=data.X),), _described_and_cleaned, *blocks, **shared)
         return cleaned
+
+    @overload
+    def outlier_mask(self, X: Numbers, *, weights: Any = ..., uncertainties: Any = ...) -> NDArray[np.bool_]: ...
+    @overload
+    def outlier_mask(self, X: Labelled, *, weights: Any = ..., uncertainties: Any = ...) -> Labelled: ...
+    @overload
+    def outlier_mask(self, X: Any, *, weights: Any = ..., uncertainties: Any = ...) -> Any: ...
 
     def outlier_mask(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return True where an observed entry is an outlier, (n_samples, n_features), in the form of `clean`.
@@ -883,6 +933,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
                 )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    @overload
+    def score_samples(self, X: InMemory, *, weights: Any = ..., uncertainties: Any = ...) -> NDArray[np.float64]: ...
+    @overload
+    def score_samples(self, X: Any, *, weights: Any = ..., uncertainties: Any = ...) -> Any: ...
+
     def score_samples(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return how well each sample fits, (n_samples,): minus the mean loss of its entries, higher is better.
 
@@ -935,7 +990,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """
         return float(np.mean(self.score_samples(X, weights=weights, uncertainties=uncertainties)))
 
-    def report(self, X: Any, path: Any, **options: Any) -> Any:
+    def report(self, X: Any, path: Any, **options: Any) -> Path:
         """Write an HTML page about this fit and the data X it was fitted to; see `robustnmf.report.write`.
 
         Parameters
@@ -1005,10 +1060,15 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             raise ValueError(f"repeated_values must be 'auto' or 'data'; got {self.repeated_values!r}.")
         if not isinstance(self.weight_by_noise, bool | np.bool_) and self.weight_by_noise != "auto":
             raise ValueError(f"weight_by_noise must be 'auto', True or False; got {self.weight_by_noise!r}.")
+        if not isinstance(self.warm_start, bool | np.bool_):
+            raise ValueError(f"warm_start must be True or False; got {self.warm_start!r}.")
         parts = ("loss", "init", "scale", "outliers", "solver", "schedule", "image_shape")
         given = {name: getattr(self, name) for name in parts} | {"noise": self._noise_assumed()}
         fixed = self.fixed_components is not None
-        return resolve(self.method, self.preset, **given, penalised=is_penalised(self), fixed=fixed)
+        found = resolve(self.method, self.preset, **given, penalised=is_penalised(self), fixed=fixed)
+        if self.warm_start and found.algorithm is take_start:
+            raise IncompatibleError(f"Method {self.method!r} does not iterate: warm_start must be False; got True.")
+        return found
 
     def _noise_assumed(self) -> Any:
         """Return the parameter `noise`, with right entries weighted by it if they are to be."""
@@ -1126,17 +1186,79 @@ class TruncatedCauchyNMF(RobustNMF):
     method: MethodName = "truncated-cauchy"
     loss: Auto | LossName | Loss = "auto"
 
+    # A copy of RobustNMF's, without two parameters: tests compare them. Type checkers and help read it.
     @with_hints
-    def __init__(self, n_components: int | Auto = 2, **parameters: Any) -> None:
-        super().__init__(n_components, method=self.method, loss=self.loss, **parameters)
+    def __init__(
+        self,
+        n_components: int | Auto = 2,
+        *,
+        preset: PresetName = "default",
+        init: Auto | InitName | tuple[Any, Any] | Callable[..., Any] = "auto",
+        scale: Auto | ScaleName | float | Callable[..., Any] = "auto",
+        outliers: Auto | OutliersName | float | Callable[..., Any] = "auto",
+        solver: Auto | SolverName | Solver = "auto",
+        schedule: Auto | ScheduleName | Callable[..., Any] = "auto",
+        noise: NoiseName | Noise | None = "auto",
+        weight_by_noise: Auto | bool = "auto",
+        feature_scaling: FeatureScalingName | None = "auto",
+        sample_scaling: SampleScalingName | None = None,
+        zeros: ZerosName = "data",
+        repeated_values: RepeatedValuesName = "auto",
+        image_shape: tuple[int, int] | None = None,
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        n_init: int = 1,
+        warm_start: bool = False,
+        random_state: Any = None,
+        alpha_W: float = 0.0,
+        alpha_H: float | Literal["same"] = "same",
+        l1_ratio: float = 0.0,
+        fixed_components: Any = None,
+        forget_factor: float = 0.95,
+        engine: EngineName | Engine = "auto",
+        device: str | None = None,
+        checkpoint: Any = None,
+        verbose: int = 0,
+        callback: Callback | None = None,
+    ) -> None:
+        super().__init__(
+            n_components,
+            method=self.method,
+            loss=self.loss,
+            preset=preset,
+            init=init,
+            scale=scale,
+            outliers=outliers,
+            solver=solver,
+            schedule=schedule,
+            noise=noise,
+            weight_by_noise=weight_by_noise,
+            feature_scaling=feature_scaling,
+            sample_scaling=sample_scaling,
+            zeros=zeros,
+            repeated_values=repeated_values,
+            image_shape=image_shape,
+            max_iter=max_iter,
+            tol=tol,
+            n_init=n_init,
+            warm_start=warm_start,
+            random_state=random_state,
+            alpha_W=alpha_W,
+            alpha_H=alpha_H,
+            l1_ratio=l1_ratio,
+            fixed_components=fixed_components,
+            forget_factor=forget_factor,
+            engine=engine,
+            device=device,
+            checkpoint=checkpoint,
+            verbose=verbose,
+            callback=callback,
+        )
         del self.method, self.loss  # those of the class are not parameters
 
 
-def _take_parameters(cls: Any, of: Any, without: tuple[str, ...]) -> None:
-    """Give a class the signature of another, and its documentation of parameters and attributes, but for some."""
-    signature = inspect.signature(of.__init__)
-    named = [parameter for name, parameter in signature.parameters.items() if name not in without]
-    cls.__init__.__signature__ = signature.replace(parameters=named)
+def _take_documentation(cls: Any, of: Any, without: tuple[str, ...]) -> None:
+    """Give a class the documentation of parameters and attributes of another, but for some parameters."""
     if cls.__doc__:  # python -OO has none
         described = of.__doc__[of.__doc__.index("    Parameters\n") : of.__doc__.index("    Notes\n")]
         for name in without:
@@ -1144,7 +1266,7 @@ def _take_parameters(cls: Any, of: Any, without: tuple[str, ...]) -> None:
         cls.__doc__ = cls.__doc__.replace("    Examples\n", f"{described}    Examples\n", 1)
 
 
-_take_parameters(TruncatedCauchyNMF, RobustNMF, without=("method", "loss"))
+_take_documentation(TruncatedCauchyNMF, RobustNMF, without=("method", "loss"))
 
 
 @contextmanager
@@ -1169,6 +1291,20 @@ def _warning_of(fitted: Fitted) -> str | None:
     share = float(about.outliers.sum()) / prod(about.outliers.shape)
     final: Comparison = compared._replace(rejected=share)
     return final.doubt or final.much_is_wrong or warning  # what was in doubt stays so, whatever the share became
+
+
+def _check_same_names(known: Any, given: Any) -> None:
+    """Refuse features with other names than those of the components that a fit is to start from."""
+    if known is None or given is None or list(known) == list(given):
+        return
+    i = next((i for i, names in enumerate(zip(known, given, strict=False)) if names[0] != names[1]), None)
+    if i is None:  # another number of features is another error
+        return
+    raise ValueError(
+        f"warm_start=True starts from the components of the last fit, so features must have the same names in the same "
+        f"order; feature {i} was {known[i]!r}, and is {given[i]!r} now. Put them in that order, or fit with "
+        "warm_start=False."
+    )
 
 
 def _check_can_be_sparse(estimator: Any, data: Data, parts: Parts) -> None:

@@ -59,7 +59,19 @@ from robustnmf.utils.scikit_learn_words import NAMES
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A row of `METHODS`: a model of the literature and its parts under each preset."""
+    """A row of `METHODS`: a model of the literature and its parts under each preset.
+
+    Parameters
+    ----------
+    title : str
+        What tables and reports call it.
+    reference : str
+        The publication.
+    default : Parts
+        What ``preset="default"`` runs.
+    published : Parts
+        What ``preset="published"`` runs.
+    """
 
     title: str
     reference: str

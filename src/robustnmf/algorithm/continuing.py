@@ -6,20 +6,31 @@ is right, from the present components. Entries are judged anew by the same noise
 
 To begin a whole fit at the present components instead would not do: its stages hold entries out and widen the scale,
 which leads it away from a good start before it comes back, or to somewhere worse.
+
+A whole fit begins there all the same if the user asks for it with ``warm_start=True``, for data that has changed: then
+the noise is not known, and `PreviousFit` is where it starts.
 """
 
+from dataclasses import dataclass
 from math import inf
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from robustnmf.algorithm.encoding import Basis
 from robustnmf.algorithm.halfquadratic import Iteration, Method, Result, State
 from robustnmf.algorithm.holdout import Point
+from robustnmf.algorithm.initializers import BlockInitializer
 from robustnmf.algorithm.least_squares import Accepted, Judged, LeastSquares
 from robustnmf.data.blocks import Data
+from robustnmf.data.sample_scaling import SampleScaling
 from robustnmf.engines.protocol import Engine
 from robustnmf.errors import IncompatibleError
-from robustnmf.utils.arrays import Array, Blocks
+from robustnmf.utils.arrays import Array, Blocks, Namespace
+
+Matrix = NDArray[Any]
 
 # Sweeps of least squares before entries are judged anew, and how often that is done at most: little has changed.
 SWEEPS, MOST_ROUNDS = 20, 6
@@ -89,3 +100,111 @@ def _iteration(
     change = abs(history[-1].objective - objective) / max(objective, 1e-300) if history else inf
     share = squares.rejected_share(judged)
     return Iteration(len(history), objective, scale, share, perf_counter() - begin, change)
+
+
+# --- A whole fit that starts where an earlier one ended ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WarmStart(BlockInitializer):
+    """Components and codes of an earlier fit, in the unit of this one."""
+
+    W: Matrix
+    """(m, r)."""
+    Ht: Blocks
+    """Codes, (n, r) in all."""
+
+    name: ClassVar[str] = "previous"
+
+    def factors(
+        self, V: Blocks, M: Blocks | None, rank: int, rng: np.random.Generator, engine: Engine
+    ) -> tuple[Matrix, Blocks]:
+        """Return the factors, whatever the random numbers."""
+        return self.W, self.Ht
+
+
+class PreviousFit(NamedTuple):
+    """Where an earlier fit ended, and what its data was divided by."""
+
+    components: Matrix
+    """(r, m), in units of X."""
+    basis: Basis
+    unit: float
+    noise: Matrix | None
+    """What the features were divided by, (m,)."""
+    samples: SampleScaling | None
+
+    @classmethod
+    def of(cls, estimator: Any) -> Self | None:
+        """Return where the fit of an estimator ended, if its next one is to start there; else None."""
+        if not (estimator.warm_start and hasattr(estimator, "components_")):
+            return None
+        return cls(estimator.components_, estimator._basis, estimator._unit, estimator._noise, estimator._samples)
+
+    @property
+    def fingerprint(self) -> tuple[Any, ...]:
+        """What a checkpoint compares: fits that start elsewhere are others."""
+        return (self.components, self.basis.code, float(self.unit), self.noise)
+
+    def check_matches(self, n_components: int, n_features: int) -> None:
+        """Refuse data and ranks that the components are not made for."""
+        for what, old, new in (
+            ("n_components", len(self.components), n_components),
+            ("the number of features", self.components.shape[1], n_features),
+        ):
+            if old != new:
+                raise ValueError(
+                    f"warm_start=True starts from the components of the last fit, and {what} was {old} there; got "
+                    f"{new}. Keep it, or fit with warm_start=False, which starts anew."
+                )
+
+    def start(
+        self,
+        given: Data,
+        unit: float,
+        noise: Matrix | None,
+        samples: SampleScaling | None,
+        limits: Limits,
+        engine: Engine,
+    ) -> WarmStart:
+        """Return the start of a fit to data that will be divided by other units.
+
+        Codes are those of the samples in the components of the earlier fit: for the same data, where that fit ended.
+
+        Parameters
+        ----------
+        given : Data
+            In units of X, of as many samples as there are.
+        unit : float
+            What the new fit divides the data by.
+        noise : (m,) or None
+            What the new fit divides the features by.
+        samples : SampleScaling or None
+            What the new fit divides the samples by.
+        limits : Limits
+            How far codes are improved.
+        engine : Engine
+            What works on the data.
+
+        Returns
+        -------
+        WarmStart
+            The components, divided as the data, and codes.
+        """
+        data = given if self.samples is None else self.samples.divided(given, engine)
+        data = data.in_unit(self.unit, self.noise, self.basis.W.dtype, engine)
+        Ht = self.basis.placed(engine.place).encode(data.X, data.M, engine, **limits._asdict())
+        before, now = (
+            None if scaling is None else engine.split(scaling.factors(given, engine), like=given.X)
+            for scaling in (self.samples, samples)
+        )
+        Ht = engine.map(_in_other_unit, Ht, before, now, factor=self.unit / unit)
+        W = self.components.T
+        return WarmStart(W if noise is None else W / noise[:, None], Ht)
+
+
+def _in_other_unit(X: Array, before: Array | None, now: Array | None, *, factor: float, xp: Namespace) -> Array:
+    """Return codes (B, r) in another unit; samples were divided by `before` and will be by `now`, (B, 1) each."""
+    X = X * factor
+    X = X if before is None else X * before
+    return X if now is None else X / now

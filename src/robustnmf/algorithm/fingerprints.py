@@ -13,8 +13,9 @@ from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.errors import CheckpointError
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
 
-# Parameters that may change between a fit and the one that goes on with it; fits from several starts have none.
-FREE_PARAMETERS = ("verbose", "callback", "checkpoint", "engine", "device", "n_init")
+# Parameters that may change between a fit and the one that goes on with it; fits from several starts have none. Where a
+# warm start begins is compared by the components themselves.
+FREE_PARAMETERS = ("verbose", "callback", "checkpoint", "engine", "device", "n_init", "warm_start")
 
 
 def fit_fingerprint(

@@ -15,10 +15,10 @@ from sklearn.base import clone
 
 from robustnmf.algorithm.checkpoint import Checkpoint
 from robustnmf.algorithm.clones import where_data_is
-from robustnmf.algorithm.continuing import Limits, go_on
+from robustnmf.algorithm.continuing import Limits, PreviousFit, go_on
 from robustnmf.algorithm.encoding import Basis, Description, basis_of, noise_in_units, totals, typical_code
 from robustnmf.algorithm.feature_scaling import choose_levels, feature_levels
-from robustnmf.algorithm.fingerprints import fit_fingerprint
+from robustnmf.algorithm.fingerprints import content, fit_fingerprint
 from robustnmf.algorithm.halfquadratic import (
     Callback,
     Iteration,
@@ -161,9 +161,12 @@ def fit(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) ->
 
 
 def _fit_all(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) -> Fitted:
-    """Fit all of the data from one start or several, of which the best is kept."""
+    """Fit all of the data from one start or several, of which the best is kept.
+
+    If a fit starts where the last one ended, that is the only start.
+    """
     name, rng = type(estimator).__name__, generator(estimator.random_state)
-    if estimator.n_init == 1:
+    if estimator.n_init == 1 or PreviousFit.of(estimator) is not None:
         return _fit_from(rng, estimator, given, rank, parts, engine, name)
     if estimator.checkpoint is not None:
         raise IncompatibleError(f"checkpoint keeps the state of one fit; n_init={estimator.n_init} makes several.")
@@ -191,8 +194,10 @@ def _fit_from(
     known = check_components(estimator.fixed_components, given.shape[1], given.dtype, rank)
     parts = replace(parts, penalties=_penalties(estimator, parts, given.shape, unit, known.dtype))
     data = given.in_unit(unit, noise, given.dtype, engine)
-    init = parts.init
-    if isinstance(init, GivenStart):
+    init, previous = parts.init, PreviousFit.of(estimator)
+    if previous is not None:
+        init = previous.start(original, unit, noise, samples, Limits(**encoding_limits(estimator)), engine)
+    elif isinstance(init, GivenStart):
         init = init.in_unit(unit, noise, None if samples is None else to_host(samples.factors(original, engine)))
     W, Ht = initial_factors(init, data, rank, rng, engine)
     W, Ht = with_known(W, Ht, known if noise is None else known / noise, engine)
@@ -308,6 +313,9 @@ def _checkpoint(estimator: Any, data: Data, unit: float, engine: Engine) -> dict
     if estimator.checkpoint is None:
         return {}
     of = fit_fingerprint(estimator, data.X, data.M, unit, data.noise, engine)
+    previous = PreviousFit.of(estimator)
+    if previous is not None:
+        of |= {"components of the last fit": content(previous.fingerprint)}
     return {"checkpoint": Checkpoint(estimator.checkpoint, of)}
 
 
@@ -402,9 +410,16 @@ def check_can_be_blocks(estimator: Any, parts: Parts) -> None:
 def choose_rank(estimator: Any, data: Data, X: Any, weights: Any, uncertainties: Any, engine: Engine) -> int:
     """Return the number of components; if it is to be found, by cross-validation of X, or of some of its samples.
 
-    `data` is what has been made of X, weights and uncertainties.
+    `data` is what has been made of X, weights and uncertainties. A fit that starts from the components of the last one
+    keeps their number.
     """
-    if not isinstance(estimator.n_components, str) or estimator.n_components != "auto":
+    previous = PreviousFit.of(estimator)
+    is_given = not isinstance(estimator.n_components, str) or estimator.n_components != "auto"
+    if previous is not None:
+        wanted = estimator.n_components if is_given else len(previous.components)
+        previous.check_matches(wanted, data.shape[1])
+        return len(previous.components)
+    if is_given:
         return check_rank(estimator.n_components, data, type(estimator).__name__, may_exceed=True)
     if is_sparse(X) and weights is None and uncertainties is None and estimator.zeros == "data":
         X = as_rows(X)

@@ -30,7 +30,23 @@ SMALL_PART = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """The parts of a half-quadratic model."""
+    """The parts of a half-quadratic model.
+
+    Parameters
+    ----------
+    loss : Loss
+        What is minimised.
+    scale : ScaleRule
+        Finds the scale of clean residuals.
+    outliers : OutlierRule
+        Finds the thresholds.
+    solver : Solver
+        Improves the factors.
+    penalties : Penalties
+        On codes, basis and their product, in the unit of the data.
+    fixed : int
+        Columns of W, the first ones, that are known and stay as they are.
+    """
 
     loss: Loss
     scale: ScaleRule
@@ -38,28 +54,53 @@ class Method:
     solver: Solver
     penalties: Penalties = NO_PENALTIES
     fixed: int = 0
-    """Columns of W, the first ones, that are known and stay as they are."""
 
 
 class State(NamedTuple):
-    """Where the alternation stands: what the next step needs."""
+    """Where the alternation stands: what the next step needs.
+
+    Parameters
+    ----------
+    W : array (m, r)
+        Basis.
+    Ht : blocks
+        Codes, blocks of H' with samples in rows, (n, r) in all.
+    weighting : Weighting
+        Scale (the paper's gamma) and outlier thresholds of the current residuals.
+    objective : float
+        Eq. (2-4) in a form that can be compared between scales, plus the penalty.
+    first_scale : float
+        Scale at the start.
+    outlier_share : float
+        Share of the observed entries that have weight zero.
+    """
 
     W: Array
-    """Basis, (m, r)."""
     Ht: Blocks
-    """Codes, blocks of H' with samples in rows, (n, r) in all."""
     weighting: Weighting
-    """Scale (the paper's gamma) and outlier thresholds of the current residuals."""
     objective: float
-    """Eq. (2-4) in a form that can be compared between scales (see `comparable`), plus the penalty."""
     first_scale: float
-    """Scale at the start."""
     outlier_share: float
-    """Share of the observed entries that have weight zero."""
 
 
 class Iteration(NamedTuple):
-    """What happened in one iteration; iteration 0 is the start."""
+    """What happened in one iteration; iteration 0 is the start.
+
+    Parameters
+    ----------
+    n_iter : int
+        Its number.
+    objective : float
+        Eq. (2-4); of a staged fit, the mean loss of entries held out of it.
+    scale : float
+        Scale of clean residuals, the paper's gamma, in units of X for a callback.
+    outlier_share : float
+        Share of the observed entries that have weight zero.
+    seconds : float
+        Time since the start.
+    relative_change : float
+        The left side of the stopping rule (3-9); infinite in iteration 0.
+    """
 
     n_iter: int
     objective: float
@@ -67,33 +108,60 @@ class Iteration(NamedTuple):
     outlier_share: float
     seconds: float
     relative_change: float
-    """The left side of the stopping rule (3-9)."""
 
     def in_units_of(self, unit: float) -> "Iteration":
-        """Return it with the scale in units of X, for data that was divided by a unit."""
+        """Return it with the scale in units of X, for data that was divided by a unit.
+
+        Parameters
+        ----------
+        unit : float
+            What the data was divided by.
+
+        Returns
+        -------
+        Iteration
+            The same iteration.
+        """
         return self._replace(scale=self.scale * unit)
 
 
 class Result(NamedTuple):
-    """The outcome of a run."""
+    """The outcome of a run.
+
+    Parameters
+    ----------
+    state : State
+        Where it ended.
+    history : list of Iteration
+        All iterations, the start first.
+    converged : bool
+        Whether the stopping rule was met.
+    stopped : bool
+        Whether the callback ended it.
+    code_sweeps : int or None
+        Sweeps after which the codes of samples should stop, before they follow the noise; None lets them converge.
+    warning : str or None
+        What the user should know of the data.
+    noise : NoiseModel or None
+        The noise by which entries are judged, and the accepted ones weighted alike; None judges by the weighting.
+    judge : Basis or None
+        The basis in which entries are judged by that noise; None for W.
+    comparison : Comparison or None
+        How the fit compares with least squares on all entries; None if it was not compared.
+    pattern : tuple or None
+        Entries that are rejected with a pattern and may be right; None if there are none, or no doubt.
+    """
 
     state: State
     history: list[Iteration]
     converged: bool
     stopped: bool = False
-    """Whether the callback ended it."""
     code_sweeps: int | None = None
-    """Sweeps after which the codes of samples should stop, before they follow the noise; None lets them converge."""
     warning: str | None = None
-    """What the user should know of the data."""
     noise: NoiseModel | None = None
-    """The noise by which entries are judged, and the accepted ones weighted alike; None judges by the weighting."""
     judge: Any = None
-    """The basis in which they are judged; None for W."""
     comparison: Any = None
-    """How the fit compares with least squares on all entries; None if it was not compared."""
     pattern: Any = None
-    """Entries that are rejected with a pattern and may be right; None if there are none, or no doubt."""
 
 
 Callback = Callable[[Iteration], Any]
@@ -118,6 +186,36 @@ def run(
     """Alternate until the objective stops falling, eq. (3-9), or the callback returns True.
 
     With a `checkpoint` that holds the state of an earlier run it goes on from there.
+
+    Parameters
+    ----------
+    V : blocks
+        Data, blocks of samples in rows, (n, m) in all; 0 where missing.
+    M : blocks or None
+        Weights, cut alike, 0 where missing; None if all are 1.
+    W : array (m, r)
+        Basis.
+    Ht : blocks
+        Codes, (n, r) in all, cut as V.
+    method : Method
+        The parts of the model.
+    engine : Engine
+        What works on the blocks.
+    max_iter : int
+        Most iterations.
+    tol : float
+        Relative change (3-9) at which it has converged.
+    scale_floor : float
+        Smallest scale: that of rounding errors.
+    callback : callable or None
+        Called with every `Iteration`; ends the run if it returns True.
+    checkpoint : Checkpoint or None
+        Where the state is saved, and read from.
+
+    Returns
+    -------
+    Result
+        Where it ended, and its history.
     """
     begin, stop = perf_counter(), False
     # Other solvers are those of papers, which stop as they say.
@@ -176,7 +274,28 @@ def take_start(*parts: Any, **options: Any) -> Result:
 
 
 def step(V: Blocks, M: Blocks | None, state: State, method: Method, engine: Engine, scale_floor: float) -> State:
-    """Make one iteration of Algorithm 2 and measure the residuals it leaves."""
+    """Make one iteration of Algorithm 2 and measure the residuals it leaves.
+
+    Parameters
+    ----------
+    V : blocks
+        Data, blocks of samples in rows, (n, m) in all; 0 where missing.
+    M : blocks or None
+        Weights, cut alike, 0 where missing; None if all are 1.
+    state : State
+        Where the alternation stands.
+    method : Method
+        The parts of the model.
+    engine : Engine
+        What works on the blocks.
+    scale_floor : float
+        Smallest scale: that of rounding errors.
+
+    Returns
+    -------
+    State
+        Where it stands after the iteration.
+    """
     W, Ht = sweep(V, M, state.W, state.Ht, state.weighting, method, engine)
     return assess(V, M, W, engine.truncate_lineage(Ht), state, method, engine, scale_floor)
 
@@ -191,7 +310,32 @@ def sweep(
     engine: Engine,
     hidden: Blocks | None = None,
 ) -> tuple[Array, Blocks]:
-    """Return W and the codes after one iteration of Algorithm 2, which does not see `hidden` positions (k, 2)."""
+    """Return W and the codes after one iteration of Algorithm 2.
+
+    Parameters
+    ----------
+    V : blocks
+        Data, blocks of samples in rows, (n, m) in all; 0 where missing.
+    M : blocks or None
+        Weights, cut alike, 0 where missing; None if all are 1.
+    W : array (m, r)
+        Basis.
+    Ht : blocks
+        Codes, (n, r) in all, cut as V.
+    weighting : Weighting
+        Loss, scale and thresholds.
+    method : Method
+        The parts of the model.
+    engine : Engine
+        What works on the blocks.
+    hidden : blocks or None
+        Sample, within its block, and feature of entries that do not count, (k, 2) in all.
+
+    Returns
+    -------
+    W, Ht : array (m, r), blocks
+        The factors.
+    """
     kept = M
     if weighting.is_spatial:  # found once for both half-steps: it takes whole samples, and time
         kept = engine.map(_kept, V, M, Ht, W=W, weighting=weighting)
@@ -209,7 +353,32 @@ def assess(
     engine: Engine,
     scale_floor: float,
 ) -> State:
-    """Measure the residuals of W and H: their scale (3-11), outliers (section 3.3) and objective (2-4)."""
+    """Measure the residuals of W and H: their scale (3-11), outliers (section 3.3) and objective (2-4).
+
+    Parameters
+    ----------
+    V : blocks
+        Data, blocks of samples in rows, (n, m) in all; 0 where missing.
+    M : blocks or None
+        Weights, cut alike, 0 where missing; None if all are 1.
+    W : array (m, r)
+        Basis.
+    Ht : blocks
+        Codes, (n, r) in all, cut as V.
+    previous : State or None
+        The state before, whose scale the scale rule starts from; None at the start.
+    method : Method
+        The parts of the model.
+    engine : Engine
+        What works on the blocks.
+    scale_floor : float
+        Smallest scale: that of rounding errors.
+
+    Returns
+    -------
+    State
+        The factors with what was measured.
+    """
     if reads(method.scale) == reads(method.outliers) == "nothing":
         weighting = apply_rules([], None, None, method, engine, scale_floor, V[0])
         # No rule has to see all residuals at once.

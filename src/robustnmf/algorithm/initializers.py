@@ -42,7 +42,24 @@ class Initializer(Protocol):
     name: ClassVar[str]
 
     def __call__(self, V: Matrix, M: Matrix | None, rank: int, rng: np.random.Generator) -> tuple[Matrix, Matrix]:
-        """Return W (m, rank) and H (rank, n), non-negative and finite."""
+        """Return initial factors.
+
+        Parameters
+        ----------
+        V : ndarray (m, n)
+            Data with features in rows, in its unit; 0 where missing.
+        M : ndarray (m, n) or None
+            Weights, 0 where missing; None if all are 1.
+        rank : int
+            Number of components r.
+        rng : numpy.random.Generator
+            Where random numbers come from.
+
+        Returns
+        -------
+        W, H : ndarray (m, r), ndarray (r, n)
+            The factors, non-negative and finite.
+        """
         ...
 
 
@@ -99,11 +116,47 @@ class BlockInitializer:
     def factors(
         self, V: Blocks, M: Blocks | None, rank: int, rng: np.random.Generator, engine: Engine
     ) -> tuple[Matrix, Blocks]:
-        """Return W (m, rank) on the host and blocks of H', for blocks of V' (n, m) in all and of the weights M'."""
+        """Return initial factors of data in blocks.
+
+        Parameters
+        ----------
+        V : blocks
+            Data, blocks of samples in rows, (n, m) in all; 0 where missing.
+        M : blocks or None
+            Weights, cut alike, 0 where missing; None if all are 1.
+        rank : int
+            Number of components r.
+        rng : numpy.random.Generator
+            Where random numbers come from.
+        engine : Engine
+            What works on the blocks.
+
+        Returns
+        -------
+        W, Ht : ndarray (m, r), blocks
+            The basis on the host, and codes with samples in rows, (n, r) in all, cut as V.
+        """
         raise NotImplementedError
 
     def __call__(self, V: Matrix, M: Matrix | None, rank: int, rng: np.random.Generator) -> tuple[Matrix, Matrix]:
-        """Return W (m, rank) and H (rank, n)."""
+        """Return initial factors of data on the host.
+
+        Parameters
+        ----------
+        V : ndarray (m, n)
+            Data with features in rows; 0 where missing.
+        M : ndarray (m, n) or None
+            Weights, 0 where missing; None if all are 1.
+        rank : int
+            Number of components r.
+        rng : numpy.random.Generator
+            Where random numbers come from.
+
+        Returns
+        -------
+        W, H : ndarray (m, r), ndarray (r, n)
+            What `factors` returns for data in memory.
+        """
         engine, V = NumPyEngine(n_threads=1), to_host(V)
         blocks = engine.split(V.T)
         W, Ht = self.factors(blocks, None if M is None else engine.split(to_host(M).T, like=blocks), rank, rng, engine)
@@ -136,6 +189,11 @@ class PublishedStart(BlockInitializer):
     Their factors are uniform on [0, 1] whatever the data; for images in 0..255 and rank 40 the product then lies at a
     tenth of the data. Here it does so for data in any unit. The width of the correntropy weights is a mean square,
     which gross outliers (a thousand times the data and more) inflate until they decide the start.
+
+    Parameters
+    ----------
+    level : float
+        Level of the product of the factors, relative to that of the data.
     """
 
     level: float = 0.1
@@ -195,7 +253,20 @@ class MedianStart(BlockInitializer):
         return 0.5 if self.densest is None else min(self.densest, 1 - self.densest)
 
     def center(self, rows: Array, *, complete: bool) -> Array:
-        """Return the typical entry of each row (B, k), ignoring NaN, (B,)."""
+        """Return the typical entry of each row (B, k), ignoring NaN, (B,).
+
+        Parameters
+        ----------
+        rows : array (B, k)
+            Entries; NaN where missing.
+        complete : bool
+            Whether there is no NaN.
+
+        Returns
+        -------
+        array (B,)
+            The median, or the middle of the densest part.
+        """
         return median(rows, complete=complete) if self.densest is None else densest(rows, self.densest)
 
     def factors(
@@ -278,7 +349,22 @@ class GivenStart:
     name: ClassVar[str] = "given"
 
     def in_unit(self, unit: float, noise: Matrix | None, sizes: Matrix | None) -> "GivenStart":
-        """Return the start of data that is divided by a unit, features by noise (m,), and samples by sizes (n,)."""
+        """Return the start of data that is divided by a unit, features by noise (m,), and samples by sizes (n,).
+
+        Parameters
+        ----------
+        unit : float
+            What the data is divided by.
+        noise : ndarray (m,) or None
+            What features are divided by.
+        sizes : ndarray (n,) or None
+            What samples are divided by.
+
+        Returns
+        -------
+        GivenStart
+            The start in that unit.
+        """
         codes, components = (np.asarray(to_host(factor), dtype=np.float64) for factor in (self.codes, self.components))
         if sizes is not None and len(codes) == len(np.ravel(sizes)):  # another shape is refused by the call
             codes = codes / np.reshape(sizes, (-1, 1))

@@ -14,7 +14,25 @@ from robustnmf.solvers.base import as_solver
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a model is made of."""
+    """What a model is made of.
+
+    Parameters
+    ----------
+    loss : Loss
+        What is minimised.
+    init : Initializer
+        Where it starts.
+    scale : ScaleRule
+        Finds the scale of clean residuals.
+    outliers : OutlierRule
+        Finds the thresholds.
+    solver : Solver
+        Improves the factors.
+    penalties : Penalties
+        On codes, basis and their product.
+    algorithm : callable
+        What runs the iterations: `robustnmf.algorithm.halfquadratic.run` for Algorithm 2, or a schedule.
+    """
 
     loss: Loss
     init: Initializer
@@ -23,7 +41,6 @@ class Parts:
     solver: Solver
     penalties: Penalties = NO_PENALTIES
     algorithm: Algorithm = run
-    """The alternation of Algorithm 2, or what a model does instead."""
 
     @property
     def method(self) -> Method:

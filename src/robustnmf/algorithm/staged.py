@@ -94,11 +94,20 @@ BOUNDED_AT, CLEARLY_WORSE = 5.0, 1.04
 
 
 class InitialStage(NamedTuple):
-    """Some first iterations, whose scale is the median magnitude of held-out residuals, or another quantile."""
+    """Some first iterations, whose scale is the median magnitude of held-out residuals, or another quantile.
+
+    Parameters
+    ----------
+    loss : Loss
+        What is minimised.
+    threshold : float or None
+        Scales beyond which an entry is ignored; None ignores none.
+    quantile : float
+        Which quantile of the magnitudes the scale is.
+    """
 
     loss: Loss
     threshold: float | None = None
-    """Scales beyond which an entry is ignored."""
     quantile: float = 0.5
 
 
@@ -197,17 +206,59 @@ class Staged:
         """Return the factors after the better of the initial stages; the arguments are those of a whole fit.
 
         It is to compare data in several units, for which the stage that needs a start of its own is not worth its time.
+
+        Parameters
+        ----------
+        V : blocks
+            Data, blocks of samples in rows, (n, m) in all; 0 where missing.
+        M : blocks or None
+            Weights, cut alike, 0 where missing; None if all are 1.
+        W : array (m, r)
+            Basis.
+        Ht : blocks
+            Codes, (n, r) in all, cut as V.
+        *how : Method, Engine
+            As in a call of the schedule.
+        **limits : int and float
+            `max_iter` and `scale_floor`, as in a call of the schedule.
+
+        Returns
+        -------
+        W, Ht : array (m, r), blocks
+            The factors.
         """
         fit = StagedFit.of(self, V, M, W.shape[1], *how, **limits, tol=0.0)
         _, state, _ = Driver(None, None).run(opening(fit, W, Ht, from_densest=False))
         return state.point.W, state.point.Ht
 
     def iterations_at_end(self, max_iter: int) -> int:
-        """Return the iterations of each of the last stages."""
+        """Return the iterations of each of the last stages.
+
+        Parameters
+        ----------
+        max_iter : int
+            Most iterations of the fit.
+
+        Returns
+        -------
+        int
+            `last_iter`, or a tenth of all, if that is less.
+        """
         return min(self.last_iter, max_iter // 10)
 
     def fewest_iter(self, max_iter: int) -> int:
-        """Return the iterations that a fit which does not converge makes at least: it need not try all relaxations."""
+        """Return the iterations that a fit which does not converge makes at least: it need not try all relaxations.
+
+        Parameters
+        ----------
+        max_iter : int
+            Most iterations of the fit.
+
+        Returns
+        -------
+        int
+            The iterations.
+        """
         return max_iter - MOST_RELAXATIONS * self.iterations_at_end(max_iter)
 
 

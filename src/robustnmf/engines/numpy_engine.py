@@ -106,7 +106,20 @@ class NumPyEngine(InMemoryEngine):
         return [X[end - len(block) : end] for end, block in zip(ends, like, strict=True)]
 
     def cuts(self, n_rows: int, n_columns: int) -> list[slice]:
-        """Return how a matrix is cut into blocks of rows."""
+        """Return how a matrix is cut into blocks of rows.
+
+        Parameters
+        ----------
+        n_rows : int
+            Samples.
+        n_columns : int
+            Features.
+
+        Returns
+        -------
+        list of slice
+            Rows of each block.
+        """
         rows = min(self.block_rows, n_rows // FEWEST_BLOCKS)
         return cuts_of(n_rows, n_columns, max(self.block_entries, rows * n_columns))
 

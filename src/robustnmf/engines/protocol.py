@@ -81,13 +81,36 @@ class Engine(Protocol):
         ...
 
     def place(self, values: Any, dtype: Any = None) -> Array:
-        """Return a number, or an array of the host, as an array where the engine works."""
+        """Return a number, or an array of the host, as an array where the engine works.
+
+        Parameters
+        ----------
+        values : number or array-like
+            On the host.
+        dtype : dtype or None
+            Of the result; None keeps it.
+
+        Returns
+        -------
+        array
+            The values, where the engine works.
+        """
         ...
 
     def from_dlpack(self, X: Any) -> Array | None:
         """Return an array that is where the engine works, of whatever library, as a floating one of its own.
 
         None for anything else: lists, data frames, arrays of the host.
+
+        Parameters
+        ----------
+        X : object
+            What the user has passed.
+
+        Returns
+        -------
+        array or None
+            The same memory, if it can be shared.
         """
         ...
 
@@ -95,42 +118,147 @@ class Engine(Protocol):
         """Return a matrix of the host in the memory of the device, or where it is if it is too large for that.
 
         `SparseRows` become dense, unless the engine keeps them sparse.
+
+        Parameters
+        ----------
+        X : array or Rows
+            A matrix (n, m).
+
+        Returns
+        -------
+        array or Rows
+            The matrix.
         """
         ...
 
     def read(self, rows: Rows, like: Blocks | None = None) -> Blocks:
-        """Return data on disk as blocks of samples, cut as `like` if given; they may be lazy."""
+        """Return data on disk as blocks of samples, cut as `like` if given; they may be lazy.
+
+        Parameters
+        ----------
+        rows : Rows
+            Data of which rows can be read, (n, m).
+        like : blocks or None
+            Blocks that it is cut as; None lets the engine choose.
+
+        Returns
+        -------
+        blocks
+            Its samples, in order.
+        """
         ...
 
     def split(self, X: Array, like: Blocks | None = None) -> Blocks:
-        """Cut an array with samples in rows, shape (n, anything), into blocks of samples, or as `like` is cut."""
+        """Cut an array with samples in rows, shape (n, anything), into blocks of samples, or as `like` is cut.
+
+        Parameters
+        ----------
+        X : array (n, ...)
+            Samples in rows.
+        like : blocks or None
+            Blocks that it is cut as; None lets the engine choose.
+
+        Returns
+        -------
+        blocks
+            Views where that can be.
+        """
         ...
 
     def join(self, blocks: Blocks) -> Array:
-        """Undo `split`."""
+        """Undo `split`.
+
+        Parameters
+        ----------
+        blocks : blocks
+            Arrays with samples in rows, or lazy ones.
+
+        Returns
+        -------
+        array (n, ...)
+            All rows.
+        """
         ...
 
     def regroup(self, blocks: Blocks, n_rows: int) -> Blocks:
-        """Return the same rows in blocks of `n_rows`, the last one shorter; for parts of the data that are small."""
+        """Return the same rows in blocks of `n_rows`, the last one shorter; for parts of the data that are small.
+
+        Parameters
+        ----------
+        blocks : blocks
+            Arrays with samples in rows, or lazy ones.
+        n_rows : int
+            Rows of each new block.
+
+        Returns
+        -------
+        blocks
+            The same rows.
+        """
         ...
 
     def persist(self, blocks: Blocks) -> Blocks:
-        """Return lazy blocks as blocks that have been computed, and stay where functions find them."""
+        """Return lazy blocks as blocks that have been computed, and stay where functions find them.
+
+        Parameters
+        ----------
+        blocks : blocks
+            Arrays with samples in rows, or lazy ones.
+
+        Returns
+        -------
+        blocks
+            The same blocks.
+        """
         ...
 
     def reaches(self, folder: Path) -> bool:
-        """Return whether functions of blocks can write to a folder of this machine."""
+        """Return whether functions of blocks can write to a folder of this machine.
+
+        Parameters
+        ----------
+        folder : Path
+            A folder of this machine.
+
+        Returns
+        -------
+        bool
+            False if blocks live on machines that do not share it.
+        """
         ...
 
     def truncate_lineage(self, blocks: Blocks) -> Blocks:
         """Return blocks that the next iteration starts from.
 
         An engine that remembers how blocks were made, to make them again where they are lost, may forget it here.
+
+        Parameters
+        ----------
+        blocks : blocks
+            Arrays with samples in rows, or lazy ones.
+
+        Returns
+        -------
+        blocks
+            The same blocks.
         """
         ...
 
     def empty(self, shape: tuple[int, int], dtype: Any) -> Array:
-        """Return a matrix (n, m) into which results for all entries are written."""
+        """Return a matrix (n, m) into which results for all entries are written.
+
+        Parameters
+        ----------
+        shape : (int, int)
+            Samples and features.
+        dtype : dtype
+            Of the entries.
+
+        Returns
+        -------
+        array (n, m)
+            Entries of any value.
+        """
         ...
 
     def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
@@ -138,6 +266,21 @@ class Engine(Protocol):
 
         A function that returns a tuple of arrays gives a tuple of blocks. One whose `Traits` are light is over before
         another thread could have begun.
+
+        Parameters
+        ----------
+        function : callable
+            A pure function at the top level of a module. It gets one block of each argument, what is shared, and the
+            array namespace as `xp`.
+        *blocks : blocks or None
+            Arguments, all cut alike.
+        **shared : object
+            Arguments that are the same for all blocks.
+
+        Returns
+        -------
+        blocks, or tuple of blocks
+            What it returned for each block.
         """
         ...
 
@@ -147,6 +290,23 @@ class Engine(Protocol):
         """Apply a function that returns a tuple to every block, as `map` does, but write its first results.
 
         They go into the blocks of `targets`, which may be those of an argument; the other results are returned.
+
+        Parameters
+        ----------
+        targets : sequence of blocks
+            Where the first results are written.
+        function : callable
+            A pure function at the top level of a module. It gets one block of each argument, what is shared, and the
+            array namespace as `xp`.
+        *blocks : blocks or None
+            Arguments, all cut alike.
+        **shared : object
+            Arguments that are the same for all blocks.
+
+        Returns
+        -------
+        blocks, or tuple of blocks
+            The results beyond those that were written.
         """
         ...
 
@@ -157,15 +317,65 @@ class Engine(Protocol):
 
         V' has shape (m, n): all samples of a feature in one row. `rows` are arrays of first dimension m. The
         engine may call the function on any cut of the features; the results are joined along the first axis.
+
+        Parameters
+        ----------
+        function : callable
+            Gets rows of V' and M', of `rows`, what is shared, and `xp`.
+        V : blocks
+            Data, (n, m) in all.
+        M : blocks or None
+            Weights, cut alike.
+        *rows : array (m, ...) or None
+            Arguments with features in rows.
+        **shared : object
+            Arguments that are the same for all blocks.
+
+        Returns
+        -------
+        array (m, ...)
+            The results of all features.
         """
         ...
 
     def sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
-        """Apply a function to every block and add up the numbers, arrays, or tuples of them it returns."""
+        """Apply a function to every block and add up the numbers, arrays, or tuples of them it returns.
+
+        Parameters
+        ----------
+        function : callable
+            A pure function at the top level of a module. It gets one block of each argument, what is shared, and the
+            array namespace as `xp`.
+        *blocks : blocks or None
+            Arguments, all cut alike.
+        **shared : object
+            Arguments that are the same for all blocks.
+
+        Returns
+        -------
+        number, array, or tuple of them
+            The sums over blocks.
+        """
         ...
 
     def map_and_sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> tuple[Any, Any]:
-        """Apply a function that returns a pair to every block: `map` of the first results and `sum` of the second."""
+        """Apply a function that returns a pair to every block: `map` of the first results and `sum` of the second.
+
+        Parameters
+        ----------
+        function : callable
+            A pure function at the top level of a module. It gets one block of each argument, what is shared, and the
+            array namespace as `xp`.
+        *blocks : blocks or None
+            Arguments, all cut alike.
+        **shared : object
+            Arguments that are the same for all blocks.
+
+        Returns
+        -------
+        blocks, sums
+            As `map` and `sum` return them.
+        """
         ...
 
     def quantile(self, A: Blocks, M: Blocks | None, q: float, *, axis: Literal["feature"] | None = None) -> Array:
@@ -173,6 +383,22 @@ class Engine(Protocol):
 
         It is the smallest entry at which the cumulated weight reaches a share q of the total, so that an integer
         weight counts as that many copies of the entry, and entries of weight zero do not count.
+
+        Parameters
+        ----------
+        A : blocks
+            Values, (n, m) in all.
+        M : blocks or None
+            Weights; None if all are 1.
+        q : float
+            Between 0 and 1.
+        axis : None or "feature"
+            Whether there is one quantile or one for each feature.
+
+        Returns
+        -------
+        array () or (m,)
+            The quantiles.
         """
         ...
 

@@ -118,7 +118,18 @@ class SparseEngine(StreamingEngine):
         return NotImplemented if has_weights else stored(*found, **options)
 
     def entries_of(self, block: Any) -> Any:
-        """Return a block of data as what is stored of it, None if it has to be dense; an array as it is."""
+        """Return a block of data as what is stored of it, None if it has to be dense; an array as it is.
+
+        Parameters
+        ----------
+        block : block or array
+            A block of data, or an argument beside it.
+
+        Returns
+        -------
+        Entries, array or None
+            What is stored.
+        """
         if not isinstance(block, LazyBlock):
             return block
         if isinstance(block, ReadBlock):

@@ -23,7 +23,15 @@ FEATURE_PARTS = 16
 
 
 class TileEngine(StreamingEngine):
-    """A matrix in memory of which tiles are worked on, and arrays beside it."""
+    """A matrix in memory of which tiles are worked on, and arrays beside it.
+
+    Parameters
+    ----------
+    n_threads : int or None
+        Threads; None is one for each core.
+    block_bytes : int
+        As that of `StreamingEngine`; tiles are cut by the number of their entries instead.
+    """
 
     gathers_features = True
     has_tiles = True

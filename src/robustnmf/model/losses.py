@@ -63,11 +63,37 @@ class Loss(Protocol):
         return 0.0
 
     def rho(self, s: Array, xp: Namespace) -> Array:
-        """Return the loss at `s`, elementwise."""
+        """Return the loss at `s`, elementwise.
+
+        Parameters
+        ----------
+        s : array
+            Squared ratios (|r| / scale)**2, of any shape.
+        xp : namespace
+            Array namespace of `s`: NumPy, or that of Torch.
+
+        Returns
+        -------
+        array
+            The loss of each, of the shape of `s`.
+        """
         ...
 
     def weight(self, s: Array, xp: Namespace) -> Array:
-        """Return d rho / d s at `s`, elementwise."""
+        """Return d rho / d s at `s`, elementwise.
+
+        Parameters
+        ----------
+        s : array
+            Squared ratios (|r| / scale)**2, of any shape.
+        xp : namespace
+            Array namespace of `s`: NumPy, or that of Torch.
+
+        Returns
+        -------
+        array
+            The weight of each, of the shape of `s`; not negative.
+        """
         ...
 
 
@@ -80,6 +106,11 @@ def check_loss(loss: Any) -> None:
 
     For a concave function the rise between two points lies between those of the tangents at both, so that the two
     functions can be compared without differences, and kinks do not matter.
+
+    Parameters
+    ----------
+    loss : Loss
+        The loss. It is evaluated at 14 squared ratios from 0 to 1e6.
     """
     s = np.array(_PROBES)
     for name in ("is_quadratic", "group", "scale_power", "log_scale_coef"):
@@ -203,12 +234,18 @@ class Absolute(_RoundedNorm):
 
     @property
     def kernel_form(self) -> Form:
+        """What kernels compute in its place."""
         return Form(ROUNDED, self.floor**2)
 
 
 @dataclass(frozen=True, slots=True)
 class SampleNorm(_RoundedNorm):
     """The norm of each sample's residual, as in L2,1-NMF, with a rounded tip: `Absolute` of a whole sample.
+
+    Parameters
+    ----------
+    floor : float
+        Radius of the rounding, in scales: far below it the loss is quadratic in the norm.
 
     Examples
     --------
@@ -323,6 +360,7 @@ class Truncated(Loss):
 
     @property
     def kernel_form(self) -> Form | None:
+        """What kernels compute in its place; None if they cannot."""
         form = form_of(self.loss)
         return None if form is None else form._replace(support=sqrt(self.cap))
 

@@ -30,14 +30,21 @@ DENSEST = 0.25
 
 
 class Mixture(NamedTuple):
-    """Clean residuals among all."""
+    """Clean residuals among all.
+
+    Parameters
+    ----------
+    width : float
+        Scale b of the Laplace distribution of clean residuals: their mean magnitude.
+    share : float
+        Share of residuals that belong to it, above 0 and at most 1.
+    uniform_density : float
+        Density of the others where they are flat, per unit of magnitude.
+    """
 
     width: float
-    """Scale b of the Laplace distribution of clean residuals: their mean magnitude."""
     share: float
-    """Share of residuals that belong to it, above 0 and at most 1."""
     uniform_density: float = 0.0
-    """Density of the others where they are flat, per unit of magnitude."""
 
     @property
     def decision_threshold(self) -> float:
@@ -93,7 +100,22 @@ def mixture_of_width(width: float, magnitudes: Vector, weights: Vector | None = 
 
 
 def mixture_of(magnitudes: Blocks, M: Blocks | None, engine: Engine) -> Mixture:
-    """Return the mixture of residuals: the one that they are known to have, else an estimate from a sample of them."""
+    """Return the mixture of residuals: the one that they are known to have, else an estimate from a sample of them.
+
+    Parameters
+    ----------
+    magnitudes : blocks
+        Magnitudes |R| of the residuals, (n, m) in all.
+    M : blocks or None
+        Weight of each, 0 where missing; None if all are 1.
+    engine : Engine
+        What works on the blocks.
+
+    Returns
+    -------
+    Mixture
+        Width and share of clean residuals.
+    """
     known: Mixture | None = getattr(magnitudes, "mixture", None)
     return fit_mixture(*sample(magnitudes, M, engine)) if known is None else known
 

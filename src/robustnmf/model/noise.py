@@ -96,36 +96,53 @@ ARRAYS = ("widths", "levels", "largest", "centers", "anchors", "least")
 
 @dataclass(frozen=True, repr=False)
 class NoiseModel:
-    """The noise that a fit has found."""
+    """The noise that a fit has found.
+
+    Parameters
+    ----------
+    widths : array (m,)
+        Width of an entry of typical size, for each feature.
+    levels : array (m,)
+        Typical size of an entry of each feature.
+    largest : array (m,)
+        Largest entry of each feature that was not rejected: predictions count as hardly more.
+    centers : array (m,)
+        Mean of the entries of each feature that were not rejected.
+    anchors : array (m,)
+        Weight with which a rejected entry counts as that mean: codes stay bounded where too few entries of a sample are
+        accepted to tell. It is the share of the feature's variance that the fit does not explain.
+    least : array (m,)
+        What an entry may differ from its prediction without being wrong, however small its width.
+    exponent : float
+        How the width grows with the size of an entry.
+    threshold : float
+        Widths beyond which an entry is wrong.
+    lenient : bool
+        Whether nothing was wrong: then an entry is only if least squares with it does not explain it.
+    weights_entries : bool
+        Whether right entries are weighted by one over their squared width.
+    of_counts : bool
+        Whether those weights are one over the expected value instead, as of counts.
+    softness : float
+        Widths at which a right entry counts half, by Cauchy's weight; infinite if all count alike.
+    level_prior : float
+        Of a sample with gaps, what is rejected or missing counts as the mean of its feature times the level of the
+        sample, its regression on these means. The level 1 counts like so many entries; infinite if all levels are 1.
+    """
 
     widths: Array
-    """Width of an entry of typical size, for each feature, (m,)."""
     levels: Array
-    """Typical size of an entry of each feature, (m,)."""
     largest: Array
-    """Largest entry of each feature that was not rejected, (m,): predictions count as hardly more."""
     centers: Array
-    """Mean of the entries of each feature that were not rejected, (m,)."""
     anchors: Array
-    """Weight with which a rejected entry counts as that mean, (m,): codes stay bounded where too few entries of a
-    sample are accepted to tell. It is the share of the feature's variance that the fit does not explain."""
     least: Array
-    """What an entry may differ from its prediction without being wrong, however small its width, (m,)."""
     exponent: float
-    """How the width grows with the size of an entry."""
     threshold: float
-    """Widths beyond which an entry is wrong."""
     lenient: bool = False
-    """Whether nothing was wrong: then an entry is only if least squares with it does not explain it."""
     weights_entries: bool = False
-    """Whether right entries are weighted by one over their squared width,"""
     of_counts: bool = False
-    """or by one over their expected value, as counts are."""
     softness: float = np.inf
-    """Widths at which a right entry counts half, by Cauchy's weight; infinite if all count alike."""
     level_prior: float = np.inf
-    """Of a sample with gaps, what is rejected or missing counts as the mean of its feature times the level of the
-    sample, its regression on these means. The level 1 counts like so many entries; infinite if all levels are 1."""
 
     def __repr__(self) -> str:
         typical = float(np.median(to_host(self.relative_widths)))
@@ -140,16 +157,55 @@ class NoiseModel:
         return self.weights_entries or self.softness < np.inf
 
     def soft_weights(self, Y: Array, predicted: Array, xp: Namespace) -> Array:
-        """Return by what right entries (B, m) are weighted for their distance from predictions."""
+        """Return by what right entries (B, m) are weighted for their distance from predictions.
+
+        Parameters
+        ----------
+        Y : array (B, m)
+            Entries.
+        predicted : array (B, m)
+            Predictions WH, samples in rows, in the unit of the model.
+        xp : namespace
+            Of the arrays; ``numpy`` for `RobustNMF.noise_`.
+
+        Returns
+        -------
+        array (B, m)
+            Cauchy's weight of residuals in units of `softness` widths, at most 1.
+        """
         ratios = (Y - predicted) / (self.softness * self.width(predicted, xp))
         return 1 / (1 + ratios * ratios)
 
     def placed(self, place: Callable[[Any], Array]) -> "NoiseModel":
-        """Return the model with its arrays elsewhere."""
+        """Return the model with its arrays elsewhere.
+
+        Parameters
+        ----------
+        place : callable
+            What is applied to each array, such as `Engine.place`.
+
+        Returns
+        -------
+        NoiseModel
+            The same model.
+        """
         return replace(self, **{name: place(getattr(self, name)) for name in ARRAYS})
 
     def width(self, predicted: Array, xp: Namespace) -> Array:
-        """Return the width of entries (B, m), or one for each feature (m,) if their size does not matter."""
+        """Return the width of entries (B, m), or one for each feature (m,) if their size does not matter.
+
+        Parameters
+        ----------
+        predicted : array (B, m)
+            Predictions WH, samples in rows, in the unit of the model.
+        xp : namespace
+            Of the arrays; ``numpy`` for `RobustNMF.noise_`.
+
+        Returns
+        -------
+        array (B, m) or (m,)
+            The widths.
+        """
         if self.exponent == 0:
             return self.widths
         sizes = xp.minimum(predicted, self.largest) * (1 / ((1 + OFFSET) * self.levels))
@@ -161,14 +217,38 @@ class NoiseModel:
         return self.widths / self.levels
 
     def of_typical_features(self, relative_widths: Vector) -> "NoiseModel":
-        """Return the noise of features of level 1 that have these relative widths, (k,), on the host."""
+        """Return the noise of features of level 1 that have these relative widths, (k,), on the host.
+
+        Parameters
+        ----------
+        relative_widths : ndarray (k,)
+            Widths relative to levels.
+
+        Returns
+        -------
+        NoiseModel
+            A model of k features.
+        """
         ones = np.ones_like(relative_widths)
         least = float(np.median(self.least / self.levels)) * ones
         widths, infinite = relative_widths, np.inf * ones
         return replace(self, widths=widths, levels=ones, largest=infinite, centers=ones, anchors=ones, least=least)
 
     def weights(self, predicted: Array, xp: Namespace) -> Array:
-        """Return the weight of right entries, 1 for one of the typical width, (B, m) or (m,)."""
+        """Return the weight of right entries, 1 for one of the typical width, (B, m) or (m,).
+
+        Parameters
+        ----------
+        predicted : array (B, m)
+            Predictions WH, samples in rows, in the unit of the model.
+        xp : namespace
+            Of the arrays; ``numpy`` for `RobustNMF.noise_`.
+
+        Returns
+        -------
+        array (B, m) or (m,)
+            The weights.
+        """
         if self.of_counts:
             return self._weights_of_counts(predicted, xp)
         positive = self.widths[self.widths > 0]
@@ -182,6 +262,20 @@ class NoiseModel:
         towards that, and its weight is larger, so that the gradient is the same and the step no longer than it may be:
         least squares would believe in the variance of a small prediction however large it becomes. With p and b as
         above, half the weight times the square then bounds the divergence between p and y.
+
+        Parameters
+        ----------
+        Y : array (B, m)
+            Entries.
+        predicted : array (B, m)
+            Predictions WH, samples in rows, in the unit of the model.
+        xp : namespace
+            Of the arrays; ``numpy`` for `RobustNMF.noise_`.
+
+        Returns
+        -------
+        array (B, m), array (B, m)
+            Entries and weights.
         """
         weights = self.weights(predicted, xp)
         if not self.of_counts:
@@ -201,17 +295,54 @@ class NoiseModel:
         return (1 + COUNT_OFFSET) / (sizes + COUNT_OFFSET)
 
     def mean_count(self, xp: Namespace) -> Array:
-        """Return the mean of all entries that were not rejected, 1 if all are zero."""
+        """Return the mean of all entries that were not rejected, 1 if all are zero.
+
+        Parameters
+        ----------
+        xp : namespace
+            Of the arrays; ``numpy`` for `RobustNMF.noise_`.
+
+        Returns
+        -------
+        array ()
+            The mean.
+        """
         mean = xp.mean(self.centers)
         return xp.where(mean > 0, mean, 1)
 
     def in_units(self, units: Array) -> "NoiseModel":
-        """Return the model of data whose features are multiplied by units, (m,) or a number."""
+        """Return the model of data whose features are multiplied by units, (m,) or a number.
+
+        Parameters
+        ----------
+        units : array (m,) or float
+            What features are multiplied by.
+
+        Returns
+        -------
+        NoiseModel
+            Its widths, levels and limits in those units.
+        """
         arrays = {name: getattr(self, name) * units for name in ARRAYS if name != "anchors"}
         return replace(self, **arrays)
 
     def sample_levels(self, Y: Array, kept: Array, xp: Namespace) -> Array:
-        """Return by what factor entries of samples (B, m), weighted, differ from the means of features, (B, 1)."""
+        """Return by what factor entries of samples (B, m), weighted, differ from the means of features, (B, 1).
+
+        Parameters
+        ----------
+        Y : array (B, m)
+            Entries.
+        kept : array (B, m)
+            Weights, 0 for entries that do not count.
+        xp : namespace
+            Of the arrays; ``numpy`` for `RobustNMF.noise_`.
+
+        Returns
+        -------
+        array (B, 1)
+            The level of each sample; 1 where nothing tells.
+        """
         with_means = xp.sum(kept * (Y * self.centers), axis=1, keepdims=True)
         squares = xp.sum(kept * self.centers**2, axis=1, keepdims=True)
         prior = self.level_prior * xp.mean(self.centers**2)
@@ -219,7 +350,22 @@ class NoiseModel:
         return xp.where(positive, with_means + prior, 1) / xp.where(positive, squares + prior, 1)
 
     def ratios(self, Y: Array, predicted: Array, xp: Namespace) -> Array:
-        """Return the magnitude of residuals in units of the threshold, (B, m): an entry above 1 is wrong."""
+        """Return the magnitude of residuals in units of the threshold, (B, m): an entry above 1 is wrong.
+
+        Parameters
+        ----------
+        Y : array (B, m)
+            Entries.
+        predicted : array (B, m)
+            Predictions WH, samples in rows, in the unit of the model.
+        xp : namespace
+            Of the arrays; ``numpy`` for `RobustNMF.noise_`.
+
+        Returns
+        -------
+        array (B, m)
+            Residuals over their limits.
+        """
         predicted = xp.minimum(predicted, BEYOND_THE_LARGEST * self.largest)
         return xp.abs(Y - predicted) / self.limits(predicted, xp)
 
@@ -240,7 +386,20 @@ class NoiseModel:
         return np.where(always, np.inf, low)
 
     def limits(self, predicted: Array, xp: Namespace) -> Array:
-        """Return the residual beyond which entries are wrong, (B, m), or one for each feature (m,)."""
+        """Return the residual beyond which entries are wrong, (B, m), or one for each feature (m,).
+
+        Parameters
+        ----------
+        predicted : array (B, m)
+            Predictions WH, samples in rows, in the unit of the model.
+        xp : namespace
+            Of the arrays; ``numpy`` for `RobustNMF.noise_`.
+
+        Returns
+        -------
+        array (B, m) or (m,)
+            `threshold` widths, or `least` where that is more.
+        """
         return xp.maximum(self.threshold * self.width(predicted, xp), self.least)
 
 

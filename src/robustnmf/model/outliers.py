@@ -20,7 +20,26 @@ class OutlierRule(Protocol):
     name: ClassVar[str]
 
     def __call__(self, magnitudes: Blocks, M: Blocks | None, scale: float, engine: Engine) -> Array | None:
-        """Return the thresholds, shape (m,) or (); None if nothing is rejected."""
+        """Return the thresholds of residuals of these `magnitudes`.
+
+        Parameters
+        ----------
+        magnitudes : blocks
+            Magnitudes |R| of the residuals, blocks of samples in rows, (n, m) in all; (n, 1) if the loss is of whole
+            samples.
+        M : blocks or None
+            Weight of each magnitude, cut alike, 0 where an entry is missing; None if all are 1.
+        scale : float
+            The scale of the same residuals, as the scale rule found it.
+        engine : Engine
+            What takes sums and quantiles of blocks.
+
+        Returns
+        -------
+        array (m,) or (), float, or None
+            The magnitude beyond which an entry has weight zero, for each feature or for all; None if nothing is
+            rejected. It is in the unit of the residuals.
+        """
         ...
 
 
@@ -125,6 +144,13 @@ class MixtureRule:
     real residuals have heavier tails, and of clean data a few entries in a thousand are lost. The more of the data is
     wrong, the higher the threshold: a poor fit would throw away what it does not fit yet, and an entry that is
     rejected has no way back. Meanwhile the scale of the loss falls and takes over.
+
+    Parameters
+    ----------
+    factor : float
+        Widths that the threshold is where all residuals are clean.
+    power : float
+        How fast it grows as the share of clean residuals falls.
     """
 
     factor: float = 8.0
@@ -138,7 +164,18 @@ class MixtureRule:
         return self.of(mixture_of(magnitudes, M, engine))
 
     def of(self, mixture: Mixture) -> float:
-        """Return the threshold for residuals of a known mixture."""
+        """Return the threshold for residuals of a known mixture.
+
+        Parameters
+        ----------
+        mixture : Mixture
+            Width and share of clean residuals.
+
+        Returns
+        -------
+        float
+            The threshold, in the unit of the width.
+        """
         return self.factor * mixture.width / float(mixture.share**self.power)
 
 

@@ -43,13 +43,38 @@ class ScaleRule(Protocol):
     name: ClassVar[str]
 
     def __call__(self, magnitudes: Blocks, M: Blocks | None, previous: float | None, engine: Engine) -> float:
-        """Return the scale of residuals of these `magnitudes`; `previous` is a warm start."""
+        """Return the scale of residuals of these `magnitudes`.
+
+        Parameters
+        ----------
+        magnitudes : blocks
+            Magnitudes |R| of the residuals, blocks of samples in rows, (n, m) in all; (n, 1) if the loss is of whole
+            samples.
+        M : blocks or None
+            Weight of each magnitude, cut alike, 0 where an entry is missing; None if all are 1.
+        previous : float or None
+            The scale of the last iteration; None in the first.
+        engine : Engine
+            What takes sums and quantiles of blocks.
+
+        Returns
+        -------
+        float
+            The scale, not negative; 0 means that every residual which counts is zero. It is in the unit of the
+            residuals: if they are multiplied by a factor, so is the scale.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FixedScale:
-    """The scale the user knows: the paper's gamma, in the units of the data."""
+    """The scale the user knows: the paper's gamma, in the units of the data.
+
+    Parameters
+    ----------
+    value : float
+        The scale, positive, in units of X.
+    """
 
     value: float
 
@@ -67,6 +92,18 @@ class FixedScale:
         """Return the scale of data that was divided by a unit, within the range of its numbers.
 
         So far out the weights are all 1, or the floor counts.
+
+        Parameters
+        ----------
+        unit : float
+            What the data was divided by.
+        dtype : dtype
+            That of the factors.
+
+        Returns
+        -------
+        FixedScale
+            The scale in that unit.
         """
         number = np.finfo(dtype)
         return FixedScale(min(max(self.value / unit, float(number.tiny)), float(number.max) ** 0.5))
@@ -113,7 +150,13 @@ class Nagy:
 
 @dataclass(frozen=True, slots=True)
 class MAD:
-    """The median magnitude of the residuals, times a constant that makes it a standard deviation."""
+    """The median magnitude of the residuals, times a constant that makes it a standard deviation.
+
+    Parameters
+    ----------
+    factor : float
+        The constant; 1.4826 makes it the standard deviation of Gaussian residuals.
+    """
 
     factor: float = GAUSSIAN_MAD
 
@@ -129,6 +172,11 @@ class RootMeanSquare:
     """The root mean square of the residuals, times a constant; outliers move it.
 
     The default constant makes it the kernel width of Du et al. (2012): its square is half the mean square.
+
+    Parameters
+    ----------
+    factor : float
+        The constant.
     """
 
     factor: float = 0.5**0.5
@@ -151,6 +199,13 @@ class MixtureScale:
 
     Residuals of the entries that a fit was made to look small: at high rank the width is far too small when it is taken
     from them. The schedule of the default takes it from entries that it holds out.
+
+    Parameters
+    ----------
+    factor : float
+        Widths that the scale is where all residuals are clean.
+    power : float
+        How fast it falls with the share of clean residuals.
     """
 
     factor: float = 5.0
@@ -164,13 +219,30 @@ class MixtureScale:
         return self.of(mixture_of(magnitudes, M, engine))
 
     def of(self, mixture: Mixture) -> float:
-        """Return gamma for residuals of a known mixture."""
+        """Return gamma for residuals of a known mixture.
+
+        Parameters
+        ----------
+        mixture : Mixture
+            Width and share of clean residuals.
+
+        Returns
+        -------
+        float
+            The scale, in the unit of the width.
+        """
         return self.factor * mixture.width * float(mixture.share**self.power)
 
 
 @dataclass(frozen=True, slots=True)
 class FirstScale:
-    """Another rule's scale at the start, kept ever after: the objective is then the same in all iterations."""
+    """Another rule's scale at the start, kept ever after: the objective is then the same in all iterations.
+
+    Parameters
+    ----------
+    rule : ScaleRule
+        The rule that finds the scale of the start.
+    """
 
     rule: ScaleRule = MAD(factor=1.0)
 

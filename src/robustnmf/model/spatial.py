@@ -83,6 +83,11 @@ class MRFRule:
             Magnitudes beyond which an entry by itself would be an outlier; None if nothing is rejected.
         xp : namespace
             Of the arrays.
+
+        Returns
+        -------
+        array of bool (n, m)
+            The outliers, where the magnitudes are.
         """
         images, observed, limits = _images(self.image_shape, magnitudes, M, thresholds)
         cost_inlier = np.where(observed, _ratio(images, limits), 0.0)
@@ -135,7 +140,24 @@ class MedianFilterRule:
         return self.base(magnitudes, M, scale, engine)
 
     def mask(self, magnitudes: Array, M: Array | None, thresholds: Any, xp: Namespace) -> Array:
-        """Return True where an entry is an outlier, (n, m); see `MRFRule.mask`."""
+        """Return True where an entry is an outlier, (n, m).
+
+        Parameters
+        ----------
+        magnitudes : array (n, m)
+            Residual magnitudes |R| of a block of samples in rows.
+        M : array (n, m) or None
+            Weights; entries of weight zero are missing, and do not count in a window.
+        thresholds : array (m,), number or None
+            Magnitudes beyond which an entry by itself would be an outlier; None if nothing is rejected.
+        xp : namespace
+            Of the arrays.
+
+        Returns
+        -------
+        array of bool (n, m)
+            The outliers, where the magnitudes are.
+        """
         images, observed, limits = _images(self.image_shape, magnitudes, M, thresholds)
         return _like(magnitudes, median_filtered_support(images > limits, self.size, observed), xp)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from numbers import Integral, Real
 from types import FunctionType, ModuleType, NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from robustnmf.baselines import starts
 from robustnmf.model import losses, noise, outliers, penalties, scales, spatial
 
 Matrix = NDArray[Any]
+C = TypeVar("C", bound=type)
 
 MAGIC = b"robustnmf-model"
 """What a model file begins with."""
@@ -210,7 +211,7 @@ ESTIMATORS: dict[str, type] = {}
 """Estimators that can be stored, by name."""
 
 
-def storable(estimator: type) -> type:
+def storable(estimator: C) -> C:
     """Register an estimator whose models can be stored; a decorator of its class."""
     ESTIMATORS[estimator.__name__] = estimator
     return estimator

@@ -49,10 +49,6 @@ class Constraint:
 class Constrained(NamedTuple):
     """Factors under constraints.
 
-    `components` (rank, n_features) and `codes` (n_samples, rank) are the factors, `Q` their sum of squared residuals,
-    and `Q_before` that of the free minimum. `violations` (n_constraints,) says by how much each constraint is missed:
-    0 but for rounding, unless only some increase of Q was allowed.
-
     Parameters
     ----------
     components : ndarray (rank, n_features)
@@ -64,7 +60,7 @@ class Constrained(NamedTuple):
     Q_before : float
         That of the free minimum.
     violations : ndarray (n_constraints,)
-        By how much each constraint is missed.
+        By how much each constraint is missed: 0 but for rounding, unless `max_increase` was given.
     """
 
     components: Matrix

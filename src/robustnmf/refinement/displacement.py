@@ -172,7 +172,7 @@ def displace_components(
     features : sequence of int or str, or None
         Features to displace, by default all.
     n_jobs : int or None
-        Entries at a time, see joblib; None means 1.
+        Number of entries that are displaced in parallel, as in joblib; None means 1.
 
     Returns
     -------
@@ -241,7 +241,7 @@ def bootstrap_displacement(
     random_state : int, RandomState, Generator or None
         Seed of the resampling.
     n_jobs : int or None
-        Entries at a time, see joblib; None means 1.
+        Number of entries that are displaced in parallel, as in joblib; None means 1.
 
     Returns
     -------
@@ -334,7 +334,7 @@ class _Profile:
             nearest = self.tried[min(self.tried, key=lambda known: abs(known - value))]
             low, high = np.zeros_like(nearest.components), np.full_like(nearest.components, np.inf)
             low[self.k, self.j] = high[self.k, self.j] = value
-            self.tried[value] = self.squares.minimum(nearest, low=low, high=high)
+            self.tried[value] = self.squares.refitted(nearest, low, high)
         return self.tried[value].Q - self.base.Q
 
     def reach(self, wanted: float, up: bool) -> tuple[float, Factors]:
@@ -356,19 +356,21 @@ class _Profile:
         beyond = [value for value in towards if self.increase(value) > wanted]
         if beyond:
             return inside, min(beyond, key=lambda value: abs(value - self.origin))
-        if not up and (inside == 0 or self.increase(0.0) <= wanted):
+        if not up and inside == 0:
             return 0.0, None
-        if not up:
-            return inside, 0.0
+        # Steps begin short: from a value far away a fit may lead to the same components in another order.
         curvature = float(self.base.codes[:, self.k] ** 2 @ self.squares.precision[:, self.j])
         if curvature == 0:  # nothing is observed: any value is as good
-            return np.inf, None
+            return np.inf if up else 0.0, None
         step = max(sqrt(wanted / curvature), 1e-6 * self.origin)
         for _ in range(MOST_DOUBLINGS):
-            if self.increase(inside + step) > wanted:
-                return inside, inside + step
-            inside, step = inside + step, 2 * step
-        return np.inf, None
+            value = inside + step if up else max(inside - step, 0.0)
+            if self.increase(value) > wanted:
+                return inside, value
+            inside, step = value, 2 * step
+            if not up and inside == 0:
+                return 0.0, None
+        return np.inf if up else 0.0, None
 
 
 def _swapped(codes: Matrix, reference: Matrix) -> Matrix:

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from robustnmf.algorithm.clones import given
 from robustnmf.data.blocks import check_observations
+from robustnmf.refinement import newton
 from robustnmf.utils.arrays import to_host
 
 Matrix = NDArray[Any]
@@ -51,8 +52,8 @@ class Squares:
     precision : ndarray (n_samples, n_features)
         Weight of each squared residual: one over the variance; 0 where an entry is missing or rejected.
     shares : ndarray (n_samples,)
-        How much each sample counts in the means of the codes, 1 in all; 0 for one without an entry that counts, whose
-        code would be free.
+        How much each sample counts in the means of the codes, 1 in all; 0 for one of which fewer entries count than
+        there are components: its code is not determined, and could make any mean.
     means : ndarray (rank,)
         Means of the codes of each component, which are held.
     """
@@ -65,7 +66,9 @@ class Squares:
     @classmethod
     def of(cls, X: Matrix, precision: Matrix, counts: Matrix, codes: Matrix) -> "Squares":
         """Return the data of samples that count so often, (n,), with the means of given codes."""
-        usable = counts * precision.any(axis=1)
+        n_entries = np.count_nonzero(precision, axis=1)
+        determined = n_entries >= min(codes.shape[1], n_entries.max(initial=1))
+        usable = counts * determined * (n_entries > 0)
         shares = usable / max(usable.sum(), 1)
         return cls(X, precision * counts[:, None], shares, shares @ codes)
 
@@ -141,6 +144,29 @@ class Squares:
         codes = free * self._factor(free)
         return Factors(codes, components, self.Q(codes, components))
 
+    def refitted(self, start: Factors, low: Matrix | None = None, high: Matrix | None = None) -> Factors:
+        """Return the minimum next to a start that is near it: by Newton's method, and as `minimum` where that fails.
+
+        Parameters
+        ----------
+        start : Factors
+            Where the descent begins.
+        low, high : ndarray (rank, n_features) or None
+            Bounds of the components; by default 0 and infinity.
+
+        Returns
+        -------
+        Factors
+            The minimum.
+        """
+        if start.components.size > newton.MOST_ENTRIES:
+            return self.minimum(start, low=low, high=high)
+        low = np.zeros_like(start.components) if low is None else low
+        high = np.full_like(start.components, np.inf) if high is None else high
+        codes, components, is_minimum = newton.minimum(self, start.codes, start.components, low, high)
+        found = Factors(codes, components, self.Q(codes, components))
+        return found if is_minimum else self.minimum(found, low=low, high=high)
+
     def _factor(self, free: Matrix) -> Matrix:
         """Return what codes of any means are multiplied by, (r,)."""
         return np.asarray(self.means / np.maximum(self.shares @ free, np.finfo(float).tiny))
@@ -182,7 +208,7 @@ def squares_of(model: Any, X: Any, weights: Any, uncertainties: Any) -> tuple[Sq
 def _settled(squares: Squares, factors: Factors) -> Factors:
     """Descend again until Q does not fall any more: what is compared with the minimum must not fall below it."""
     for _ in range(MOST_RESTARTS):
-        lower = squares.minimum(factors)
+        lower = squares.refitted(factors)
         if factors.Q - lower.Q <= SETTLED * factors.Q:
             return lower
         factors = lower

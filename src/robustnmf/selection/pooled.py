@@ -83,7 +83,7 @@ def pool_components(
     random_state : int, RandomState, Generator or None
         Seed of the starts and of the groups.
     n_jobs : int or None
-        Fits at a time, see joblib; None means 1.
+        Number of fits that run in parallel, as in joblib; None means 1.
 
     Returns
     -------

@@ -1,17 +1,21 @@
 """The number of components, chosen by how well entries that were held out are predicted."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from robustnmf.algorithm.clones import given, variant, where_data_is
 from robustnmf.algorithm.rank_search import RankSelection, find_rank
 from robustnmf.estimators import NonNegativeInput, TruncatedCauchyNMF
+from robustnmf.formats.kinds import InMemory, Labelled, Numbers
 from robustnmf.formats.labelled_matrix import LabelledMatrix
 from robustnmf.utils.random_state import generator, seeds
+
+Matrix = NDArray[Any]
 
 
 def default_if_none(estimator: Any) -> Any:
@@ -34,7 +38,7 @@ def select_rank(
 ) -> RankSelection:
     """Choose the number of components by how well hidden entries are predicted.
 
-    In each split a tenth of the observed entries is missing to the fits; a sample's other entries give its code, and
+    In each split a tenth of the observed entries is hidden from the fits. A sample's other entries give its code, and
     the code predicts what is hidden. Splits share no entries. The result does not depend on `n_jobs`.
 
     Parameters
@@ -62,7 +66,8 @@ def select_rank(
     random_state : int, RandomState, Generator or None
         Seed of splits and starts. Every rank starts from the same seeds.
     n_jobs : int or None
-        Fits at a time, see joblib; None means 1. On a GPU they are threads, which gain little.
+        Number of fits that run in parallel, as in joblib; None means 1. On a GPU they run in threads, which gain
+        little.
 
     Returns
     -------
@@ -169,7 +174,7 @@ class RobustNMFCV(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, Transformer
     random_state : int, RandomState, Generator or None
         Seed of splits and starts.
     n_jobs : int or None
-        Fits at a time.
+        Number of fits that run in parallel.
 
     Attributes
     ----------
@@ -234,6 +239,11 @@ class RobustNMFCV(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, Transformer
         self.fit_transform(X, weights=weights, uncertainties=uncertainties)
         return self
 
+    @overload
+    def fit_transform(self, X: InMemory, y: Any = ..., *, weights: Any = ..., uncertainties: Any = ...) -> Matrix: ...
+    @overload
+    def fit_transform(self, X: Any, y: Any = ..., *, weights: Any = ..., uncertainties: Any = ...) -> Any: ...
+
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Choose the rank, learn the components of X and return its codes, (n_samples, n_components_).
 
@@ -273,6 +283,11 @@ class RobustNMFCV(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, Transformer
         self.components_ = model.components_
         return codes
 
+    @overload
+    def transform(self, X: InMemory, *, weights: Any = ..., uncertainties: Any = ...) -> Matrix: ...
+    @overload
+    def transform(self, X: Any, *, weights: Any = ..., uncertainties: Any = ...) -> Any: ...
+
     def transform(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return the codes of samples, (n_samples, n_components_).
 
@@ -290,6 +305,11 @@ class RobustNMFCV(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, Transformer
         """
         return self._fitted(X).transform(X, **given(weights, uncertainties))
 
+    @overload
+    def inverse_transform(self, X: InMemory) -> Matrix: ...
+    @overload
+    def inverse_transform(self, X: Any) -> Any: ...
+
     def inverse_transform(self, X: Any) -> Any:
         """Return the reconstruction of codes (n_samples, n_components_), in the space of the data.
 
@@ -304,6 +324,13 @@ class RobustNMFCV(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, Transformer
             Codes times components.
         """
         return self._fitted().inverse_transform(X)
+
+    @overload
+    def clean(self, X: Numbers, *, weights: Any = ..., uncertainties: Any = ...) -> Matrix: ...
+    @overload
+    def clean(self, X: Labelled, *, weights: Any = ..., uncertainties: Any = ...) -> Labelled: ...
+    @overload
+    def clean(self, X: Any, *, weights: Any = ..., uncertainties: Any = ...) -> Any: ...
 
     def clean(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return X with outliers and missing entries replaced by the reconstruction, all others untouched.
@@ -322,6 +349,13 @@ class RobustNMFCV(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, Transformer
         """
         return self._fitted(X).clean(X, **given(weights, uncertainties))
 
+    @overload
+    def outlier_mask(self, X: Numbers, *, weights: Any = ..., uncertainties: Any = ...) -> NDArray[np.bool_]: ...
+    @overload
+    def outlier_mask(self, X: Labelled, *, weights: Any = ..., uncertainties: Any = ...) -> Labelled: ...
+    @overload
+    def outlier_mask(self, X: Any, *, weights: Any = ..., uncertainties: Any = ...) -> Any: ...
+
     def outlier_mask(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return True where an observed entry is an outlier, (n_samples, n_features).
 
@@ -338,6 +372,11 @@ class RobustNMFCV(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, Transformer
             The mask, in the form of X.
         """
         return self._fitted(X).outlier_mask(X, **given(weights, uncertainties))
+
+    @overload
+    def score_samples(self, X: InMemory, *, weights: Any = ..., uncertainties: Any = ...) -> NDArray[np.float64]: ...
+    @overload
+    def score_samples(self, X: Any, *, weights: Any = ..., uncertainties: Any = ...) -> Any: ...
 
     def score_samples(self, X: Any, *, weights: Any = None, uncertainties: Any = None) -> Any:
         """Return how well each sample fits, (n_samples,), see `RobustNMF.score_samples`.

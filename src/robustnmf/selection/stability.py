@@ -117,7 +117,8 @@ def consensus(
     random_state : int, RandomState, Generator or None
         Seed of the starts.
     n_jobs : int or None
-        Fits at a time, see joblib; None means 1. On a GPU they are threads, which gain little.
+        Number of fits that run in parallel, as in joblib; None means 1. On a GPU they run in threads, which gain
+        little.
 
     Returns
     -------
@@ -178,10 +179,10 @@ def bootstrap_components(
 ) -> Bootstrap:
     """Return percentile intervals of the components of a fit, by drawing its samples anew.
 
-    A sample that is drawn twice counts twice, by its weight: a copy of it would betray entries that the fit holds out.
+    A sample that is drawn twice counts twice, by its weight: a copy would reveal entries that the fit holds out.
     Each fit starts from the components of the model, which keeps their identity, and what it finds is matched with
-    them in order and scale. The intervals tell how much depends on which samples there are; they know nothing of other
-    minima, for which see `consensus`.
+    them in order and scale. The intervals tell how much depends on which samples there are; they do not
+    cover other minima, for which see `consensus`.
 
     Parameters
     ----------
@@ -200,7 +201,8 @@ def bootstrap_components(
     random_state : int, RandomState, Generator or None
         Seed of the resampling.
     n_jobs : int or None
-        Fits at a time, see joblib; None means 1. On a GPU they are threads, which gain little.
+        Number of fits that run in parallel, as in joblib; None means 1. On a GPU they run in threads, which gain
+        little.
 
     Returns
     -------

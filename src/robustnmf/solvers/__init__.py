@@ -55,7 +55,7 @@ def solvers_that(ability: str) -> str:
     Examples
     --------
     >>> solvers_that("keeps_fixed")
-    "'hals', 'shared-gram' and 'nesterov'"
+    "'hals', 'shared-gram', 'nesterov' and 'multiplicative'"
     """
     *names, last = (repr(name) for name, solver in SOLVERS.items() if getattr(solver, ability))
     return f"{', '.join(names)} and {last}"

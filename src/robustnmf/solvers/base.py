@@ -39,7 +39,18 @@ class Solver:
     """Whether `Kernels.sweep` does what its sweep does."""
 
     def accepts(self, loss: Loss) -> bool:
-        """Return whether it can lower a loss."""
+        """Return whether it can lower a loss.
+
+        Parameters
+        ----------
+        loss : Loss
+            The loss of the model.
+
+        Returns
+        -------
+        bool
+            Whether no step raises it.
+        """
         return self.solves_least_squares
 
     def improve_rows(self, Y: Array, M: Array | None, X: Array, A: Array, terms: Terms, engine: Engine) -> Array:
@@ -47,6 +58,26 @@ class Solver:
 
         No row's objective rises. Every row is improved by itself: neither the other rows nor their number may change
         the result. A row whose weights are all zero keeps its start.
+
+        Parameters
+        ----------
+        Y : array (B, p)
+            Data: samples in rows for H, with p = m; features in rows for W, with p = n.
+        M : array (B, p) or None
+            Weights, 0 where missing; None if all are 1.
+        X : array (B, r)
+            The factor that is improved: H' or W.
+        A : array (p, r)
+            The other factor: W or H'.
+        terms : Terms
+            Weighting of the residuals, penalty on this factor, and how many of its first columns stay.
+        engine : Engine
+            What it works on: `engine.xp` is the array namespace, `engine.kernels` has faster copies of functions.
+
+        Returns
+        -------
+        array (B, r)
+            The better factor, non-negative.
         """
         raise NotImplementedError
 
@@ -68,6 +99,34 @@ class Solver:
 
         H is updated with Y = V' (a block of samples), X = H', A = W; W with Y = V, X = W, A = H' and one `threshold`
         per row.
+
+        Parameters
+        ----------
+        Y : array (B, p)
+            Data: samples in rows for H, with p = m; features in rows for W, with p = n.
+        M : array (B, p) or None
+            Weights, 0 where missing; None if all are 1.
+        X : array (B, r)
+            The factor that is improved: H' or W.
+        threshold : array (B, 1) or None
+            Magnitude beyond which entries of a row are outliers, in place of that of the weighting.
+        A : array (p, r)
+            The other factor: W or H'.
+        weighting : Weighting
+            Loss, scale and thresholds, from the current residuals.
+        penalty : Penalty or None
+            On this factor.
+        fixed : int
+            Columns of it, the first ones, that stay as they are.
+        engine : Engine
+            What it works on: `engine.xp` is the array namespace, `engine.kernels` has faster copies of functions.
+        xp : namespace
+            Of the arrays.
+
+        Returns
+        -------
+        array (B, r)
+            The better factor.
         """
         if threshold is not None:
             weighting = replace(weighting, threshold=threshold)
@@ -87,8 +146,25 @@ class Solver:
 
         Parameters
         ----------
+        V : blocks
+            Data, blocks of samples in rows, (n, m) in all; 0 where missing.
+        M : blocks or None
+            Weights, cut alike, 0 where missing; None if all are 1.
+        W : array (m, r)
+            Basis.
+        Ht : blocks
+            Codes, (n, r) in all, cut as V.
+        objective : Objective
+            Weighting of the residuals, penalties on both factors, and how many columns of W stay.
+        engine : Engine
+            What works on the blocks.
         hidden : blocks of positions, (k, 2) in all, or None
             Sample (within its block) and feature of entries that do not count, in the order of samples.
+
+        Returns
+        -------
+        W, Ht : array (m, r), blocks
+            The better factors.
         """
         if hidden is not None:
             M = engine.map(masked_out, V, M, hidden)
@@ -117,7 +193,28 @@ class Solver:
     def basis_by_sums(
         self, V: Blocks, M: Blocks | None, W: Array, Ht: Blocks, objective: Objective, engine: Engine
     ) -> Array:
-        """Return the basis improved from sums over samples, if the solver can work with them."""
+        """Return the basis improved from sums over samples, if the solver can work with them.
+
+        Parameters
+        ----------
+        V : blocks
+            Data, blocks of samples in rows, (n, m) in all; 0 where missing.
+        M : blocks or None
+            Weights, cut alike, 0 where missing; None if all are 1.
+        W : array (m, r)
+            Basis.
+        Ht : blocks
+            Codes, (n, r) in all, cut as V.
+        objective : Objective
+            Weighting of the residuals, penalties on both factors, and how many columns of W stay.
+        engine : Engine
+            What works on the blocks.
+
+        Returns
+        -------
+        array (m, r)
+            The better basis.
+        """
         raise IncompatibleError(
             f"solver {self} needs all samples of a feature at once, and this data is not in one memory. Use a solver "
             "that works with sums over samples."
@@ -133,11 +230,47 @@ class LeastSquaresSolver(Solver):
     solves_least_squares: ClassVar[bool] = True
 
     def solve(self, problem: Problem, X0: Array, engine: Engine) -> Array:
-        """Return better solutions than `X0`, shape (B, r), non-negative, a new array; see `Solver.improve_rows`."""
+        """Return better solutions than `X0`, shape (B, r), non-negative, a new array; see `Solver.improve_rows`.
+
+        Parameters
+        ----------
+        problem : Problem
+            B weighted least-squares problems, eq. (3-6) and (3-7).
+        X0 : array (B, r)
+            Where they start, non-negative; must not be changed.
+        engine : Engine
+            What it works on: `engine.xp` is the array namespace, `engine.kernels` has faster copies of functions.
+
+        Returns
+        -------
+        array (B, r)
+            The solutions. No problem has a larger objective than at its start, and none depends on the others.
+        """
         raise NotImplementedError
 
     def improve_rows(self, Y: Array, M: Array | None, X: Array, A: Array, terms: Terms, engine: Engine) -> Array:
-        """Reweight by the current residuals and solve the weighted least-squares problem of each row."""
+        """Reweight by the current residuals and solve the weighted least-squares problem of each row.
+
+        Parameters
+        ----------
+        Y : array (B, p)
+            Data: samples in rows for H, with p = m; features in rows for W, with p = n.
+        M : array (B, p) or None
+            Weights, 0 where missing; None if all are 1.
+        X : array (B, r)
+            The factor that is improved: H' or W.
+        A : array (p, r)
+            The other factor: W or H'.
+        terms : Terms
+            Weighting of the residuals, penalty on this factor, and how many of its first columns stay.
+        engine : Engine
+            What it works on: `engine.xp` is the array namespace, `engine.kernels` has faster copies of functions.
+
+        Returns
+        -------
+        array (B, r)
+            The better factor.
+        """
         xp, (weighting, penalty, fixed) = engine.xp, terms
         residual = Y - predictions(X, A, Y)
         Q = weighting.weights(residual, M, xp)
@@ -151,7 +284,28 @@ class LeastSquaresSolver(Solver):
     def basis_by_sums(
         self, V: Blocks, M: Blocks | None, W: Array, Ht: Blocks, objective: Objective, engine: Engine
     ) -> Array:
-        """Return the basis improved by its normal equations."""
+        """Return the basis improved by its normal equations.
+
+        Parameters
+        ----------
+        V : blocks
+            Data, blocks of samples in rows, (n, m) in all; 0 where missing.
+        M : blocks or None
+            Weights, cut alike, 0 where missing; None if all are 1.
+        W : array (m, r)
+            Basis.
+        Ht : blocks
+            Codes, (n, r) in all, cut as V.
+        objective : Objective
+            Weighting of the residuals, penalties on both factors, and how many columns of W stay.
+        engine : Engine
+            What works on the blocks.
+
+        Returns
+        -------
+        array (m, r)
+            The better basis.
+        """
         return basis_by_sums(V, M, W, Ht, objective, self.solve, engine)
 
 
@@ -164,11 +318,52 @@ class LossSolver(Solver):
         """Return X (B, r) with a lower loss of Y - X A' in every row, as a new array.
 
         Outliers have been taken out of the weights M: `weighting` is that of the loss alone.
+
+        Parameters
+        ----------
+        Y : array (B, p)
+            Data: samples in rows for H, with p = m; features in rows for W, with p = n.
+        M : array (B, p) or None
+            Weights, 0 where missing or rejected; None if all are 1.
+        X : array (B, r)
+            The factor that is improved: H' or W.
+        A : array (p, r)
+            The other factor: W or H'.
+        weighting : Weighting
+            Loss and scale.
+        engine : Engine
+            What it works on: `engine.xp` is the array namespace, `engine.kernels` has faster copies of functions.
+
+        Returns
+        -------
+        array (B, r)
+            The better factor, non-negative.
         """
         raise NotImplementedError
 
     def improve_rows(self, Y: Array, M: Array | None, X: Array, A: Array, terms: Terms, engine: Engine) -> Array:
-        """Lower the loss of each row; what is rejected stays so, or the losses of two points could not be compared."""
+        """Lower the loss of each row; what is rejected stays so, or the losses of two points could not be compared.
+
+        Parameters
+        ----------
+        Y : array (B, p)
+            Data: samples in rows for H, with p = m; features in rows for W, with p = n.
+        M : array (B, p) or None
+            Weights, 0 where missing; None if all are 1.
+        X : array (B, r)
+            The factor that is improved: H' or W.
+        A : array (p, r)
+            The other factor: W or H'.
+        terms : Terms
+            Weighting of the residuals, penalty on this factor, and how many of its first columns stay.
+        engine : Engine
+            What it works on: `engine.xp` is the array namespace, `engine.kernels` has faster copies of functions.
+
+        Returns
+        -------
+        array (B, r)
+            The better factor.
+        """
         weighting = terms.weighting
         if weighting.threshold is not None:
             M, weighting = weighting.kept(Y - predictions(X, A, Y), M, engine.xp), weighting.without_rule()

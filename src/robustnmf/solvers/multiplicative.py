@@ -17,6 +17,9 @@ class Multiplicative(LeastSquaresSolver):
     majorises the objective, and the update is its minimiser: the objective never rises. An entry that is zero stays
     zero.
 
+    With components that are known, y is what they leave, and entries of A' D y may be negative. Their magnitude is then
+    added to the denominator, as a linear penalty is, and the objective still never rises.
+
     Parameters
     ----------
     max_iter : int
@@ -26,14 +29,17 @@ class Multiplicative(LeastSquaresSolver):
     max_iter: int = 1
 
     name: ClassVar[str] = "multiplicative"
+    keeps_fixed: ClassVar[bool] = True
 
     def solve(self, problem: Problem, X0: Array, engine: Engine) -> Array:
         xp, X = engine.xp, X0
+        numerator = xp.where(problem.correlation > 0, problem.correlation, 0)
+        negative = numerator - problem.correlation
         for _ in range(self.max_iter):
-            denominator = problem.applied(X)
+            denominator = problem.applied(X) + negative
             if problem.penalty is not None:
                 denominator = denominator + problem.penalty.linear + problem.penalty.ridge * X
             # Where the denominator vanishes so does the weight of all that x could change.
             positive = denominator > 0
-            X = xp.where(positive, X * problem.correlation / xp.where(positive, denominator, 1), X)
+            X = xp.where(positive, X * numerator / xp.where(positive, denominator, 1), X)
         return X

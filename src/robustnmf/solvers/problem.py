@@ -20,24 +20,54 @@ _TEMPORARY_ENTRIES = 2**23
 
 @dataclass
 class Problem:
-    """B problems that share the matrix A."""
+    """B problems that share the matrix A.
+
+    Parameters
+    ----------
+    A : array (p, r)
+        The matrix.
+    Y : array (B, p)
+        What is to be approximated, one row for each problem.
+    Q : array (B, p) or None
+        Weights, (B, p); None if all are 1.
+    xp : namespace
+        Of the arrays.
+    penalty : Penalty or None
+        Linear and ridge terms, the same for all problems; None for no penalty.
+    residual : array (B, p) or None
+        Y - X0 A' at the start X0, if it is known already, (B, p).
+    sums : (array, array) or None
+        A' D A (B, r, r) or (1, r, r), and A' D y (B, r), where they are all that is known; then A, Y and Q are None.
+    """
 
     A: Array
-    """(p, r)."""
     Y: Array
-    """(B, p)."""
     Q: Array | None
-    """Weights, (B, p); None if all are 1."""
     xp: Namespace
     penalty: Penalty | None = None
     residual: Array | None = None
-    """Y - X0 A' at the start X0, if it is known already, (B, p)."""
     sums: tuple[Array, Array] | None = None
-    """A' D A (B, r, r) or (1, r, r), and A' D y (B, r), where they are all that is known; then A, Y and Q are None."""
 
     @classmethod
     def normal(cls, gram: Array, correlation: Array, xp: Namespace, penalty: Penalty | None = None) -> "Problem":
-        """Return problems of which the normal equations are known, without the penalty."""
+        """Return problems of which the normal equations are known, without the penalty.
+
+        Parameters
+        ----------
+        gram : array (B, r, r) or (1, r, r)
+            A' D A; one matrix if it is the same for all problems.
+        correlation : array (B, r)
+            A' D y.
+        xp : namespace
+            Of the arrays.
+        penalty : Penalty or None
+            Added to the normal equations by `gram` and `rhs`.
+
+        Returns
+        -------
+        Problem
+            Problems without A, Y and Q.
+        """
         return cls(None, None, None, xp, penalty, sums=(gram, correlation))
 
     @cached_property
@@ -53,7 +83,18 @@ class Problem:
         return self.correlation if self.penalty is None else self.correlation - self.penalty.linear
 
     def applied(self, X: Array) -> Array:
-        """Return A' D A x for every problem, (B, r)."""
+        """Return A' D A x for every problem, (B, r).
+
+        Parameters
+        ----------
+        X : array (B, r)
+            Some x for each problem.
+
+        Returns
+        -------
+        array (B, r)
+            The products, without the ridge.
+        """
         if self.sums is not None:
             gram = self.sums[0]
             return X @ gram[0] if gram.shape[0] == 1 else (gram @ X[:, :, None])[:, :, 0]
@@ -86,7 +127,13 @@ class Problem:
         return bool(p * r * (r + 1) // 2 <= _TEMPORARY_ENTRIES)
 
     def chunks(self) -> list[slice]:
-        """Return slices of problems whose Gram matrices, and what forms them, are of bounded size."""
+        """Return slices of problems whose Gram matrices, and what forms them, are of bounded size.
+
+        Returns
+        -------
+        list of slice
+            What to index the problems with, in order.
+        """
         if self.sums is not None:
             return [slice(0, len(self.sums[1]))]
         n_problems, (p, r) = self.Y.shape[0], self.A.shape

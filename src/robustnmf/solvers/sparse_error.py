@@ -42,7 +42,24 @@ class SparseError(LossSolver):
         return self.update(W, numerator, denominator, engine.xp)
 
     def update(self, X: Array, numerator: Array, denominator: Array, xp: Namespace) -> Array:
-        """Return X * max(0, A' t) / (A' A x), given both products, (B, r)."""
+        """Return X * max(0, A' t) / (A' A x), given both products, (B, r).
+
+        Parameters
+        ----------
+        X : array (B, r)
+            The factor.
+        numerator : array (B, r)
+            A' t, of any sign.
+        denominator : array (B, r)
+            A' A x, not negative.
+        xp : namespace
+            Of the arrays.
+
+        Returns
+        -------
+        array (B, r)
+            The factor after the update; as it was where the denominator is zero.
+        """
         positive = denominator > 0
         update = xp.where(numerator > 0, numerator, 0) / xp.where(positive, denominator, 1)
         return xp.where(positive, X * update, X)

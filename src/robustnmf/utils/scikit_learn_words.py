@@ -1,6 +1,8 @@
-"""Words of scikit-learn's NMF that have no place here: an error says what to write instead."""
+"""Arguments that have no place here, as those of scikit-learn's NMF or typos: an error says what to write instead."""
 
+import inspect
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -36,13 +38,40 @@ NAMES = {
 
 
 def with_hints(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function so that an argument of scikit-learn's NMF which it lacks is refused with advice."""
+    """Decorate a function so that an argument which it lacks is refused with advice.
+
+    Parameters
+    ----------
+    function : callable
+        A function without ``**arguments``.
+
+    Returns
+    -------
+    callable
+        The same function, which names the argument that was meant.
+
+    Examples
+    --------
+    >>> with_hints(lambda max_iter=200: max_iter)(max_itr=10)
+    Traceback (most recent call last):
+    TypeError: <lambda>() has no argument 'max_itr'. Did you mean 'max_iter'?
+    """
+    known = list(inspect.signature(function).parameters)
 
     @wraps(function)
     def checked(*args: P.args, **given: P.kwargs) -> R:
         for name in given:
-            if name in WORDS:
-                raise TypeError(f"{name}= of scikit-learn's NMF is no argument here: {WORDS[name]}.")
+            if name not in known:
+                raise TypeError(_advice(function.__qualname__.removesuffix(".__init__"), name, known))
         return function(*args, **given)
 
     return checked
+
+
+def _advice(function: str, name: str, known: list[str]) -> str:
+    """Return what to write instead of an argument that a function does not have."""
+    if name in WORDS:
+        return f"{name}= of scikit-learn's NMF is no argument here: {WORDS[name]}."
+    near = get_close_matches(name, known, n=1)
+    meant = f"Did you mean {near[0]!r}?" if near else f"It has {', '.join(each for each in known if each != 'self')}."
+    return f"{function}() has no argument {name!r}. {meant}"

@@ -173,6 +173,18 @@ class DaskEngine(NumPyEngine):
         Chunks that are made independently of each other are made in each iteration, unless they fit in the memory of
         the workers. Others, and what is persisted already, are left to Dask to keep. Sparse chunks are kept as they
         are; parts of them, or for `whole` all rows, are made dense where they are worked on.
+
+        Parameters
+        ----------
+        X : dask.array.Array (n, m)
+            Dense, or with sparse chunks.
+        whole : bool
+            Whether all rows of a sparse chunk are made dense at a time.
+
+        Returns
+        -------
+        blocks
+            Its samples, in order.
         """
         X = filled_chunks(with_known_chunks(X)).rechunk({1: -1})
         if not holds_sparse(X):
