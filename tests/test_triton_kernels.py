@@ -183,7 +183,7 @@ def test_order_statistics_are_those_of_sorting(dtype):
 def test_tiles_are_narrower_where_memory_is_short(monkeypatch):
     parts = torch.empty((3, 1, 16), dtype=torch.bfloat16)
     assert triton_steps._tile_for(parts, False)[1] == triton_steps.TILES[torch.bfloat16][16][1]
-    monkeypatch.setattr(triton_steps, "_shared_memory", lambda device: 2**17)
+    monkeypatch.setattr(triton_steps, "shared_memory", lambda device: 2**17)
     columns, with_weights = (triton_steps._tile_for(parts, weighted)[1] for weighted in (False, True))
     assert (columns, with_weights) == (64, 32)
 

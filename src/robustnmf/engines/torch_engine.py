@@ -316,7 +316,9 @@ def _kernels_for(device: torch.device) -> Kernels:
         from robustnmf.kernels.cuda.kernels import CudaKernels
     except ImportError:  # Triton is not installed
         return NO_KERNELS
-    return CudaKernels(device).table
+    kernels = CudaKernels(device)
+    kernels.start_up()
+    return kernels.table
 
 
 def _propose_on_cpu(G: Array, descent: Array, curvature: Array, X0: Array, max_iter: int) -> Array:

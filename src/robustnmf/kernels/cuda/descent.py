@@ -6,10 +6,12 @@ there are many rows, they work on some of them and use each number of the matrix
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
+
+from robustnmf.kernels.cuda.compilation import plan
 
 # Threads of a block, fewer where it would have too little memory, and lanes that share a row.
 THREADS, LANES = (128, 64), 4
@@ -157,8 +159,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) descend(
 def kernel_for(rank: int, dtype: torch.dtype, n_rows: int) -> Callable[..., None] | None:
     """Return the kernel for so many rows of a rank, or None if Torch cannot compile it or the rank is too high."""
     at_once = MOST_AT_ONCE if n_rows * rank > MANY_COORDINATES else 1
-    kernels = (_compiled(-(-rank // (4 * LANES)) * 4, dtype, at_once, threads) for threads in THREADS)
+    mine, planned = -(-rank // (4 * LANES)) * 4, plan()
+    if planned is not None:
+        planned.note(("descend", mine, dtype, at_once), partial(kernel_for, rank, dtype, n_rows))
+        return _nothing
+    kernels = (_compiled(mine, dtype, at_once, threads) for threads in THREADS)
     return next((kernel for kernel in kernels if kernel is not None), None)
+
+
+def _nothing(n_rows: int, arguments: list[Any]) -> None:
+    """Stand for a kernel while what is to be compiled is planned."""
 
 
 @cache

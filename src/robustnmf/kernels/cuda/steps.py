@@ -12,7 +12,7 @@ double precision is worked on in double precision.
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from math import ceil, inf
 from typing import Any, NamedTuple
 
@@ -21,8 +21,9 @@ import triton
 from triton.runtime.errors import OutOfResources
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from robustnmf.kernels.cuda.compilation import launch, shared_memory, worked_on
 from robustnmf.kernels.cuda.descent import MOST_PARTS, kernel_for
-from robustnmf.kernels.cuda.functions import FUSED, accumulate, advance, check, descend, padded_rank, split
+from robustnmf.kernels.cuda.functions import accumulate, advance, check, descend, padded_rank, split
 from robustnmf.kernels.cuda.graphs import beside, record
 from robustnmf.kernels.interface import Form, Rule
 from robustnmf.kernels.line_search import checked_features, checked_rows
@@ -109,7 +110,8 @@ class Data(NamedTuple):
 
 def _has_copy_engine(A: Any) -> bool:
     """Return whether the device has Hopper's copy engine; the interpreter has one too."""
-    return not A.is_cuda or torch.cuda.get_device_capability(A.device) >= (9, 0)
+    device = worked_on(A)
+    return device.type != "cuda" or bool(torch.cuda.get_device_capability(device) >= (9, 0))
 
 
 def _is_aligned(A: Any) -> bool:
@@ -132,7 +134,7 @@ def split_factors(F: Any, G: Any, dtype: torch.dtype) -> tuple[Any, Any]:
     of_F, of_G = (torch.empty((3, len(A), padded), dtype=dtype, device=A.device) for A in (F, G))
     programs = triton.cdiv(len(F), rows) + triton.cdiv(len(G), rows)
     F, G = F.contiguous(), G.contiguous()
-    split[(programs,)](F, of_F, len(F), G, of_G, len(G), rank, RANK=padded, ROWS=rows, **FUSED)
+    launch(split, (programs,), F, of_F, len(F), G, of_G, len(G), rank, RANK=padded, ROWS=rows)
     return of_F, of_G
 
 
@@ -166,16 +168,19 @@ def half_step(
         sums = _sums(blocks, of_X, of_A, rule)
     moves = moves_of(X, gram, sums, penalty, sweeps, fixed)
     bends = _bends_of(checks_on, of_X, of_checks, moves[0], checked, rule, rank)
-    new, of_new, rows = torch.empty_like(X), torch.empty_like(of_X), ADVANCING_ROWS
-    advance[(triton.cdiv(n_rows, rows),)](
+    new, of_new = (torch.empty(A.shape, dtype=A.dtype, device=A.device) for A in (X, of_X))
+    rows = ADVANCING_ROWS
+    launch(
+        advance, (triton.cdiv(n_rows, rows),),
         X, *moves, *bends, penalty, new, of_new, n_rows, bends.shape[1], rank, RANK=of_X.shape[2], ROWS=rows,
-        **FUSED,
     )  # fmt: skip
     return new, of_new, moves[-1]
 
 
 def _write_gram(gram: Any, factors: Sequence[tuple[Any, Any]]) -> None:
     """Write the sum of A' D A over factors A, (n, r), with D how far rows are trusted, (n,); None for equally."""
+    if gram.is_meta:  # it is planned what is to be compiled, and Torch would import for seconds to multiply nothing
+        return
     gram.zero_()
     for A, trust in factors:
         gram.addmm_(A.T, A if trust is None else trust[:, None] * A)
@@ -188,14 +193,13 @@ def _bends_of(
     n_rows, count = of_X.shape[1], checked[2]
     rows, checks, warps = CHECK_TILE if n_rows > FEW_ROWS else SMALL_CHECK_TILE
     kind = (
-        of_X.device,
+        worked_on(of_X),
         of_X.dtype,
         of_X.shape[2],
         rows,
         data.M is None,
         data.column_thresholds,
         data.is_even,
-        rule.loss,
     )
     checks = _fitting_checks.get(kind, min(checks, MOST_CHECKED[move.dtype] // of_X.shape[2]))
     while True:
@@ -231,12 +235,13 @@ def _launch_check(
     """Write the curvatures, in splits of so many checks; the tile is rows, checks at a time, and warps."""
     (_, n_rows, padded), (run, skip, count), (rows, checks, warps) = of_X.shape, checked, tile
     row_stride, column_stride, *others = data.strides
-    check[(triton.cdiv(n_rows, rows), bends.shape[1])](
+    launch(
+        check, (triton.cdiv(n_rows, rows), bends.shape[1]),
         *data.pointers, of_X, of_checks, move, data.scale, data.threshold, constants_of(rule.loss, data.Y), *bends,
-        n_rows, data.Y.shape[1], count, width, row_stride, column_stride, run, skip, rank, *others,
-        RANK=padded, ROWS=rows, CHECKS=checks, FORM=rule.form,
-        CAPPED=rule.support < inf, WEIGHTED=data.M is not None,
-        COLUMN_THRESHOLDS=data.column_thresholds, EVEN=data.is_even, num_warps=warps, **FUSED,
+        n_rows, data.Y.shape[1], count, width, row_stride, column_stride, run, skip, rank, rule.form, *others,
+        RANK=padded, ROWS=rows, CHECKS=checks, WEIGHTED=data.M is not None,
+        COLUMN_THRESHOLDS=data.column_thresholds, EVEN=data.is_even, num_warps=warps,
+        job=partial(_bends_of, data, of_X, of_checks, move, checked, rule, rank),
     )  # fmt: skip
 
 
@@ -255,15 +260,17 @@ def _sums(blocks: Sequence[Data], of_X: Any, of_A: Sequence[Any], rule: Rule) ->
         if described is not None:
             factor = TensorDescriptor(parts, list(parts.shape), list(parts.stride()), [1, columns, padded])
             strides, is_even = (0, 0, *strides[2:]), False  # of no use, and not to be compiled for
-        accumulate[(triton.cdiv(n_rows, rows), n)](
+        launch(
+            accumulate, (triton.cdiv(n_rows, rows), n),
             *(described or data.pointers), of_X, factor, data.scale, data.threshold, constants_of(rule.loss, data.Y),
             *into, n_rows, data.Y.shape[1], *strides, width,
             RANK=padded, ROWS=rows, COLUMNS=columns, FORM=rule.form, CAPPED=rule.support < inf,
             WEIGHTED=data.M is not None, GAPS=data.gaps or is_precise, COLUMN_THRESHOLDS=data.column_thresholds,
             DESCRIBED=described is not None, TRANSPOSED=data.by_columns, EVEN=is_even,
-            num_warps=warps, num_stages=stages, **FUSED,
+            num_warps=warps, num_stages=stages,
         )  # fmt: skip
-    return sums if sums.shape[1] <= MOST_PARTS else sums.sum(dim=1, keepdim=True)
+    is_short = sums.shape[1] <= MOST_PARTS or sums.is_meta  # see `_write_gram`
+    return sums if is_short else sums.sum(dim=1, keepdim=True)
 
 
 def _tile_for(parts: Any, weighted: bool) -> tuple[int, int, int, int]:
@@ -271,17 +278,9 @@ def _tile_for(parts: Any, weighted: bool) -> tuple[int, int, int, int]:
     rows, columns, warps, stages = TILES[parts.dtype][parts.shape[2]]
     per_entry = max(4, parts.element_size()) * (1 + weighted)
     per_column = rows * per_entry + 3 * parts.shape[2] * parts.element_size()
-    while stages * columns * per_column > TILE_SHARE * _shared_memory(parts.device):
+    while stages * columns * per_column > TILE_SHARE * shared_memory(worked_on(parts)):
         columns //= 2
     return rows, columns, warps, stages
-
-
-@cache
-def _shared_memory(device: torch.device) -> float:
-    """Return the bytes of memory that programs on a multiprocessor can use; any number in the interpreter."""
-    if device.type != "cuda":
-        return inf
-    return float(triton.runtime.driver.active.utils.get_device_properties(device.index)["max_shared_mem"])
 
 
 def moves_of(X: Any, gram: Any, sums: Any, penalty: Any, sweeps: int, fixed: int) -> tuple[Any, Any, Any]:
@@ -291,12 +290,12 @@ def moves_of(X: Any, gram: Any, sums: Any, penalty: Any, sweeps: int, fixed: int
     gain, total = torch.empty((2, n_rows), dtype=X.dtype, device=X.device)
     arguments = [X, gram, sums[0], sums[1], penalty, move, gain, total]
     arguments += [n_rows, sums.shape[1], sums.shape[3], padded, rank, fixed, sweeps]
-    launch = kernel_for(rank, X.dtype, n_rows) if X.is_cuda else None
-    if launch is not None:
-        launch(n_rows, arguments)
+    kernel = kernel_for(rank, X.dtype, n_rows) if worked_on(X).type == "cuda" else None
+    if kernel is not None:
+        kernel(n_rows, arguments)
     else:
         rows = max(1, 512 // padded)
-        descend[(triton.cdiv(n_rows, rows),)](*arguments, RANK=padded, ROWS=rows, **FUSED)
+        launch(descend, (triton.cdiv(n_rows, rows),), *arguments, RANK=padded, ROWS=rows)
     return move, gain, total
 
 
@@ -333,7 +332,8 @@ def sweep(
     checks_on = Data(
         _gather(V, checks), None if M[0] is None else _gather(M, checks), rule.scale, rule.threshold, gaps=gaps
     )
-    of_checks = torch.cat([parts[:, rows] for parts, rows in zip(of_codes, checks, strict=True)], dim=1)
+    chosen = [parts[:, rows] for parts, rows in zip(of_codes, checks, strict=True)]
+    of_checks = chosen[0].contiguous() if len(chosen) == 1 else torch.cat(chosen, dim=1)
     everyone = (of_checks.shape[1],) * 3
     features = [data.transposed for data in samples]
     # Samples are trusted by their mean weight, which is their curvature but for a factor that does not matter.
