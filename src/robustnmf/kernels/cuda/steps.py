@@ -21,6 +21,7 @@ import triton
 from triton.runtime.errors import OutOfResources
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from robustnmf.kernels.cuda import doubles
 from robustnmf.kernels.cuda.compilation import launch, shared_memory, worked_on
 from robustnmf.kernels.cuda.descent import MOST_PARTS, kernel_for
 from robustnmf.kernels.cuda.functions import accumulate, advance, check, descend, padded_rank, split
@@ -247,30 +248,52 @@ def _launch_check(
 
 def _sums(blocks: Sequence[Data], of_X: Any, of_A: Sequence[Any], rule: Rule) -> Any:
     """Return descent and curvature of every row, in parts that are to be added up, (2, parts, n_rows, padded r)."""
-    _, n_rows, padded = of_X.shape
-    rows, columns, warps, stages = _tile_for(of_X, blocks[0].M is not None)
-    plans = [_splits(n_rows, data.Y.shape[1], rows, columns) for data in blocks]
-    shape = (2, sum(n for n, _ in plans), n_rows, padded)
+    n_rows, weighted = of_X.shape[1], blocks[0].M is not None
+    in_doubles = [_in_doubles(data, of_X, rule) for data in blocks]
+    tile = (doubles.ROWS, doubles.COLUMNS, 0, 0) if all(in_doubles) else _tile_for(of_X, weighted)
+    plans = [_splits(n_rows, data.Y.shape[1], *tile[:2]) for data in blocks]
+    shape, done = (2, sum(n for n, _ in plans), *of_X.shape[1:]), 0
     sums = torch.empty(shape, dtype=blocks[0].Y.dtype, device=of_X.device)
-    done, is_precise = 0, of_X.dtype != torch.bfloat16  # of small data: one kernel, with gaps or without
-    for data, parts, (n, width) in zip(blocks, of_A, plans, strict=True):
-        into, described = sums[:, done : done + n], data.described(rows, columns)
+    for data, parts, (n, width), kernel in zip(blocks, of_A, plans, in_doubles, strict=True):
+        into = sums[:, done : done + n]
         done += n
-        factor, strides, is_even = parts, data.strides, data.is_even
-        if described is not None:
-            factor = TensorDescriptor(parts, list(parts.shape), list(parts.stride()), [1, columns, padded])
-            strides, is_even = (0, 0, *strides[2:]), False  # of no use, and not to be compiled for
-        launch(
-            accumulate, (triton.cdiv(n_rows, rows), n),
-            *(described or data.pointers), of_X, factor, data.scale, data.threshold, constants_of(rule.loss, data.Y),
-            *into, n_rows, data.Y.shape[1], *strides, width,
-            RANK=padded, ROWS=rows, COLUMNS=columns, FORM=rule.form, CAPPED=rule.support < inf,
-            WEIGHTED=data.M is not None, GAPS=data.gaps or is_precise, COLUMN_THRESHOLDS=data.column_thresholds,
-            DESCRIBED=described is not None, TRANSPOSED=data.by_columns, EVEN=is_even,
-            num_warps=warps, num_stages=stages,
-        )  # fmt: skip
+        if kernel is None:
+            _accumulate(data, of_X, parts, rule, into, width, tile)
+            continue
+        pointers = [*data.pointers, of_X, parts, data.scale, data.threshold, constants_of(rule.loss, data.Y), *into]
+        kernel((triton.cdiv(n_rows, tile[0]), n), [*pointers, n_rows, data.Y.shape[1], *data.strides, width])
     is_short = sums.shape[1] <= MOST_PARTS or sums.is_meta  # see `_write_gram`
     return sums if is_short else sums.sum(dim=1, keepdim=True)
+
+
+def _in_doubles(data: Data, of_X: Any, rule: Rule) -> Callable[..., None] | None:
+    """Return the kernel that sums up in double precision, or None for other data and other GPUs."""
+    if of_X.dtype != torch.float64:
+        return None
+    pairs = not data.by_columns and all(A is None or _is_aligned(A) for A in (data.Y, data.M))
+    kinds = (rule.form, rule.support < inf, data.M is not None, data.column_thresholds)
+    return doubles.kernel_for(worked_on(of_X), doubles.Kind(of_X.shape[2], *kinds, pairs and data.Y.shape[1] % 2 == 0))
+
+
+def _accumulate(
+    data: Data, of_X: Any, of_A: Any, rule: Rule, into: Any, width: int, tile: tuple[int, int, int, int]
+) -> None:
+    """Write sums of a block, in splits of so many columns; the tile is rows, columns, warps and stages."""
+    (_, n_rows, padded), (rows, columns, warps, stages) = of_X.shape, tile
+    described, strides, is_even = data.described(rows, columns), data.strides, data.is_even
+    if described is not None:
+        of_A = TensorDescriptor(of_A, list(of_A.shape), list(of_A.stride()), [1, columns, padded])
+        strides, is_even = (0, 0, *strides[2:]), False  # of no use, and not to be compiled for
+    launch(
+        accumulate, (triton.cdiv(n_rows, rows), into.shape[1]),
+        *(described or data.pointers), of_X, of_A, data.scale, data.threshold, constants_of(rule.loss, data.Y),
+        *into, n_rows, data.Y.shape[1], *strides, width,
+        RANK=padded, ROWS=rows, COLUMNS=columns, FORM=rule.form, CAPPED=rule.support < inf,
+        # Of small data there is one kernel, with gaps or without.
+        WEIGHTED=data.M is not None, GAPS=data.gaps or of_X.dtype != torch.bfloat16,
+        COLUMN_THRESHOLDS=data.column_thresholds, DESCRIBED=described is not None, TRANSPOSED=data.by_columns,
+        EVEN=is_even, num_warps=warps, num_stages=stages,
+    )  # fmt: skip
 
 
 def _tile_for(parts: Any, weighted: bool) -> tuple[int, int, int, int]:
