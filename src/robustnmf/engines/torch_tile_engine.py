@@ -42,7 +42,7 @@ BYTES_PER_TILED_ENTRY = 2**9
 # the host launches as much for a small tile as for a large one.
 FEWEST_TILES = 64
 # Results for all entries are written for such parts of a tile at a time: they take much memory themselves.
-FILLED_PARTS = 8
+FILLED_PARTS = 16
 
 
 class TorchTileEngine(TorchEngine):

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 import triton
-from triton.runtime.errors import OutOfResources
 
 from robustnmf.utils.process_state import hold_while_forking
 
@@ -47,9 +46,8 @@ def launch(
         ahead.note(_signature(kernel, arguments, options), job or partial(launch, kernel, grid, *arguments, **options))
     else:
         compiled = kernel.warmup(*arguments, grid=grid, **options)
-        most = shared_memory(ahead)
-        if compiled is not None and compiled.metadata.shared > most:
-            raise OutOfResources(compiled.metadata.shared, most, "shared memory")
+        if ahead.type == "cuda":
+            compiled.run  # noqa: B018, what launches it is compiled too; and it fails if memory is short
 
 
 def worked_on(A: Any) -> torch.device:
@@ -137,20 +135,24 @@ _starting: list[Future[Any]] = []
 """What the first engine of the process has begun."""
 
 
-def start_up(device: torch.device, compile_one: Callable[[], Any], *others: Callable[[], Any]) -> None:
+def start_up(device: torch.device, *work: Sequence[Callable[[], Any]]) -> None:
     """Begin, once in a process and beside what else it does, with what its first fit will wait for.
 
-    To compile one small kernel is to load Triton's compiler, which reads all of its own files first.
+    Functions of each sequence are called one after the other. The first should compile a small kernel: that is to load
+    Triton's compiler, which reads all of its own files.
     """
     with _lock:
         if _starting:
             return
-        pool = ThreadPoolExecutor(1 + len(others))
-        _starting.extend(pool.submit(_compile_for, device, work) for work in (compile_one, *others))
-        pool.shutdown(wait=False)
+        for sequence in work:
+            pool = ThreadPoolExecutor(1)
+            _starting.extend(pool.submit(_compile_for, device, function) for function in sequence)
+            pool.shutdown(wait=False)
 
 
 def _compile_for(device: torch.device, job: Callable[[], Any]) -> None:
     """Do some work of which kernels are compiled and not launched."""
     with _ahead(device), torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        if device.type == "cuda":
+            torch.cuda.current_stream(device).query()  # a new thread has no context until it asks for something
         job()

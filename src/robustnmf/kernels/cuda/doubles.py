@@ -30,7 +30,7 @@ SOURCE = """
 // Add the product of a (16, 16) and b (16, 8) to c.
 __device__ void multiply(double (&c)[4], const double (&a)[8], const double (&b)[4])
 {
-    asm volatile(
+    asm(
         "mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7, %8, %9, %10, %11}, "
         "{%12, %13, %14, %15}, {%0, %1, %2, %3};"
         : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
@@ -41,7 +41,7 @@ __device__ void multiply(double (&c)[4], const double (&a)[8], const double (&b)
 // The same of a (16, 8) and b (8, 8).
 __device__ void multiply(double (&c)[4], const double (&a)[4], const double (&b)[2])
 {
-    asm volatile(
+    asm(
         "mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
         "{%0, %1, %2, %3};"
         : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])

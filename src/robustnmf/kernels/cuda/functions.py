@@ -56,7 +56,8 @@ def _weigh_by(E, inverse, limit, support, constant, form):  # type: ignore[no-un
     """Return what `_weigh` does for a form that is known when the kernel runs: slower, and compiled once for all."""
     ratio = E * inverse
     if form == _CAUCHY:
-        q = 1.0 / (1.0 + ratio * ratio)
+        root = tl.rsqrt(1.0 + ratio * ratio)
+        q = root * root
     elif form == _HUBER:
         q = 1.0 / tl.maximum(tl.abs(ratio), 1.0)
     elif form == _ROUNDED:
@@ -208,13 +209,13 @@ def check(  # type: ignore[no-untyped-def]
     Y, M, X_parts, A_parts, move, scale, threshold, constants, bends, weights,
     n_rows, n_columns, n_checks, checks_per_split, row_stride, column_stride, run, skip, rank, form,
     scale_stride, threshold_stride,
-    RANK: tl.constexpr, ROWS: tl.constexpr, CHECKS: tl.constexpr, WEIGHTED: tl.constexpr,
-    COLUMN_THRESHOLDS: tl.constexpr, EVEN: tl.constexpr,
+    RANK: tl.constexpr, ROWS: tl.constexpr, CHECKS: tl.constexpr, FORM: tl.constexpr, CAPPED: tl.constexpr,
+    WEIGHTED: tl.constexpr, COLUMN_THRESHOLDS: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Sum up the curvature along the moves of some rows, `bends`, and that of all coordinates, `weights`, of checks.
 
     Checks are some columns of the data: `run` consecutive ones of every `skip`, `n_checks` in all. The sums of each
-    split are written, (splits, n_rows).
+    split are written, (splits, n_rows). A FORM below 0 stands for any `form`.
     """
     n_rows = _known_even(n_rows, EVEN)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -240,7 +241,11 @@ def check(  # type: ignore[no-untyped-def]
         y = tl.load(Y + place, mask=here[:, None] & there[None, :], other=0.0)
         a, a_low, squares = _load_parts(A_parts, columns, n_columns, there, RANK)
         limit = tl.load(threshold + columns, mask=there, other=0.0)[None, :] if COLUMN_THRESHOLDS else limit_of_row
-        q = _weigh_by(_residuals(y, high, low, a, a_low), inverse, limit, support, constant, form)
+        E = _residuals(y, high, low, a, a_low)
+        if FORM < 0:
+            q = _weigh_by(E, inverse, limit, support, constant, form)
+        else:
+            q = _weigh(E, inverse, limit, support, constant, FORM, CAPPED)
         if WEIGHTED:
             q *= tl.load(M + place, mask=here[:, None] & there[None, :], other=0.0)
         along = tl.dot(rounded, tl.trans(a), input_precision="tf32x3", out_dtype=y.dtype)

@@ -41,7 +41,7 @@ TILES = {
 TILE_SHARE = 0.75
 # Rows and checks that a program works on at a time, and its warps: for more rows than so many, and for fewer, where
 # small tiles keep more multiprocessors busy.
-CHECK_TILE, SMALL_CHECK_TILE, FEW_ROWS = (64, 32, 4), (16, 128, 8), 4096
+CHECK_TILE, SMALL_CHECK_TILE, FEW_ROWS = (64, 32, 4), (16, 64, 4), 4096
 # Rows that a program moves, once they are checked, and rows that it splits.
 ADVANCING_ROWS, SPLIT_ROWS = 16, 64
 # Numbers of a factor that a program can hold for its checks, several times.
@@ -201,6 +201,7 @@ def _bends_of(
         data.M is None,
         data.column_thresholds,
         data.is_even,
+        rule.loss,
     )
     checks = _fitting_checks.get(kind, min(checks, MOST_CHECKED[move.dtype] // of_X.shape[2]))
     while True:
@@ -240,7 +241,9 @@ def _launch_check(
         check, (triton.cdiv(n_rows, rows), bends.shape[1]),
         *data.pointers, of_X, of_checks, move, data.scale, data.threshold, constants_of(rule.loss, data.Y), *bends,
         n_rows, data.Y.shape[1], count, width, row_stride, column_stride, run, skip, rank, rule.form, *others,
-        RANK=padded, ROWS=rows, CHECKS=checks, WEIGHTED=data.M is not None,
+        # Of few rows it takes longer to compile a kernel for each form than they save.
+        RANK=padded, ROWS=rows, CHECKS=checks, FORM=rule.form if n_rows > FEW_ROWS else -1,
+        CAPPED=n_rows > FEW_ROWS and rule.support < inf, WEIGHTED=data.M is not None,
         COLUMN_THRESHOLDS=data.column_thresholds, EVEN=data.is_even, num_warps=warps,
         job=partial(_bends_of, data, of_X, of_checks, move, checked, rule, rank),
     )  # fmt: skip
