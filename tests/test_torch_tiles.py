@@ -102,7 +102,7 @@ def test_results_stay_on_the_host_if_the_gpu_has_no_room(monkeypatch):
     np.testing.assert_array_equal(outliers.numpy(), to_host(whole))
 
 
-@pytest.mark.parametrize(("n_rows", "given", "n_tiles"), [(6400, None, 64), (10, None, 10), (6400, 2000, 640)])
+@pytest.mark.parametrize(("n_rows", "given", "n_tiles"), [(4800, None, 48), (10, None, 10), (6400, 2000, 640)])
 def test_tiles_are_parts_of_the_data(n_rows, given, n_tiles):
     engine = TorchTileEngine("cpu", given)
     rows = engine.from_dlpack(torch.zeros((n_rows, 200)))

@@ -40,7 +40,7 @@ TILE_ENTRIES = {"cuda": 2**28, "cpu": 2**20}
 BYTES_PER_TILED_ENTRY = 2**9
 # A fit takes the memory of up to 13 tiles beside the data, which is cut into so many at least. More would take longer:
 # the host launches as much for a small tile as for a large one.
-FEWEST_TILES = 64
+FEWEST_TILES = 48
 # Results for all entries are written for such parts of a tile at a time: they take much memory themselves.
 FILLED_PARTS = 16
 
@@ -128,7 +128,6 @@ class TorchTileEngine(TorchEngine):
         self, targets: Sequence[Blocks], function: Callable[..., Any], *blocks: Blocks | None, **shared: Any
     ) -> Any:
         """Apply the function to parts of tiles, and write its first results into the targets."""
-        self.kernels.forget()  # what it keeps of tiles that were worked on before
         rest = []
         for block, *into in zip(self._arriving(zip_blocks(blocks)), *targets, strict=True):
             n_rows = len(into[0])
@@ -157,6 +156,7 @@ class TorchTileEngine(TorchEngine):
 
     def empty(self, shape: tuple[int, int], dtype: Any) -> Array:
         """Return a matrix to write results for all entries into: on the device, or on the host if it is too large."""
+        self.kernels.forget()  # what it keeps of tiles that were worked on before
         size = shape[0] * shape[1] * torch.empty((), dtype=dtype).element_size()
         fits = self.device.type != "cuda" or size <= ROOM_FOR_RESULTS * torch.cuda.mem_get_info(self.device)[0]
         return torch.empty(shape, dtype=dtype, device=self.device if fits else "cpu")

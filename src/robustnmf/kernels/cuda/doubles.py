@@ -14,11 +14,12 @@ import torch
 from robustnmf.kernels.cuda.compilation import plan
 from robustnmf.kernels.interface import CAUCHY, CORRENTROPY, HUBER, ROUNDED
 
-# Rows that a warp works on, the warps of a block, and columns that are in shared memory at a time.
-WARP_ROWS, WARPS, COLUMNS = 16, 4, 16
+# Rows that a warp works on, the warps of a block, and tiles of 8 columns whose residuals a warp has at a time.
+WARP_ROWS, WARPS, TILES = 16, 4, 2
 ROWS = WARP_ROWS * WARPS
-# Tiles of 8 columns whose residuals a warp has at a time, by padded rank: as many as there are registers for.
-TILES = {16: 2, 32: 2, 64: 1}
+# Columns that are in shared memory at a time, and blocks that a multiprocessor should have registers for, by padded
+# rank: the fastest on an H200 of some that were tried.
+COLUMNS, BLOCKS = {16: 64, 32: 16, 64: 16}, {16: 3, 32: 3, 64: 1}
 
 SOURCE = """
 #define THREADS (32 * WARPS)
@@ -36,16 +37,6 @@ __device__ void multiply(double (&c)[4], const double (&a)[8], const double (&b)
         : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
         : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(a[4]), "d"(a[5]), "d"(a[6]), "d"(a[7]),
           "d"(b[0]), "d"(b[1]), "d"(b[2]), "d"(b[3]));
-}
-
-// The same of a (16, 8) and b (8, 8).
-__device__ void multiply(double (&c)[4], const double (&a)[4], const double (&b)[2])
-{
-    asm(
-        "mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-        "{%0, %1, %2, %3};"
-        : "+d"(c[0]), "+d"(c[1]), "+d"(c[2]), "+d"(c[3])
-        : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b[0]), "d"(b[1]));
 }
 
 // Return 1 / v of a number from 1 to 1e300: without the special cases of a division.
@@ -88,8 +79,8 @@ __device__ void begin_copy(void* to, const void* from, bool exists)
 }
 
 // Rows and columns of the data that a lane has of a tile (16, 8): rows lane / 4 and 8 more, columns 2 (lane % 4) and 1
-// more. In products over its columns, number t + 4 j of 8 or 16 is column 2 t + j % 2 of tile j / 2.
-extern "C" __global__ void __launch_bounds__(THREADS) accumulate(
+// more. In products over columns, number t + 4 j of 16 is column 2 t + j % 2 of tile j / 2.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) accumulate(
     const double* Y, const double* M, const double* X, const double* A, const double* scale, const double* threshold,
     const double* constants, double* descent, double* curvature,
     int n_rows, int n_columns, int row_stride, int column_stride, int scale_stride, int threshold_stride,
@@ -238,7 +229,7 @@ class Kind(NamedTuple):
 
 def kernel_for(device: torch.device, kind: Kind) -> Callable[..., None] | None:
     """Return the kernel, called with a grid and arguments, or None if the device or Torch cannot have it."""
-    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (9, 0) or kind.rank not in TILES:
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (9, 0) or kind.rank not in COLUMNS:
         return None
     planned = plan()
     if planned is not None:
@@ -266,7 +257,8 @@ def _compiled(kind: Kind) -> Callable[..., None] | None:
 
 def source_of(kind: Kind) -> str:
     """Return the kernel as it is compiled."""
-    macros = {"RANK": kind.rank, "WARPS": WARPS, "COLUMNS": COLUMNS, "TILES": TILES[kind.rank], "FORM": kind.form}
+    macros = {"RANK": kind.rank, "WARPS": WARPS, "TILES": TILES, "FORM": kind.form}
+    macros |= {"COLUMNS": COLUMNS[kind.rank], "BLOCKS": BLOCKS[kind.rank]}
     macros |= {"CAUCHY": CAUCHY, "HUBER": HUBER, "ROUNDED": ROUNDED, "CORRENTROPY": CORRENTROPY}
     flags = {"CAPPED": kind.capped, "WEIGHTED": kind.weighted, "COLUMN_THRESHOLDS": kind.column_thresholds}
     macros |= {name: int(flag) for name, flag in (flags | {"PAIRED": kind.paired}).items()}

@@ -199,12 +199,7 @@ def descend(  # type: ignore[no-untyped-def]
     tl.store(gain + rows, tl.sum(slope * m, axis=1), mask=here)
 
 
-@triton.jit(
-    do_not_specialize=[
-        *_OF_RULES, "bends", "weights", "n_rows", "n_columns", "n_checks", "checks_per_split", "run", "skip", "rank",
-        "form",
-    ]
-)  # fmt: skip
+@triton.jit(do_not_specialize=[*_OF_RULES, "bends", "weights", "n_rows", "rank", "form"])
 def check(  # type: ignore[no-untyped-def]
     Y, M, X_parts, A_parts, move, scale, threshold, constants, bends, weights,
     n_rows, n_columns, n_checks, checks_per_split, row_stride, column_stride, run, skip, rank, form,
