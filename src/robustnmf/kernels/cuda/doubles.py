@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from robustnmf.kernels.cuda.compilation import plan
-from robustnmf.kernels.interface import CAUCHY, CORRENTROPY, HUBER, ROUNDED
+from robustnmf.kernels.interface import CAUCHY, CORRENTROPY, HUBER, ROUNDED, SQUARED
 
 # Rows that a warp works on, the warps of a block, and tiles of 8 columns whose residuals a warp has at a time.
 WARP_ROWS, WARPS, TILES = 16, 4, 2
@@ -20,6 +20,9 @@ ROWS = WARP_ROWS * WARPS
 # Columns that are in shared memory at a time, and blocks that a multiprocessor should have registers for, by padded
 # rank: the fastest on an H200 of some that were tried.
 COLUMNS, BLOCKS = {16: 64, 32: 16, 64: 16}, {16: 3, 32: 3, 64: 1}
+
+FORMS = (SQUARED, CAUCHY, HUBER, ROUNDED, CORRENTROPY)
+"""Forms that `weigh` knows."""
 
 SOURCE = """
 #define THREADS (32 * WARPS)
@@ -229,7 +232,9 @@ class Kind(NamedTuple):
 
 def kernel_for(device: torch.device, kind: Kind) -> Callable[..., None] | None:
     """Return the kernel, called with a grid and arguments, or None if the device or Torch cannot have it."""
-    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (9, 0) or kind.rank not in COLUMNS:
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (9, 0):
+        return None
+    if kind.rank not in COLUMNS or kind.form not in FORMS:
         return None
     planned = plan()
     if planned is not None:

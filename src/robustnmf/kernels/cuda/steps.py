@@ -253,7 +253,10 @@ def _sums(blocks: Sequence[Data], of_X: Any, of_A: Sequence[Any], rule: Rule) ->
     """Return descent and curvature of every row, in parts that are to be added up, (2, parts, n_rows, padded r)."""
     n_rows, weighted = of_X.shape[1], blocks[0].M is not None
     in_doubles = [_in_doubles(data, of_X, rule) for data in blocks]
-    tile = (doubles.ROWS, doubles.COLUMNS[of_X.shape[2]], 0, 0) if all(in_doubles) else _tile_for(of_X, weighted)
+    if all(in_doubles):
+        tile = (doubles.ROWS, doubles.COLUMNS[of_X.shape[2]], 0, 0)
+    else:
+        tile, in_doubles = _tile_for(of_X, weighted), [None] * len(blocks)
     plans = [_splits(n_rows, data.Y.shape[1], *tile[:2]) for data in blocks]
     shape, done = (2, sum(n for n, _ in plans), *of_X.shape[1:]), 0
     sums = torch.empty(shape, dtype=blocks[0].Y.dtype, device=of_X.device)
