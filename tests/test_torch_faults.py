@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", exc_type=ImportError)
 from robustnmf import RobustNMF  # noqa: E402  (needs Torch)
 from robustnmf.engines import clear_cache  # noqa: E402
 from robustnmf.engines.torch_engine import TorchEngine  # noqa: E402
+from robustnmf.kernels.cuda.graphs import Captures, record  # noqa: E402
 from robustnmf.selection.stability import consensus  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::robustnmf.errors.DataQualityWarning")
@@ -99,6 +100,27 @@ def test_a_kernel_that_fails_while_it_is_recorded_leaves_the_next_fit_as_it_was(
             patch.setattr(steps, "half_step", FailsAt(original, n))
             fit(X)
         check_same(X, reference, held, "cuda")
+
+
+@ON_GPU
+def test_graphs_are_gone_with_their_owner():
+    device = torch.device("cuda", 0)
+    A = torch.ones(4, device=device) + 1
+    with Captures(device) as owner:
+        graph, result = record(lambda: A + 1)
+        with Captures(device) as inner:
+            record(lambda: A + 2)
+        assert (len(inner.graphs), inner.pool) == (0, None)
+        graph.replay()
+        assert result.tolist() == [3.0] * 4
+        pool = owner.pool
+    with pytest.raises(RuntimeError):
+        graph.replay()
+    with pytest.raises(LookupError), Captures(device) as again:
+        assert again.pool == pool
+        raise LookupError("as the test wants")
+    with Captures(device) as again:
+        assert again.pool == pool
 
 
 @pytest.mark.parametrize("device", DEVICES)

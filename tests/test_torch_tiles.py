@@ -1,5 +1,6 @@
 """Data that takes much of a device is worked on in tiles, with the same results; attributes follow one rule."""
 
+import copy
 import gc
 
 import numpy as np
@@ -99,6 +100,14 @@ def test_results_stay_on_the_host_if_the_gpu_has_no_room(monkeypatch):
     outliers = in_tiles("cuda").fit(X).outliers_
     assert not outliers.is_cuda
     np.testing.assert_array_equal(outliers.numpy(), to_host(whole))
+
+
+@pytest.mark.parametrize(("n_rows", "given", "n_tiles"), [(4800, None, 48), (10, None, 10), (6400, 2000, 640)])
+def test_tiles_are_parts_of_the_data(n_rows, given, n_tiles):
+    engine = TorchTileEngine("cpu", given)
+    rows = engine.from_dlpack(torch.zeros((n_rows, 200)))
+    assert [sum(map(len, tiles.read(rows))) for tiles in (engine, copy.deepcopy(engine))] == [n_rows] * 2
+    assert [len(tiles.read(rows)) for tiles in (engine, copy.deepcopy(engine))] == [n_tiles] * 2
 
 
 def test_rows_of_a_device_are_read_to_the_host():

@@ -119,6 +119,40 @@ print(len(variants))
 """
 
 
+AS_PLANNED = """
+from robustnmf.kernels.cuda.compilation import _signature
+from robustnmf.kernels.interface import Planned
+from robustnmf.model.losses import Cauchy, Squared
+
+launched = set()
+
+
+def note(self, *args, grid, warmup, **options):
+    options.pop("debug", None)
+    launched.add((kernels.device, _signature(self, args, options)))
+
+
+JITFunction.run = note
+kernels = CudaKernels(torch.device("cpu"))
+for shape in ((400, 1024), (1100, 1200), (1100, 1201), (5000, 1200)):
+    for dtype in (torch.float32, torch.float64):
+        works = [Planned(Cauchy(), shape, False, True), Planned(Squared(), shape, True)]
+        works += [Planned(Squared(), (n, 256), on, of_codes=True) for n in (1, 5000) for on in (True, False)]
+        planned = set(kernels.plan(10, dtype, works).jobs)
+        launched.clear()
+        sweep(shape, 10, gaps=True, dtype=dtype)
+        sweep(shape, 10, form=0, weighted=True, dtype=dtype)
+        Y, X, W = (torch.rand(sizes, dtype=dtype) for sizes in ((5000, 256), (5000, 10), (256, 10)))
+        rule = Rule(0, 0.0, torch.ones(1, dtype=dtype), torch.ones(1, dtype=dtype), inf)
+        for n in (5000, 3, 1):
+            for M in (Y[:n], None):
+                kernels.half_step(Y[:n], M, X[:n], W, torch.zeros(10, dtype=dtype), 0.0, rule, 50)
+        kernels.order_statistics(Y, torch.zeros(5000, dtype=torch.int64))
+        predict(X, torch.zeros((7, 2), dtype=torch.int64), W)
+        print(len(launched - planned), len(launched) > 9)
+"""
+
+
 def printed(monkeypatch, code, capability):
     """Return what the code prints that compiles kernels for GPUs of some capability."""
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
@@ -141,3 +175,7 @@ def test_what_varies_within_a_fit_needs_no_other_kernels(capability, monkeypatch
     numbers = [int(number) for number in printed(monkeypatch, WHAT_VARIES, capability)]
     # Both roles of accumulate and check; one of split, descend and advance; and later, one for predictions.
     assert numbers == [7, 7, 8]
+
+
+def test_what_a_fit_launches_was_planned(monkeypatch):
+    assert printed(monkeypatch, AS_PLANNED, 90) == ["0", "True"] * 8

@@ -19,7 +19,7 @@ from robustnmf.engines.torch_engine import TorchEngine  # noqa: E402
 from robustnmf.kernels.cuda import graphs as cuda_graphs  # noqa: E402
 from robustnmf.kernels.cuda import steps as triton_steps  # noqa: E402
 from robustnmf.kernels.cuda.kernels import CudaKernels  # noqa: E402
-from robustnmf.kernels.interface import NO_KERNELS  # noqa: E402
+from robustnmf.kernels.interface import NO_KERNELS, Rule  # noqa: E402
 from robustnmf.model.losses import (  # noqa: E402
     Absolute,
     Cauchy,
@@ -180,10 +180,51 @@ def test_order_statistics_are_those_of_sorting(dtype):
     np.testing.assert_array_equal(to_host(found), np.sort(A, axis=1)[np.arange(9), ranks])
 
 
+def weights_of(E, form, scale, cut, support, constant):
+    """Return the weights of residuals as the formulas say."""
+    ratio = E / scale
+    forms = (
+        torch.ones_like(E),
+        1 / (1 + ratio**2),
+        1 / ratio.abs().clamp(min=1),
+        0.5 / torch.sqrt(ratio**2 + constant),
+        0.5 * torch.exp(-0.5 * ratio**2),
+    )
+    return torch.where((E.abs() <= cut) & (ratio.abs() <= support), forms[form], 0.0)
+
+
+@pytest.mark.skipif(not ON_GPU, reason="no CUDA GPU")
+@pytest.mark.parametrize("form", range(5))
+@pytest.mark.parametrize(("n", "m", "r"), [(70, 34, 3), (1101, 1203, 30), (1100, 1200, 64)])
+def test_sums_in_double_precision_are_what_they_stand_for(n, m, r, form):
+    rng, support = torch.Generator("cuda").manual_seed(form), 2.0 if form == 1 else np.inf
+
+    def draw(*shape):
+        return torch.rand(shape, generator=rng, dtype=torch.float64, device="cuda")
+
+    Y, X, A, scale = 4 * draw(n, m), draw(n, r), 4 / r * draw(m, r), torch.full_like(draw(1), 0.5)
+    Y[3, 5] = torch.nan
+    for M, cut, by_features in (
+        (None, draw(1), False),
+        (draw(n, m), 0.3 + draw(m), False),
+        (draw(n, m), draw(m), True),
+    ):
+        data, (rows, columns) = triton_steps.Data(Y, M, scale, cut, gaps=True), (A, X) if by_features else (X, A)
+        data = data.transposed if by_features else data
+        of_rows, of_columns = triton_steps.split_factors(rows, columns, torch.float64)
+        rule = Rule(form, 0.01, scale, cut, support)
+        found = triton_steps._sums([data], of_rows, [of_columns], rule).sum(dim=1)[:, :, :r]
+        E = data.Y - rows @ columns.T
+        Q = weights_of(E, form, 0.5, cut[:, None] if by_features and len(cut) > 1 else cut, support, 0.01)
+        Q = torch.where(torch.isnan(E), 0.0, Q if M is None else Q * data.M)
+        expected = torch.stack([torch.where(Q > 0, Q * E, 0.0) @ columns, Q @ columns**2])
+        assert float((found - expected).norm() / expected.norm()) < 1e-13
+
+
 def test_tiles_are_narrower_where_memory_is_short(monkeypatch):
     parts = torch.empty((3, 1, 16), dtype=torch.bfloat16)
     assert triton_steps._tile_for(parts, False)[1] == triton_steps.TILES[torch.bfloat16][16][1]
-    monkeypatch.setattr(triton_steps, "_shared_memory", lambda device: 2**17)
+    monkeypatch.setattr(triton_steps, "shared_memory", lambda device: 2**17)
     columns, with_weights = (triton_steps._tile_for(parts, weighted)[1] for weighted in (False, True))
     assert (columns, with_weights) == (64, 32)
 

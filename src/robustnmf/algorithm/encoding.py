@@ -328,6 +328,12 @@ def _wrong_stored(Y: Entries, basis: Basis, engine: Engine, max_iter: int, tol: 
     return judge.beyond(Y, _encode_by_noise(Y, None, judge, max_iter, tol))
 
 
+def n_features_of_start(n_features: int, rank: int) -> int | None:
+    """Return how many features are enough to find the start of a code; None for all."""
+    wanted = max(START_FEATURES, START_FEATURES_PER_COMPONENT * rank)
+    return None if n_features < 2 * wanted else wanted
+
+
 class Judge:
     """Says of entries of samples with some codes whether they are wrong, by a basis that knows the noise."""
 
@@ -423,8 +429,8 @@ class Judge:
         Half of them are those that tell most of the codes, the others are evenly chosen.
         """
         n_features, rank = self.W.shape
-        wanted = max(START_FEATURES, START_FEATURES_PER_COMPONENT * rank)
-        if n_features < 2 * wanted:
+        wanted = n_features_of_start(n_features, rank)
+        if wanted is None:
             return None
         order = np.argsort(-to_host(self.leverage), kind="stable")
         some = np.linspace(0, n_features - wanted // 2 - 1, wanted - wanted // 2).astype(np.int64)

@@ -31,7 +31,7 @@ import numpy as np
 
 from robustnmf.algorithm import halfquadratic
 from robustnmf.algorithm.checkpoint import Checkpoint, Journal, factor, is_finite, positive
-from robustnmf.algorithm.encoding import Basis, order_statistics, typical_code
+from robustnmf.algorithm.encoding import Basis, n_features_of_start, order_statistics, typical_code
 from robustnmf.algorithm.feature_recovery import encode_all_features, encode_rejected, rejected_features
 from robustnmf.algorithm.halfquadratic import (
     Callback,
@@ -50,8 +50,9 @@ from robustnmf.algorithm.monitor import Monitor
 from robustnmf.algorithm.singular_start import singular_start, winsorised
 from robustnmf.algorithm.stage import AllSamples, End, Fit, State, Steps, encode_all_samples, final_weighting
 from robustnmf.algorithm.steps import Compute, Driver, Measure, Report
-from robustnmf.engines.lazy import same
+from robustnmf.engines.lazy import is_lazy, same
 from robustnmf.engines.protocol import Engine, block_function
+from robustnmf.kernels.interface import Planned
 from robustnmf.kernels.predictions import predictions
 from robustnmf.model.losses import Absolute, Cauchy, Huber, Loss
 from robustnmf.model.mixture import Mixture
@@ -60,6 +61,7 @@ from robustnmf.model.outliers import NoRejection
 from robustnmf.model.scales import reads
 from robustnmf.model.weighting import Weighting
 from robustnmf.solvers import SharedGram
+from robustnmf.solvers.base import UNIFORM as SQUARES
 from robustnmf.utils.arrays import Array, Blocks, Namespace, mapped, to_host
 from robustnmf.utils.cached import cached_property
 
@@ -177,17 +179,15 @@ class Staged:
         `units` (m,) are what features are multiplied by in least squares, if they were divided by something. With a
         `checkpoint` that holds the steps of an earlier fit it goes on from there.
         """
-        given, whole = (V, M, Ht), AllSamples.of(V, M, W.shape[1], engine)
+        whole = AllSamples.of(V, M, W.shape[1], engine)
         if whole is not None:
             V, M, Ht = whole.part(V), whole.part(M), whole.part(Ht)
         elif engine.keeps_masks:  # all samples are needed in every iteration
             V, M = engine.map(same, V), None if M is None else engine.map(same, M)
-        if engine.kernels.prepare is not None and method.solver.sweeps_by_kernel:
-            losses = [*(stage.loss for stage in self.initial_stages), method.loss]
-            weightings = [Weighting(loss, 1.0) for loss in losses]
-            engine.kernels.prepare(W, [(weightings[-1], *given), *((weighting, V, M, Ht) for weighting in weightings)])
         limits = {"max_iter": max_iter, "tol": tol, "scale_floor": scale_floor}
         fit = StagedFit.of(self, V, M, W.shape[1], method, engine, **limits, whole=whole, units=units)
+        if engine.kernels.prepare is not None and method.solver.sweeps_by_kernel:
+            engine.kernels.prepare(W.shape[1], W.dtype, planned(fit))
         data = [V] if whole is None else [V, whole.V]
         n_held = len(fit.held.values)
         journal = None if checkpoint is None else Journal(checkpoint, engine, data, W.shape[1], n_held)
@@ -275,6 +275,21 @@ class StagedFit(Fit):
         """Return it for some data, with entries held out."""
         options |= {"last_iter": plan.iterations_at_end(options["max_iter"]), "noise": plan.noise, "plan": plan}
         return cls(V=V, M=M, method=method, engine=engine, held=HeldOut.draw(V, M, engine), rank=rank, **options)
+
+
+def planned(fit: StagedFit) -> list[Planned]:
+    """Return what a fit will do, for kernels that are compiled ahead."""
+    m, weighted, blocks = fit.n_features, fit.M is not None, fit.V if fit.whole is None else fit.whole.V
+    losses = [*(stage.loss for stage in fit.plan.initial_stages), fit.method.loss]
+    work = [Planned(loss, (fit.n_samples, m), weighted, fit.held.hidden) for loss in losses]
+    at_end = [(fit.method.loss, weighted), (Huber(), weighted)]
+    if fit.judges_by_noise:
+        at_end = [(SQUARES.loss, True), (SQUARES.loss, weighted)]
+    sizes = {fit.n_samples, fit.n_samples if is_lazy(blocks) else sum(len(block) for block in blocks)}
+    work += [Planned(loss, (n, m), with_weights) for loss, with_weights in at_end for n in sizes]
+    # Codes of a block of samples, or of few of them, by all features or by some.
+    shapes = [(len(blocks[0]), m), (1, m), (1, n_features_of_start(m, fit.rank) or m)]
+    return work + [Planned(loss, shape, on, of_codes=True) for loss, on in at_end for shape in shapes]
 
 
 class Path(NamedTuple):

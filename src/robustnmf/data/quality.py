@@ -19,6 +19,7 @@ from robustnmf.data.repeated_values import without_values
 from robustnmf.data.sparse import is_sparse
 from robustnmf.engines.lazy import chosen_rows
 from robustnmf.engines.protocol import Engine
+from robustnmf.engines.slices import cuts_of
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.utils.arrays import Array, Blocks, Namespace, subsample, to_host
 from robustnmf.utils.cached import cached_property
@@ -73,6 +74,8 @@ PER_PARAMETER = (1.2, 3.0)
 # Most of a feature, a sample or the signal is rejected; of a feature or sample so much more than of the others.
 MOST, BEYOND_THE_REST = 0.5, 0.25
 NEARLY_ALL = 0.9
+# Truth values that are counted at a time.
+COUNTED_ENTRIES = 2**22
 # It is predicted well if its median residual is no more than this part of its median entry.
 WELL_PREDICTED = 0.05
 # Names in a sentence, at most.
@@ -648,11 +651,17 @@ def _count_rejected(
     """Return rejected and observed entries of each sample of a block, (B,) each, and those of each feature, (m,)."""
 
     def counts(axis: int) -> tuple[Array, Array]:
-        n_rejected = xp.sum(outliers, axis=axis, dtype=xp.int64)
+        n_rejected = _count_true(outliers, axis, xp)
         n_observed = xp.zeros_like(n_rejected) + outliers.shape[axis]
-        return n_rejected, n_observed if M is None else xp.sum(M > 0, axis=axis, dtype=xp.int64)
+        return n_rejected, n_observed if M is None else _count_true(M > 0, axis, xp)
 
     return counts(1), counts(0)
+
+
+def _count_true(A: Array, axis: int, xp: Namespace) -> Array:
+    """Return sums of truth values along an axis; of some rows at a time, because Torch makes integers of them."""
+    parts = [xp.sum(A[rows], axis=axis, dtype=xp.int64) for rows in cuts_of(len(A), A.shape[1], COUNTED_ENTRIES)]
+    return xp.concat(parts) if axis == 1 else sum(parts[1:], start=parts[0])
 
 
 def _share(count: Any, X: Matrix) -> str:

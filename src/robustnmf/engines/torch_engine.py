@@ -22,7 +22,7 @@ from robustnmf.engines.protocol import InMemoryEngine
 from robustnmf.engines.slices import cuts_of
 from robustnmf.engines.torch_tiles import TileRows
 from robustnmf.formats.sparse_rows import SparseRows
-from robustnmf.kernels.cuda.graphs import graph_memory, side_stream
+from robustnmf.kernels.cuda.graphs import Captures, side_stream
 from robustnmf.kernels.interface import NO_KERNELS, Kernels
 from robustnmf.utils.arrays import (
     Array,
@@ -89,7 +89,7 @@ class TorchEngine(InMemoryEngine):
             unwatched_arithmetic(),
             _full_precision.changed(),
             _stream_of_thread(self.device),
-            graph_memory(self.device),
+            Captures(self.device),
         ):
             try:
                 yield self
@@ -316,7 +316,9 @@ def _kernels_for(device: torch.device) -> Kernels:
         from robustnmf.kernels.cuda.kernels import CudaKernels
     except ImportError:  # Triton is not installed
         return NO_KERNELS
-    return CudaKernels(device).table
+    kernels = CudaKernels(device)
+    kernels.start_up()
+    return kernels.table
 
 
 def _propose_on_cpu(G: Array, descent: Array, curvature: Array, X0: Array, max_iter: int) -> Array:

@@ -10,6 +10,7 @@ subsample that large data is learnt from; tiles have those that work on a tile.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import ceil, prod
 from typing import Any, Literal
 
 import numpy as np
@@ -22,12 +23,26 @@ from robustnmf.engines.streaming_engine import check_gathered
 from robustnmf.engines.torch_engine import SORTED_ENTRIES, TorchEngine, floating_type
 from robustnmf.engines.torch_tiles import TensorRows
 from robustnmf.formats.rows import Rows, row_blocks
-from robustnmf.utils.arrays import ROOM_FOR_RESULTS, Array, Blocks, is_foreign, is_on_host, is_sparse_tensor
+from robustnmf.utils.arrays import (
+    ROOM_FOR_RESULTS,
+    Array,
+    Blocks,
+    is_foreign,
+    is_on_host,
+    is_sparse_tensor,
+    transposed,
+    zip_blocks,
+)
 from robustnmf.utils.cached import cached_property
 
-# Entries of a tile: enough to keep a GPU busy, and on CUDA fewer if the device has less than so many bytes for each.
-TILE_ENTRIES = {"cuda": 2**26, "cpu": 2**20}
-BYTES_PER_TILED_ENTRY = 2**11
+# Most entries of a tile, and on CUDA fewer if the device has less than so many bytes for each.
+TILE_ENTRIES = {"cuda": 2**28, "cpu": 2**20}
+BYTES_PER_TILED_ENTRY = 2**9
+# A fit takes the memory of up to 13 tiles beside the data, which is cut into so many at least. More would take longer:
+# the host launches as much for a small tile as for a large one.
+FEWEST_TILES = 48
+# Results for all entries are written for such parts of a tile at a time: they take much memory themselves.
+FILLED_PARTS = 16
 
 
 class TorchTileEngine(TorchEngine):
@@ -38,7 +53,7 @@ class TorchTileEngine(TorchEngine):
     device : str or torch.device
         Where the work is done: "cuda", "cuda:1", "cpu".
     block_entries : int or None
-        Entries of a tile; None takes `TILE_ENTRIES`.
+        Entries of a tile; None takes a part of the data, at most `TILE_ENTRIES`.
     use_triton : bool
         Whether to use kernels: in Triton on CUDA, where they can be, and of NumPy on the CPU.
     """
@@ -55,12 +70,12 @@ class TorchTileEngine(TorchEngine):
                 "all of it, sparse data as dense, to the device."
             )
         super().__init__(device, block_entries, use_triton=use_triton)
-        self._use_triton = use_triton
+        self._given, self._use_triton = block_entries, use_triton
         self._pinned: list[int] = []
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TorchTileEngine":
         """Return an engine with the same parameters: estimators that have one can be cloned."""
-        return type(self)(self.device, self.block_entries, use_triton=self._use_triton)
+        return type(self)(self.device, self._given, use_triton=self._use_triton)
 
     def from_dlpack(self, X: Any) -> Any:
         """Return a tensor, or an array of another library on a device, as rows of a tensor that stays where it is."""
@@ -85,7 +100,9 @@ class TorchTileEngine(TorchEngine):
         if isinstance(rows, TensorRows):
             self._pin(rows.tensor)
         if like is None:
-            like = [range(cut.start, cut.stop) for cut in cuts_of(*rows.shape, self.block_entries)]
+            most = ceil(prod(rows.shape) / FEWEST_TILES) if self._given is None else self.block_entries
+            cuts = cuts_of(*rows.shape, max(1, min(most, self.block_entries)))
+            like = [range(cut.start, cut.stop) for cut in cuts]
         found = row_blocks(rows, 0, like)
         blocks: Blocks = read_blocks(found, [len(block) for block in found], rows.shape[1], rows.dtype, None)
         return blocks
@@ -107,6 +124,21 @@ class TorchTileEngine(TorchEngine):
             return computed_blocks(function, blocks, shared, as_dtype=_torch_dtype)
         return super().map(function, *blocks, **shared)
 
+    def fill(
+        self, targets: Sequence[Blocks], function: Callable[..., Any], *blocks: Blocks | None, **shared: Any
+    ) -> Any:
+        """Apply the function to parts of tiles, and write its first results into the targets."""
+        rest = []
+        for block, *into in zip(self._arriving(zip_blocks(blocks)), *targets, strict=True):
+            n_rows = len(into[0])
+            for rows in cuts_of(n_rows, 1, ceil(n_rows / FILLED_PARTS)):
+                some = (None if part is None else part[rows] for part in block)
+                results = function(*some, **shared, xp=self.xp)
+                for target, result in zip(into, results, strict=False):
+                    target[rows].copy_(result)
+                rest.append(results[len(into) :])
+        return transposed(rest)
+
     def map_features(
         self, function: Callable[..., Any], V: Blocks, M: Blocks | None, *rows: Array | None, **shared: Any
     ) -> Array:
@@ -124,6 +156,7 @@ class TorchTileEngine(TorchEngine):
 
     def empty(self, shape: tuple[int, int], dtype: Any) -> Array:
         """Return a matrix to write results for all entries into: on the device, or on the host if it is too large."""
+        self.kernels.forget()  # what it keeps of tiles that were worked on before
         size = shape[0] * shape[1] * torch.empty((), dtype=dtype).element_size()
         fits = self.device.type != "cuda" or size <= ROOM_FOR_RESULTS * torch.cuda.mem_get_info(self.device)[0]
         return torch.empty(shape, dtype=dtype, device=self.device if fits else "cpu")

@@ -85,6 +85,18 @@ class StoredKernels:
     """(entries, X, W): sum of squared residuals, `algorithm.least_squares`."""
 
 
+class Planned(NamedTuple):
+    """Sweeps that a fit will make, or half-steps of the codes alone."""
+
+    loss: Any
+    shape: tuple[int, int]
+    """Samples and features."""
+    weighted: bool
+    gaps: bool = False
+    """Whether entries are hidden."""
+    of_codes: bool = False
+
+
 def _no_rule(weighting: Any, Y: Array, rank: int) -> Rule | None:
     return None
 
@@ -143,8 +155,8 @@ class Kernels:
     """(weights, informative, hidden, compare): statistics of held-out residuals, `algorithm.holdout`."""
     iterate: Callable[..., Any] | None = None
     """(V, M, held, hide, method, now, before, momentum, weighting, monitor): an iteration of `algorithm.staged`."""
-    prepare: Callable[[Array, Sequence[tuple[Any, ...]]], None] | None = None
-    """(W, sweeps): compile what sweeps will need, all at a time."""
+    prepare: Callable[[int, Any, Sequence[Planned]], None] | None = None
+    """(rank, dtype, planned): compile what a fit will need, all at a time."""
     forget: Callable[[], None] = _nothing_to_forget
     """Drop what is kept of the data between two calls."""
 

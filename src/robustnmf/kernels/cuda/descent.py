@@ -6,15 +6,18 @@ there are many rows, they work on some of them and use each number of the matrix
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
 
-# Threads of a block, fewer where it would have too little memory, and lanes that share a row.
-THREADS, LANES = (128, 64), 4
-# Bytes of shared memory that a block has, and of coordinates that a lane can keep in its registers.
-MOST_SHARED, MOST_KEPT = 48 * 1024, 128
+from robustnmf.kernels.cuda.compilation import plan
+
+# Threads of a block and the most bytes of shared memory that it may take, of which more leave fewer blocks at a time:
+# the first that are enough. And lanes that share a row.
+SIZES, LANES = ((128, 48 * 1024), (64, 48 * 1024), (128, 128 * 1024)), 4
+# Bytes of coordinates that a lane can keep in its registers.
+MOST_KEPT = 128
 # A GPU is busy with so many coordinates; with more, lanes work on several rows at once, at most so many.
 MANY_COORDINATES, MOST_AT_ONCE = 2**18, 2
 # Parts of a sum that it adds up; where there are more, they are better added up before.
@@ -41,10 +44,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) descend(
     real* move, real* gain, real* total,
     int n_rows, int n_parts, int stride, int padded, int rank, int fixed, int sweeps)
 {
-    __shared__ __align__(16) real gram[RANK * LANES * SPAN];
-    __shared__ real inverse[RANK], against[RANK];  // of the matrix's diagonal; the penalty
+    extern __shared__ __align__(16) real gram[];
+    real* inverse = gram + RANK * LANES * SPAN;  // of the matrix's diagonal
+    real* against = inverse + RANK;  // the penalty
     // What the rows start from, and what is left to do with their coordinates when they have come down.
-    __shared__ real start[ROWS * GROUPS][PITCH], slope[ROWS * GROUPS][PITCH], unit[ROWS * GROUPS][PITCH];
+    real (*start)[PITCH] = (real (*)[PITCH])(against + RANK);
+    real (*slope)[PITCH] = start + ROWS * GROUPS, (*unit)[PITCH] = slope + ROWS * GROUPS;
     const long first = (long)blockIdx.x * ROWS * GROUPS;
     const int here = min((long)ROWS * GROUPS, n_rows - first);
     for (int k = threadIdx.x; k < RANK; k += THREADS) {
@@ -157,19 +162,28 @@ extern "C" __global__ void __launch_bounds__(THREADS) descend(
 def kernel_for(rank: int, dtype: torch.dtype, n_rows: int) -> Callable[..., None] | None:
     """Return the kernel for so many rows of a rank, or None if Torch cannot compile it or the rank is too high."""
     at_once = MOST_AT_ONCE if n_rows * rank > MANY_COORDINATES else 1
-    kernels = (_compiled(-(-rank // (4 * LANES)) * 4, dtype, at_once, threads) for threads in THREADS)
+    mine, planned = -(-rank // (4 * LANES)) * 4, plan()
+    if planned is not None:
+        planned.note(("descend", mine, dtype, at_once), partial(kernel_for, rank, dtype, n_rows))
+        return _nothing
+    kernels = (_compiled(mine, dtype, at_once, *size) for size in SIZES)
     return next((kernel for kernel in kernels if kernel is not None), None)
 
 
+def _nothing(n_rows: int, arguments: list[Any]) -> None:
+    """Stand for a kernel while what is to be compiled is planned."""
+
+
 @cache
-def _compiled(mine: int, dtype: torch.dtype, at_once: int, threads: int) -> Callable[..., None] | None:
+def _compiled(mine: int, dtype: torch.dtype, at_once: int, threads: int, most: int) -> Callable[..., None] | None:
     """Return the kernel for `mine` coordinates of each of some rows in a lane, or None."""
     size = dtype.itemsize
     chunk = 16 // size
     span = mine + chunk * (mine * size % 32 == 0)  # lanes that begin in the same bank would wait for each other
     rows, rank = max(1, min(at_once, MOST_KEPT // (mine * size))), LANES * mine
     groups, pitch = threads // LANES, rank + 4  # again, for rows
-    if rank * LANES * span + 2 * rank + 3 * rows * groups * pitch > MOST_SHARED // size:
+    shared = size * (rank * LANES * span + 2 * rank + 3 * rows * groups * pitch)
+    if shared > most:
         return None
     macros = {"REAL_TYPE": "double" if dtype == torch.float64 else "float", "THREADS": threads, "LANES": LANES}
     macros |= {"GROUPS": groups, "ROWS": rows, "RANK": rank, "MINE": mine, "SPAN": span, "CHUNK": chunk}
@@ -178,10 +192,13 @@ def _compiled(mine: int, dtype: torch.dtype, at_once: int, threads: int) -> Call
     source = "".join(f"#define {name} {value}\n" for name, value in macros.items()) + SOURCE
     try:
         kernel = torch.cuda._compile_kernel(source, "descend")
+        if shared >= 48 * 1024:
+            kernel.set_shared_memory_config(shared)
     except (AttributeError, ImportError, OSError, RuntimeError):  # an older Torch, or one without the compiler
         return None
 
     def launch(n_rows: int, arguments: list[Any]) -> None:
-        kernel(grid=(-(-n_rows // (rows * groups)), 1, 1), block=(threads, 1, 1), args=arguments)
+        grid = (-(-n_rows // (rows * groups)), 1, 1)
+        kernel(grid=grid, block=(threads, 1, 1), args=arguments, shared_mem=shared)
 
     return launch

@@ -14,9 +14,6 @@ import triton.language as tl
 
 from robustnmf.kernels.interface import CAUCHY, CORRENTROPY, HUBER, ROUNDED
 
-# An option of all launches: a product is added in one instruction. Which of the two is the default depends on Triton.
-FUSED = {"enable_fp_fusion": True}
-
 # What differs between rules: one scale and one threshold, or those of each row.
 _OF_RULES = ["scale", "threshold", "constants", "scale_stride", "threshold_stride"]
 
@@ -52,6 +49,24 @@ def _weigh(E, inverse, limit, support, constant, FORM: tl.constexpr, CAPPED: tl.
     if CAPPED:
         q = tl.where(tl.abs(ratio) <= support, q, 0.0)
     return tl.where(tl.abs(E) <= limit, q, 0.0)
+
+
+@triton.jit
+def _weigh_by(E, inverse, limit, support, constant, form):  # type: ignore[no-untyped-def]
+    """Return what `_weigh` does for a form that is known when the kernel runs: slower, and compiled once for all."""
+    ratio = E * inverse
+    if form == _CAUCHY:
+        root = tl.rsqrt(1.0 + ratio * ratio)
+        q = root * root
+    elif form == _HUBER:
+        q = 1.0 / tl.maximum(tl.abs(ratio), 1.0)
+    elif form == _ROUNDED:
+        q = 0.5 * tl.rsqrt(ratio * ratio + constant)
+    elif form == _CORRENTROPY:
+        q = 0.5 * tl.exp(-0.5 * ratio * ratio)
+    else:
+        q = tl.full(E.shape, 1.0, E.dtype)
+    return tl.where((tl.abs(ratio) <= support) & (tl.abs(E) <= limit), q, 0.0)
 
 
 @triton.jit
@@ -184,10 +199,10 @@ def descend(  # type: ignore[no-untyped-def]
     tl.store(gain + rows, tl.sum(slope * m, axis=1), mask=here)
 
 
-@triton.jit(do_not_specialize=[*_OF_RULES, "bends", "weights", "n_rows", "rank"])
+@triton.jit(do_not_specialize=[*_OF_RULES, "bends", "weights", "n_rows", "rank", "form"])
 def check(  # type: ignore[no-untyped-def]
     Y, M, X_parts, A_parts, move, scale, threshold, constants, bends, weights,
-    n_rows, n_columns, n_checks, checks_per_split, row_stride, column_stride, run, skip, rank,
+    n_rows, n_columns, n_checks, checks_per_split, row_stride, column_stride, run, skip, rank, form,
     scale_stride, threshold_stride,
     RANK: tl.constexpr, ROWS: tl.constexpr, CHECKS: tl.constexpr, FORM: tl.constexpr, CAPPED: tl.constexpr,
     WEIGHTED: tl.constexpr, COLUMN_THRESHOLDS: tl.constexpr, EVEN: tl.constexpr,
@@ -195,7 +210,7 @@ def check(  # type: ignore[no-untyped-def]
     """Sum up the curvature along the moves of some rows, `bends`, and that of all coordinates, `weights`, of checks.
 
     Checks are some columns of the data: `run` consecutive ones of every `skip`, `n_checks` in all. The sums of each
-    split are written, (splits, n_rows).
+    split are written, (splits, n_rows). A FORM below 0 stands for any `form`.
     """
     n_rows = _known_even(n_rows, EVEN)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -221,7 +236,11 @@ def check(  # type: ignore[no-untyped-def]
         y = tl.load(Y + place, mask=here[:, None] & there[None, :], other=0.0)
         a, a_low, squares = _load_parts(A_parts, columns, n_columns, there, RANK)
         limit = tl.load(threshold + columns, mask=there, other=0.0)[None, :] if COLUMN_THRESHOLDS else limit_of_row
-        q = _weigh(_residuals(y, high, low, a, a_low), inverse, limit, support, constant, FORM, CAPPED)
+        E = _residuals(y, high, low, a, a_low)
+        if FORM < 0:
+            q = _weigh_by(E, inverse, limit, support, constant, form)
+        else:
+            q = _weigh(E, inverse, limit, support, constant, FORM, CAPPED)
         if WEIGHTED:
             q *= tl.load(M + place, mask=here[:, None] & there[None, :], other=0.0)
         along = tl.dot(rounded, tl.trans(a), input_precision="tf32x3", out_dtype=y.dtype)
@@ -233,7 +252,9 @@ def check(  # type: ignore[no-untyped-def]
     tl.store(weights + out, tl.sum(c, axis=1), mask=here)
 
 
-@triton.jit(do_not_specialize=["gain", "total", "bends", "weights", "penalty", "n_rows", "n_splits", "rank"])
+@triton.jit(
+    do_not_specialize=["X", "gain", "total", "bends", "weights", "penalty", "new", "n_rows", "n_splits", "rank"]
+)
 def advance(  # type: ignore[no-untyped-def]
     X, move, gain, total, bends, weights, penalty, new, new_parts,
     n_rows, n_splits, rank, RANK: tl.constexpr, ROWS: tl.constexpr,
@@ -271,7 +292,7 @@ def _store_parts(F, at, part, x, mask):  # type: ignore[no-untyped-def]
     tl.store(F + 2 * part + at, (x * x).to(F.dtype.element_ty), mask=mask)
 
 
-@triton.jit(do_not_specialize=["n_F", "n_G", "rank"])
+@triton.jit(do_not_specialize=["F", "n_F", "G", "n_G", "rank"])
 def split(  # type: ignore[no-untyped-def]
     F, F_parts, n_F, G, G_parts, n_G, rank, RANK: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
@@ -293,7 +314,7 @@ def _split_rows(F, parts, first, n_rows, rank, RANK: tl.constexpr, ROWS: tl.cons
     _store_parts(parts, rows[:, None] * RANK + k[None, :], n_rows * RANK, x, here[:, None])
 
 
-@triton.jit(do_not_specialize=["n_columns", "row_stride"])
+@triton.jit(do_not_specialize=["A", "ranks", "n_columns", "row_stride"])
 def select(A, ranks, values, n_columns, row_stride, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
     """Write the entry of a given rank of each row of non-negative numbers.
 

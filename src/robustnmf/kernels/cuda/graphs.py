@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from threading import Lock, local
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
@@ -26,13 +27,16 @@ def record(work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
     of device memory, which takes longer than to record. Ctrl-C waits until all is recorded: a recording that is left
     open would make every later one of the process fail.
     """
+    owner: Captures | None = getattr(_THREAD, "owner", None)
     with deferred_interrupts():
-        return _record(work)
+        graph, results = _record(work, None if owner is None else owner.pool)
+        if owner is not None:
+            owner.graphs.add(graph)
+    return graph, results
 
 
-def _record(work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
-    here = torch.cuda.current_stream()
-    graph, pool = torch.cuda.CUDAGraph(), getattr(_THREAD, "pool", None)
+def _record(work: Callable[[], Any], pool: Any) -> tuple[torch.cuda.CUDAGraph, Any]:
+    here, graph = torch.cuda.current_stream(), torch.cuda.CUDAGraph()
     with side_stream(here.device) as aside, _companion_for(aside):
         aside.wait_stream(here)
         with torch.cuda.stream(aside):
@@ -94,27 +98,57 @@ def side_stream(device: torch.device) -> Iterator[torch.cuda.Stream]:
             _free[device].append(stream)
 
 
-@contextmanager
-def graph_memory(device: torch.device) -> Iterator[None]:
-    """Record all graphs of this thread in one piece of memory, which the next fit takes over.
+class Captures:
+    """Owns the CUDA graphs that a thread records within it, and the memory that they share.
 
     Torch gives every graph memory of its own, at least 22 MB, and keeps it when the graph is gone. Graphs that share it
-    must be launched one after the other, on one stream, and what they return must be copied before the next is.
+    must be launched one after the other, on one stream, and what they return must be copied before the next is. When
+    it is left, after errors too, its graphs are gone, whoever refers to them, and the memory waits for the next owner.
+
+    Parameters
+    ----------
+    device : torch.device
+        On any but a CUDA GPU it does nothing, and neither within another owner of this thread and device.
+
+    Examples
+    --------
+    >>> with Captures(torch.device("cpu")) as owner:
+    ...     len(owner.graphs)
+    0
     """
-    if device.type != "cuda" or getattr(_THREAD, "pool", None) is not None:
-        yield
-        return
-    with _lock:
-        keeper = _keepers[device].pop() if _keepers[device] else None
-    keeper = record(lambda: torch.zeros(1, device=device))[0] if keeper is None else keeper
-    _THREAD.pool = keeper.pool()
-    try:
-        yield
-    finally:
-        _THREAD.pool = None
-        torch.cuda.current_stream(device).synchronize()  # after errors too: the next fit may be on another stream
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.graphs: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
+        self.keeper: Any = None
+        """A graph that does nothing but keep the memory of the others; None if this owns nothing."""
+        self.outer: Captures | None = None
+
+    @property
+    def pool(self) -> Any:
+        """The memory that the graphs share."""
+        return None if self.keeper is None else self.keeper.pool()
+
+    def __enter__(self) -> "Captures":
+        outer: Captures | None = getattr(_THREAD, "owner", None)
+        if self.device.type != "cuda" or (outer is not None and outer.device == self.device):
+            return self
         with _lock:
-            _keepers[device].append(keeper)
+            keeper = _keepers[self.device].pop() if _keepers[self.device] else None
+        with deferred_interrupts():
+            self.keeper = _record(lambda: torch.zeros(1, device=self.device), None)[0] if keeper is None else keeper
+            self.outer, _THREAD.owner = outer, self
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.keeper is None:
+            return
+        _THREAD.owner, keeper, self.keeper = self.outer, self.keeper, None
+        torch.cuda.current_stream(self.device).synchronize()  # the next fit may be on another stream
+        for graph in list(self.graphs):
+            graph.reset()
+        with _lock:
+            _keepers[self.device].append(keeper)
 
 
 def clear_graph_memory() -> None:
@@ -131,7 +165,7 @@ hold_while_forking(_lock)
 _companions: dict[int, torch.cuda.Stream] = {}
 _free: defaultdict[torch.device, list[torch.cuda.Stream]] = defaultdict(list)
 _keepers: defaultdict[torch.device, list[torch.cuda.CUDAGraph]] = defaultdict(list)
-"""Graphs that do nothing but keep the memory of others that are gone: one for each fit at a time."""
+"""Those of owners that are gone: one for each fit at a time."""
 
 
 def converge(step: Callable[..., Any], Y: Any, M: Any, X: Any, *, max_iter: int, tol: float, few: float) -> Any:

@@ -1,20 +1,21 @@
 """The kernels of a CUDA GPU, in Triton and CUDA, with what they keep between two calls."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from threading import Lock
 from typing import Any
 
+import numpy as np
 import torch
 import triton
 
-from robustnmf.kernels.cuda.functions import FUSED, select
-from robustnmf.kernels.cuda.graphs import MOST_RECORDED, converge, side_stream
+from robustnmf.kernels.cuda.compilation import Plan, launch, start_up
+from robustnmf.kernels.cuda.descent import kernel_for
+from robustnmf.kernels.cuda.functions import select
+from robustnmf.kernels.cuda.graphs import MOST_RECORDED, converge
 from robustnmf.kernels.cuda.iteration import Iteration
-from robustnmf.kernels.cuda.statistics import Statistics, predict
+from robustnmf.kernels.cuda.statistics import Statistics, fit_sorted, predict
 from robustnmf.kernels.cuda.steps import (
     Data,
     Recorded,
@@ -25,9 +26,11 @@ from robustnmf.kernels.cuda.steps import (
     split_factors,
     sweep,
 )
-from robustnmf.kernels.interface import Kernels, Rule, form_of
+from robustnmf.kernels.interface import Kernels, Planned, Rule, form_of
 from robustnmf.kernels.line_search import checked_features
+from robustnmf.kernels.mixture_constants import BINS
 from robustnmf.utils.arrays import is_uniform
+from robustnmf.utils.process_state import no_fork
 
 # Beyond this rank there are too few registers. Earlier versions cannot multiply matrices of doubles.
 HIGHEST_RANK = {torch.float32: 128}
@@ -39,9 +42,8 @@ LONGEST_ROW = 2**17
 # Sweeps, and steps of codes, that are kept as graphs: a fit works on the same data for a while, then on other data.
 MOST_GRAPHS = 2
 
-_compiling = Lock()
-_compiled: set[tuple[Any, ...]] = set()
-"""What this process has compiled, or found on disk: kinds of sweeps."""
+_prepared: set[tuple[Any, ...]] = set()
+"""Fits that this process has compiled kernels for."""
 
 
 @dataclass
@@ -80,6 +82,12 @@ class CudaKernels:
             forget=self.forget,
         )
 
+    def start_up(self) -> None:
+        """Begin to load what compiles kernels, and what the host computes with, before the first fit needs it."""
+        empty = partial(torch.empty, device="meta")
+        of_one = partial(predict, empty(1, 1), empty(1, 2, dtype=torch.int64), empty(1, 1))
+        start_up(self.device, [of_one, _load_numba], [partial(kernel_for, 1, torch.float32, 1)])
+
     def forget(self) -> None:
         """Drop copies of the data and graphs, which hold memory of the device, at the end of a fit."""
         for kept in (self.masked, self.graphs, self.steps, self.iterations, self.predicted):
@@ -116,12 +124,10 @@ class CudaKernels:
         ----------
         Y, M : (B, p), M may be None; X : (B, r); A : (p, r); linear : (r,) and ridge, the penalty.
         """
-        how = checked_features(Y.shape[1])
 
         def work(X: Any, penalty: Any, scale: Any, threshold: Any) -> list[Any]:
-            data = Data(Y, M, scale, threshold)
-            of_A, of_X = split_factors(A, X, precision_of(A.dtype, len(A)))
-            return [half_step([data], X, of_X, [of_A], [(A, None)], data, of_A, how, rule, penalty, sweeps)[0]]
+            following = rule._replace(scale=scale, threshold=threshold)
+            return [_half_step(Y, M, X, A, following, penalty, sweeps)]
 
         arrays = (X, as_array((linear, ridge), X), rule.scale, rule.threshold)
         key = ("half_step", id(Y), id(M), id(A), *(a.shape for a in arrays), rule.loss, sweeps)
@@ -211,35 +217,25 @@ class CudaKernels:
         self.predicted = [(Ht[0], held.positions[0], W, predictions)]
         return W, Ht
 
-    def prepare(self, W: Any, sweeps: Sequence[tuple[Any, ...]]) -> None:
-        """Compile what sweeps will need, all at a time: one after the other it would take most of a minute.
+    def prepare(self, rank: int, dtype: torch.dtype, planned: Sequence[Planned]) -> None:
+        """Compile what a fit will need, side by side."""
+        key = (self.device, rank, dtype, *((form_of(work.loss), *work[1:]) for work in planned))
+        if self.device.type == "cuda" and rank <= HIGHEST_RANK.get(dtype, 0) and key not in _prepared:
+            self.plan(rank, dtype, planned).compile()
+            _prepared.add(key)
 
-        Parameters
-        ----------
-        sweeps : weighting, blocks of data, of weights or None, and of codes, for each.
-        """
-        wanted = {}
-        for weighting, V, M, Ht in sweeps:
-            rule = self.rule_of(weighting, V[0], W.shape[1])
-            if rule is not None and V[0].is_cuda:
-                key = (rule.form, rule.support < inf, W.dtype, W.shape, *(Y.shape for Y in V), M is None)
-                wanted[key] = partial(self._try, V, [None] * len(V) if M is None else M, W, Ht, rule)
-        with _compiling:
-            new = [attempt for key, attempt in wanted.items() if key not in _compiled]
-            here = torch.cuda.current_stream(self.device) if new else None
-            with ThreadPoolExecutor() as pool:
-                for attempt in [pool.submit(attempt, here) for attempt in new]:
-                    attempt.result()
-            _compiled.update(wanted)
-
-    def _try(self, V: Any, M: Any, W: Any, Ht: Any, rule: Rule, after: Any) -> None:
-        """Make a sweep for the sake of its kernels, with gaps in the data and without."""
-        with torch.no_grad(), torch.cuda.device(self.device), side_stream(self.device) as stream:
-            stream.wait_stream(after)
-            with torch.cuda.stream(stream):
-                for gaps in (True, False):
-                    sweep(V, M, W, Ht, rule, (as_array(None, W),) * 2, 0, 1, gaps)
-            stream.synchronize()
+    def plan(self, rank: int, dtype: torch.dtype, planned: Sequence[Planned]) -> Plan:
+        """Return what is to be compiled for a fit."""
+        plan, n_features = Plan(self.device), {work.shape[1] for work in planned}
+        with plan.planning(), torch.device("meta"):
+            for work in planned:
+                _plan_for(work, rank, dtype)
+            for size in n_features:
+                self.order_statistics(torch.empty(2, size, dtype=dtype), torch.empty(2, dtype=torch.int64))
+            X, W = (torch.empty(size, rank, dtype=dtype) for size in (1, max(n_features)))
+            predict(X, torch.empty(1, 2, dtype=torch.int64), W)
+            fit_sorted(torch.empty(1), torch.empty(2, 2, dtype=torch.int64), hidden=True)
+        return plan
 
     def _do(
         self,
@@ -296,7 +292,7 @@ class CudaKernels:
         A = A if A.stride(1) == 1 else A.contiguous()
         columns = triton.next_power_of_2(n_columns)
         warps = min(max(columns * A.element_size() // 4096, 1), 16)
-        select[(n_rows,)](A, ranks, values, n_columns, A.stride(0), COLUMNS=columns, num_warps=warps, **FUSED)
+        launch(select, (n_rows,), A, ranks, values, n_columns, A.stride(0), COLUMNS=columns, num_warps=warps)
         return values
 
     def _masked_out(self, Y: Any, positions: Any) -> Any:
@@ -306,6 +302,21 @@ class CudaKernels:
             copy[positions[:, 0], positions[:, 1]] = torch.nan
             self.masked[id(positions)] = (positions, copy)  # who holds the positions keeps their identity
         return self.masked[id(positions)][1]
+
+
+def _load_numba() -> None:
+    """Load what `model.mixture` computes with on the host; it takes as long as a small fit."""
+    with no_fork:
+        from robustnmf.kernels.numba import functions
+
+    functions.laplace_and_uniform(np.ones(2), np.ones(2), 1.0, 1.0, False, BINS)
+
+
+def _half_step(Y: Any, M: Any, X: Any, A: Any, rule: Rule, penalty: Any, sweeps: int) -> Any:
+    """Return codes X of samples Y, improved in a basis A that stays."""
+    data, how = Data(Y, M, rule.scale, rule.threshold), checked_features(Y.shape[1])
+    of_A, of_X = split_factors(A, X, precision_of(A.dtype, len(A)))
+    return half_step([data], X, of_X, [of_A], [(A, None)], data, of_A, how, rule, penalty, sweeps)[0]
 
 
 def _swept(
@@ -324,6 +335,20 @@ def _swept(
     on_codes, on_basis = (as_array(penalty, W) for penalty in penalties)
     W, codes = sweep(V, M, W, Ht, rule, (on_codes, on_basis), fixed, sweeps, gaps)
     return W, codes, [predict(X, some, W) for X, some in zip(codes, positions, strict=False)]
+
+
+def _plan_for(work: Planned, rank: int, dtype: torch.dtype) -> None:
+    """Do some work on tensors of the default device, while what it launches is noted."""
+    form, one = form_of(work.loss), torch.empty(1, dtype=dtype)
+    if form is None:
+        return
+    rule, penalty = Rule(form.form, form.constant, one, one, form.support), torch.empty(rank + 1, dtype=dtype)
+    Y, X, W = (torch.empty(*shape, dtype=dtype) for shape in (work.shape, (work.shape[0], rank), (work.shape[1], rank)))
+    M = Y if work.weighted else None
+    if work.of_codes:
+        _half_step(Y, M, X, W, rule, penalty, 1)
+    else:
+        sweep([Y], [M], W, [X], rule, (penalty, penalty), 0, 1, work.gaps)
 
 
 def _arrays_in(data: tuple[Any, ...]) -> list[Any]:

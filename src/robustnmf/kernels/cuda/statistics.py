@@ -12,7 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
-from robustnmf.kernels.cuda.functions import FUSED, padded_rank
+from robustnmf.kernels.cuda.compilation import launch
+from robustnmf.kernels.cuda.functions import padded_rank
 from robustnmf.kernels.mixture_constants import (
     BINS,
     MAX_STEPS,
@@ -162,7 +163,7 @@ def _fit(values, all_weights, weights, results, n, halvings, HIDDEN: tl.constexp
     tl.store(results + 3, median)
 
 
-@triton.jit(do_not_specialize=["n", "rank"])
+@triton.jit(do_not_specialize=["X", "W", "positions", "n", "rank"])
 def _products(X, W, positions, results, n, rank, RANK: tl.constexpr, ROWS: tl.constexpr):  # type: ignore[no-untyped-def]
     """Write some entries of X W'."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -181,9 +182,10 @@ def predict(X: Any, positions: Any, W: Any) -> Any:
     results = torch.empty(len(positions), dtype=X.dtype, device=X.device)
     padded = padded_rank(X.shape[1])
     rows = max(1, 2048 // padded)
-    _products[(triton.cdiv(max(len(positions), 1), rows),)](
+    launch(
+        _products, (triton.cdiv(max(len(positions), 1), rows),),
         X.contiguous(), W.contiguous(), positions.contiguous(), results, len(positions), X.shape[1],
-        RANK=padded, ROWS=rows, **FUSED,
+        RANK=padded, ROWS=rows,
     )  # fmt: skip
     return results
 
@@ -261,6 +263,11 @@ class Statistics:
         magnitudes, losses, numbers = self.look(predictions, best, scale, threshold)
         values, order = torch.sort(magnitudes.to(torch.float32))
         torch.cumsum(self.ticks[:, order], dim=1, out=self.cumulated[:, 1:])
-        n, found = len(values), torch.empty(4, dtype=torch.float32, device=values.device)
-        _fit[(1,)](values, *self.cumulated, found, n, n.bit_length(), HIDDEN=self.hidden, num_warps=1, **FUSED)
-        return losses, torch.cat([found.to(numbers.dtype), numbers])
+        return losses, torch.cat([fit_sorted(values, self.cumulated, self.hidden).to(numbers.dtype), numbers])
+
+
+def fit_sorted(values: Any, cumulated: Any, hidden: bool) -> Any:
+    """Return the numbers of a `Summary` of sorted magnitudes (k,), whose weights are cumulated, (2, k + 1)."""
+    n, found = len(values), torch.empty(4, dtype=torch.float32, device=values.device)
+    launch(_fit, (1,), values, *cumulated, found, n, n.bit_length(), HIDDEN=hidden, num_warps=1)
+    return found

@@ -12,7 +12,7 @@ double precision is worked on in double precision.
 """
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from math import ceil, inf
 from typing import Any, NamedTuple
 
@@ -21,8 +21,10 @@ import triton
 from triton.runtime.errors import OutOfResources
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from robustnmf.kernels.cuda import doubles
+from robustnmf.kernels.cuda.compilation import launch, shared_memory, worked_on
 from robustnmf.kernels.cuda.descent import MOST_PARTS, kernel_for
-from robustnmf.kernels.cuda.functions import FUSED, accumulate, advance, check, descend, padded_rank, split
+from robustnmf.kernels.cuda.functions import accumulate, advance, check, descend, padded_rank, split
 from robustnmf.kernels.cuda.graphs import beside, record
 from robustnmf.kernels.interface import Form, Rule
 from robustnmf.kernels.line_search import checked_features, checked_rows
@@ -39,7 +41,7 @@ TILES = {
 TILE_SHARE = 0.75
 # Rows and checks that a program works on at a time, and its warps: for more rows than so many, and for fewer, where
 # small tiles keep more multiprocessors busy.
-CHECK_TILE, SMALL_CHECK_TILE, FEW_ROWS = (64, 32, 4), (16, 128, 8), 4096
+CHECK_TILE, SMALL_CHECK_TILE, FEW_ROWS = (64, 32, 4), (16, 64, 4), 4096
 # Rows that a program moves, once they are checked, and rows that it splits.
 ADVANCING_ROWS, SPLIT_ROWS = 16, 64
 # Numbers of a factor that a program can hold for its checks, several times.
@@ -109,7 +111,8 @@ class Data(NamedTuple):
 
 def _has_copy_engine(A: Any) -> bool:
     """Return whether the device has Hopper's copy engine; the interpreter has one too."""
-    return not A.is_cuda or torch.cuda.get_device_capability(A.device) >= (9, 0)
+    device = worked_on(A)
+    return device.type != "cuda" or bool(torch.cuda.get_device_capability(device) >= (9, 0))
 
 
 def _is_aligned(A: Any) -> bool:
@@ -132,7 +135,7 @@ def split_factors(F: Any, G: Any, dtype: torch.dtype) -> tuple[Any, Any]:
     of_F, of_G = (torch.empty((3, len(A), padded), dtype=dtype, device=A.device) for A in (F, G))
     programs = triton.cdiv(len(F), rows) + triton.cdiv(len(G), rows)
     F, G = F.contiguous(), G.contiguous()
-    split[(programs,)](F, of_F, len(F), G, of_G, len(G), rank, RANK=padded, ROWS=rows, **FUSED)
+    launch(split, (programs,), F, of_F, len(F), G, of_G, len(G), rank, RANK=padded, ROWS=rows)
     return of_F, of_G
 
 
@@ -166,16 +169,19 @@ def half_step(
         sums = _sums(blocks, of_X, of_A, rule)
     moves = moves_of(X, gram, sums, penalty, sweeps, fixed)
     bends = _bends_of(checks_on, of_X, of_checks, moves[0], checked, rule, rank)
-    new, of_new, rows = torch.empty_like(X), torch.empty_like(of_X), ADVANCING_ROWS
-    advance[(triton.cdiv(n_rows, rows),)](
+    new, of_new = (torch.empty(A.shape, dtype=A.dtype, device=A.device) for A in (X, of_X))
+    rows = ADVANCING_ROWS
+    launch(
+        advance, (triton.cdiv(n_rows, rows),),
         X, *moves, *bends, penalty, new, of_new, n_rows, bends.shape[1], rank, RANK=of_X.shape[2], ROWS=rows,
-        **FUSED,
     )  # fmt: skip
     return new, of_new, moves[-1]
 
 
 def _write_gram(gram: Any, factors: Sequence[tuple[Any, Any]]) -> None:
     """Write the sum of A' D A over factors A, (n, r), with D how far rows are trusted, (n,); None for equally."""
+    if gram.is_meta:  # it is planned what is to be compiled, and Torch would import for seconds to multiply nothing
+        return
     gram.zero_()
     for A, trust in factors:
         gram.addmm_(A.T, A if trust is None else trust[:, None] * A)
@@ -188,7 +194,7 @@ def _bends_of(
     n_rows, count = of_X.shape[1], checked[2]
     rows, checks, warps = CHECK_TILE if n_rows > FEW_ROWS else SMALL_CHECK_TILE
     kind = (
-        of_X.device,
+        worked_on(of_X),
         of_X.dtype,
         of_X.shape[2],
         rows,
@@ -231,39 +237,69 @@ def _launch_check(
     """Write the curvatures, in splits of so many checks; the tile is rows, checks at a time, and warps."""
     (_, n_rows, padded), (run, skip, count), (rows, checks, warps) = of_X.shape, checked, tile
     row_stride, column_stride, *others = data.strides
-    check[(triton.cdiv(n_rows, rows), bends.shape[1])](
+    launch(
+        check, (triton.cdiv(n_rows, rows), bends.shape[1]),
         *data.pointers, of_X, of_checks, move, data.scale, data.threshold, constants_of(rule.loss, data.Y), *bends,
-        n_rows, data.Y.shape[1], count, width, row_stride, column_stride, run, skip, rank, *others,
-        RANK=padded, ROWS=rows, CHECKS=checks, FORM=rule.form,
-        CAPPED=rule.support < inf, WEIGHTED=data.M is not None,
-        COLUMN_THRESHOLDS=data.column_thresholds, EVEN=data.is_even, num_warps=warps, **FUSED,
+        n_rows, data.Y.shape[1], count, width, row_stride, column_stride, run, skip, rank, rule.form, *others,
+        # Of few rows it takes longer to compile a kernel for each form than they save.
+        RANK=padded, ROWS=rows, CHECKS=checks, FORM=rule.form if n_rows > FEW_ROWS else -1,
+        CAPPED=n_rows > FEW_ROWS and rule.support < inf, WEIGHTED=data.M is not None,
+        COLUMN_THRESHOLDS=data.column_thresholds, EVEN=data.is_even, num_warps=warps,
+        job=partial(_bends_of, data, of_X, of_checks, move, checked, rule, rank),
     )  # fmt: skip
 
 
 def _sums(blocks: Sequence[Data], of_X: Any, of_A: Sequence[Any], rule: Rule) -> Any:
     """Return descent and curvature of every row, in parts that are to be added up, (2, parts, n_rows, padded r)."""
-    _, n_rows, padded = of_X.shape
-    rows, columns, warps, stages = _tile_for(of_X, blocks[0].M is not None)
-    plans = [_splits(n_rows, data.Y.shape[1], rows, columns) for data in blocks]
-    shape = (2, sum(n for n, _ in plans), n_rows, padded)
+    n_rows, weighted = of_X.shape[1], blocks[0].M is not None
+    in_doubles = [_in_doubles(data, of_X, rule) for data in blocks]
+    if all(in_doubles):
+        tile = (doubles.ROWS, doubles.COLUMNS[of_X.shape[2]], 0, 0)
+    else:
+        tile, in_doubles = _tile_for(of_X, weighted), [None] * len(blocks)
+    plans = [_splits(n_rows, data.Y.shape[1], *tile[:2]) for data in blocks]
+    shape, done = (2, sum(n for n, _ in plans), *of_X.shape[1:]), 0
     sums = torch.empty(shape, dtype=blocks[0].Y.dtype, device=of_X.device)
-    done, is_precise = 0, of_X.dtype != torch.bfloat16  # of small data: one kernel, with gaps or without
-    for data, parts, (n, width) in zip(blocks, of_A, plans, strict=True):
-        into, described = sums[:, done : done + n], data.described(rows, columns)
+    for data, parts, (n, width), kernel in zip(blocks, of_A, plans, in_doubles, strict=True):
+        into = sums[:, done : done + n]
         done += n
-        factor, strides, is_even = parts, data.strides, data.is_even
-        if described is not None:
-            factor = TensorDescriptor(parts, list(parts.shape), list(parts.stride()), [1, columns, padded])
-            strides, is_even = (0, 0, *strides[2:]), False  # of no use, and not to be compiled for
-        accumulate[(triton.cdiv(n_rows, rows), n)](
-            *(described or data.pointers), of_X, factor, data.scale, data.threshold, constants_of(rule.loss, data.Y),
-            *into, n_rows, data.Y.shape[1], *strides, width,
-            RANK=padded, ROWS=rows, COLUMNS=columns, FORM=rule.form, CAPPED=rule.support < inf,
-            WEIGHTED=data.M is not None, GAPS=data.gaps or is_precise, COLUMN_THRESHOLDS=data.column_thresholds,
-            DESCRIBED=described is not None, TRANSPOSED=data.by_columns, EVEN=is_even,
-            num_warps=warps, num_stages=stages, **FUSED,
-        )  # fmt: skip
-    return sums if sums.shape[1] <= MOST_PARTS else sums.sum(dim=1, keepdim=True)
+        if kernel is None:
+            _accumulate(data, of_X, parts, rule, into, width, tile)
+            continue
+        pointers = [*data.pointers, of_X, parts, data.scale, data.threshold, constants_of(rule.loss, data.Y), *into]
+        kernel((triton.cdiv(n_rows, tile[0]), n), [*pointers, n_rows, data.Y.shape[1], *data.strides, width])
+    is_short = sums.shape[1] <= MOST_PARTS or sums.is_meta  # see `_write_gram`
+    return sums if is_short else sums.sum(dim=1, keepdim=True)
+
+
+def _in_doubles(data: Data, of_X: Any, rule: Rule) -> Callable[..., None] | None:
+    """Return the kernel that sums up in double precision, or None for other data and other GPUs."""
+    if of_X.dtype != torch.float64:
+        return None
+    pairs = not data.by_columns and all(A is None or _is_aligned(A) for A in (data.Y, data.M))
+    kinds = (rule.form, rule.support < inf, data.M is not None, data.column_thresholds)
+    return doubles.kernel_for(worked_on(of_X), doubles.Kind(of_X.shape[2], *kinds, pairs and data.Y.shape[1] % 2 == 0))
+
+
+def _accumulate(
+    data: Data, of_X: Any, of_A: Any, rule: Rule, into: Any, width: int, tile: tuple[int, int, int, int]
+) -> None:
+    """Write sums of a block, in splits of so many columns; the tile is rows, columns, warps and stages."""
+    (_, n_rows, padded), (rows, columns, warps, stages) = of_X.shape, tile
+    described, strides, is_even = data.described(rows, columns), data.strides, data.is_even
+    if described is not None:
+        of_A = TensorDescriptor(of_A, list(of_A.shape), list(of_A.stride()), [1, columns, padded])
+        strides, is_even = (0, 0, *strides[2:]), False  # of no use, and not to be compiled for
+    launch(
+        accumulate, (triton.cdiv(n_rows, rows), into.shape[1]),
+        *(described or data.pointers), of_X, of_A, data.scale, data.threshold, constants_of(rule.loss, data.Y),
+        *into, n_rows, data.Y.shape[1], *strides, width,
+        RANK=padded, ROWS=rows, COLUMNS=columns, FORM=rule.form, CAPPED=rule.support < inf,
+        # Of small data there is one kernel, with gaps or without.
+        WEIGHTED=data.M is not None, GAPS=data.gaps or of_X.dtype != torch.bfloat16,
+        COLUMN_THRESHOLDS=data.column_thresholds, DESCRIBED=described is not None, TRANSPOSED=data.by_columns,
+        EVEN=is_even, num_warps=warps, num_stages=stages,
+    )  # fmt: skip
 
 
 def _tile_for(parts: Any, weighted: bool) -> tuple[int, int, int, int]:
@@ -271,17 +307,9 @@ def _tile_for(parts: Any, weighted: bool) -> tuple[int, int, int, int]:
     rows, columns, warps, stages = TILES[parts.dtype][parts.shape[2]]
     per_entry = max(4, parts.element_size()) * (1 + weighted)
     per_column = rows * per_entry + 3 * parts.shape[2] * parts.element_size()
-    while stages * columns * per_column > TILE_SHARE * _shared_memory(parts.device):
+    while stages * columns * per_column > TILE_SHARE * shared_memory(worked_on(parts)):
         columns //= 2
     return rows, columns, warps, stages
-
-
-@cache
-def _shared_memory(device: torch.device) -> float:
-    """Return the bytes of memory that programs on a multiprocessor can use; any number in the interpreter."""
-    if device.type != "cuda":
-        return inf
-    return float(triton.runtime.driver.active.utils.get_device_properties(device.index)["max_shared_mem"])
 
 
 def moves_of(X: Any, gram: Any, sums: Any, penalty: Any, sweeps: int, fixed: int) -> tuple[Any, Any, Any]:
@@ -291,12 +319,12 @@ def moves_of(X: Any, gram: Any, sums: Any, penalty: Any, sweeps: int, fixed: int
     gain, total = torch.empty((2, n_rows), dtype=X.dtype, device=X.device)
     arguments = [X, gram, sums[0], sums[1], penalty, move, gain, total]
     arguments += [n_rows, sums.shape[1], sums.shape[3], padded, rank, fixed, sweeps]
-    launch = kernel_for(rank, X.dtype, n_rows) if X.is_cuda else None
-    if launch is not None:
-        launch(n_rows, arguments)
+    kernel = kernel_for(rank, X.dtype, n_rows) if worked_on(X).type == "cuda" else None
+    if kernel is not None:
+        kernel(n_rows, arguments)
     else:
         rows = max(1, 512 // padded)
-        descend[(triton.cdiv(n_rows, rows),)](*arguments, RANK=padded, ROWS=rows, **FUSED)
+        launch(descend, (triton.cdiv(n_rows, rows),), *arguments, RANK=padded, ROWS=rows)
     return move, gain, total
 
 
@@ -333,7 +361,8 @@ def sweep(
     checks_on = Data(
         _gather(V, checks), None if M[0] is None else _gather(M, checks), rule.scale, rule.threshold, gaps=gaps
     )
-    of_checks = torch.cat([parts[:, rows] for parts, rows in zip(of_codes, checks, strict=True)], dim=1)
+    chosen = [parts[:, rows] for parts, rows in zip(of_codes, checks, strict=True)]
+    of_checks = chosen[0].contiguous() if len(chosen) == 1 else torch.cat(chosen, dim=1)
     everyone = (of_checks.shape[1],) * 3
     features = [data.transposed for data in samples]
     # Samples are trusted by their mean weight, which is their curvature but for a factor that does not matter.
