@@ -170,7 +170,8 @@ class Staged:
         """
         given, whole = (V, M, Ht), AllSamples.of(V, M, W.shape[1], engine)
         if whole is not None:
-            V, M, Ht = whole.part(V), whole.part(M), whole.part(Ht)
+            are_codes_of_all = sum(map(len, Ht)) == sum(map(len, V))  # else they are those of its part
+            V, M, Ht = whole.part(V), whole.part(M), whole.part(Ht) if are_codes_of_all else Ht
         elif engine.keeps_masks:  # all samples are needed in every iteration
             V, M = engine.map(same, V), None if M is None else engine.map(same, M)
         if engine.kernels.prepare is not None and method.solver.sweeps_by_kernel:

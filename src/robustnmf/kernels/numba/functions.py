@@ -329,6 +329,25 @@ def _solve_systems(systems: Any, X: Any, L: Any, max_iter: int, tol: Any) -> Non
                     x[k] = new if gradient[k] > zero or new > eps * x[k] else zero
 
 
+def without_wrong(Y: Any, wrong: Any, centers: Any, anchors: Any) -> tuple[Any, Any]:
+    """Return entries and weights (B, p) in which a wrong entry is the center of its feature, with that of an anchor.
+
+    It is what `algorithm.encoding.without` does of complete samples, in one pass; centers and anchors : (p,).
+    """
+    filled, weights = np.empty_like(Y), np.empty_like(Y)
+    _without_wrong(*inputs(Y, wrong, centers, anchors), filled, weights)
+    return filled, weights
+
+
+@njit(**FAST)
+def _without_wrong(Y: Any, wrong: Any, centers: Any, anchors: Any, filled: Any, weights: Any) -> None:
+    one = Y.dtype.type(1)
+    for b in range(Y.shape[0]):
+        for i in range(Y.shape[1]):
+            filled[b, i] = centers[i] if wrong[b, i] else Y[b, i]
+            weights[b, i] = anchors[i] if wrong[b, i] else one
+
+
 def predict(X: Any, positions: Any, W: Any) -> Any:
     """Return entries of X W'; positions : (k, 2)."""
     values = np.empty(len(positions), X.dtype)
