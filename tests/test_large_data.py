@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import nnls
 
-from robustnmf import RobustNMF
-from robustnmf.algorithm import encoding, fit, halfquadratic, initializers
+from robustnmf import RobustNMF, engines
+from robustnmf.algorithm import encoding, fit, halfquadratic, initializers, stage
 from robustnmf.algorithm.encoding import Judge, without
-from robustnmf.engines import NumPyEngine, TileEngine
-from robustnmf.kernels.numba.functions import without_wrong
+from robustnmf.engines import NumPyEngine
+from robustnmf.kernels.numba import functions
+from robustnmf.kernels.numba.functions import least_squares, without_wrong
 from robustnmf.model.noise import NoiseModel
 
 RANK = 4
@@ -110,6 +112,19 @@ def test_wrong_entries_are_replaced_as_by_the_reference():
         np.testing.assert_array_equal(found, expected)
 
 
+def test_codes_of_many_components_are_those_of_scipy(monkeypatch):
+    rng = np.random.default_rng(0)
+    A, Y, Q = rng.gamma(0.5, size=(40, 12)), rng.gamma(0.5, size=(25, 40)), rng.random((25, 40))
+    A[:, 3] = A[:, 2]  # a singular Gram matrix
+    for basis in (A, np.delete(A, 3, axis=1)):
+        monkeypatch.setattr(functions, "PIVOTED_COORDINATES", 1)
+        start = np.zeros((25, basis.shape[1]))
+        found = least_squares(Y, Q, start, basis, np.zeros(basis.shape[1]), 0.0, 1000, 1e-12)
+        for y, q, x in zip(Y, np.sqrt(Q), found, strict=True):
+            expected = nnls(q[:, None] * basis, q * y)[0]
+            np.testing.assert_allclose(basis @ x, basis @ expected, atol=1e-7)
+
+
 def test_medians_of_features_do_not_depend_on_how_many_are_found_at_a_time(monkeypatch):
     X, rng = data(), np.random.default_rng
     engine = NumPyEngine(n_threads=2)
@@ -129,8 +144,6 @@ def test_level_of_large_data_is_that_of_some_entries(monkeypatch):
 
 
 def test_tiles_start_with_the_samples_that_components_are_learnt_from(monkeypatch):
-    from robustnmf.algorithm import stage
-
     monkeypatch.setattr(stage, "ENOUGH_ENTRIES", 2**13)
     monkeypatch.setattr(stage, "ENOUGH_SAMPLES", 10)
     X, rows = data(shape=(900, 60)), []
@@ -141,8 +154,10 @@ def test_tiles_start_with_the_samples_that_components_are_learnt_from(monkeypatc
         return factors(self, V, *rest)
 
     monkeypatch.setattr(initializers.MedianStart, "factors", noted)
-    tiles = RobustNMF(RANK, random_state=0, engine=TileEngine(n_threads=1)).fit(X)
+    monkeypatch.setattr(engines, "LARGE_OF_DENSE", 1)
+    tiles = RobustNMF(RANK, random_state=0).fit(X)
     assert max(rows) < 300
+    monkeypatch.setattr(engines, "LARGE_OF_DENSE", 2**23)
     whole = RobustNMF(RANK, random_state=0).fit(X)
     assert tiles.reconstruction_err_ == pytest.approx(whole.reconstruction_err_, rel=0.01)
     assert np.mean(tiles.outliers_ != whole.outliers_) < 2e-3

@@ -214,7 +214,9 @@ def _fit_in(
     init = parts.init
     if isinstance(init, GivenStart):
         init = init.in_unit(unit, noise, None if samples is None else to_host(samples.factors(original, engine)))
-    W, Ht = initial_factors(init, _data_of_start(data, rank, parts, engine), rank, rng, engine)
+    whole = _learnt_from(data, init, rank, parts, engine)
+    some = data if whole is None else replace(data, X=whole.some[0], M=whole.some[1])
+    W, Ht = initial_factors(init, some, rank, rng, engine)
     W, Ht = with_known(W, Ht, known if noise is None else known / noise, engine)
     with fit_progress(title, estimator.max_iter, shown=bool(estimator.verbose)) as show:
         result = parts.algorithm(
@@ -229,6 +231,7 @@ def _fit_in(
             scale_floor=float(np.finfo(W.dtype).eps),
             callback=_Watch(show, estimator.callback, unit),
             **({} if units is None else {"units": engine.place(units, W.dtype)}),
+            **({} if whole is None else {"whole": whole}),
             **_checkpoint(estimator, data, unit, engine),
         )
     result = result._replace(history=[iteration.in_units_of(unit) for iteration in result.history])
@@ -240,6 +243,7 @@ def _fit_in(
         components = components.astype(given.dtype)
         basis = basis.placed(lambda array: np.asarray(to_host(array), dtype=given.dtype))
         basis = replace(basis, W=basis_of(components, noise))
+        del whole, some  # they hold the data in single precision
         data = given.in_unit(unit, noise, given.dtype, engine)
     fitted = Fitted(parts, components, basis, unit, noise, samples, given.shape[0], result, by_uncertainties, unseen)
     if data.arrays is None and not (engine.keeps_sparse or engine.has_tiles):
@@ -247,11 +251,11 @@ def _fit_in(
     return _described(fitted, data, encoding_limits(estimator), engine, may_overwrite=data is not original)
 
 
-def _data_of_start(data: Data, rank: int, parts: Parts, engine: Engine) -> Data:
-    """Return the data of which initial factors are needed: in tiles, the samples that components are learnt from."""
-    learns_from_some = isinstance(parts.algorithm, Staged) and isinstance(engine, TileEngine)
-    whole = AllSamples.of(data.X, data.M, rank, engine) if learns_from_some else None
-    return data if whole is None else replace(data, X=whole.part(data.X), M=whole.part(data.M))
+def _learnt_from(data: Data, init: Any, rank: int, parts: Parts, engine: Engine) -> AllSamples | None:
+    """Return the data with a choice of samples that are enough to learn components, and need initial codes; or None."""
+    is_block_by_block = getattr(init, "factors", None) is not None
+    chooses = isinstance(parts.algorithm, Staged) and is_block_by_block
+    return AllSamples.of(data.X, data.M, rank, engine) if chooses else None
 
 
 def improve_fit(estimator: Any, given: Data, parts: Parts, engine: Engine) -> Fitted:

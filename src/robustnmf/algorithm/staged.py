@@ -162,22 +162,26 @@ class Staged:
         callback: Callback | None = None,
         checkpoint: Checkpoint | None = None,
         units: Array | None = None,
+        whole: AllSamples | None = None,
     ) -> Result:
         """Fit by stages, at most `max_iter` iterations in all, initial stages included.
 
-        `units` (m,) are what features are multiplied by in least squares, if they were divided by something. With a
-        `checkpoint` that holds the steps of an earlier fit it goes on from there.
+        `units` (m,) are what features are multiplied by in least squares, if they were divided by something. If samples
+        to learn from have been chosen, `whole` has them, and the initial codes are theirs. With a `checkpoint` that
+        holds the steps of an earlier fit it goes on from there.
         """
-        given, whole = (V, M, Ht), AllSamples.of(V, M, W.shape[1], engine)
+        sweeps = []
+        if whole is None:
+            sweeps = [(Weighting(method.loss, 1.0), V, M, Ht)]
+            whole = AllSamples.of(V, M, W.shape[1], engine)
+            Ht = Ht if whole is None else whole.part(Ht)
         if whole is not None:
-            are_codes_of_all = sum(map(len, Ht)) == sum(map(len, V))  # else they are those of its part
-            V, M, Ht = whole.part(V), whole.part(M), whole.part(Ht) if are_codes_of_all else Ht
+            V, M = whole.some
         elif engine.keeps_masks:  # all samples are needed in every iteration
             V, M = engine.map(same, V), None if M is None else engine.map(same, M)
         if engine.kernels.prepare is not None and method.solver.sweeps_by_kernel:
             losses = [*(stage.loss for stage in self.initial_stages), method.loss]
-            weightings = [Weighting(loss, 1.0) for loss in losses]
-            engine.kernels.prepare(W, [(weightings[-1], *given), *((weighting, V, M, Ht) for weighting in weightings)])
+            engine.kernels.prepare(W, [*sweeps, *((Weighting(loss, 1.0), V, M, Ht) for loss in losses)])
         limits = {"max_iter": max_iter, "tol": tol, "scale_floor": scale_floor}
         fit = StagedFit.of(self, V, M, W.shape[1], method, engine, **limits, whole=whole, units=units)
         data = [V] if whole is None else [V, whole.V]

@@ -173,10 +173,10 @@ def _advance(
             for i in range(p):
                 bend += Q[b, i] * S[b, i] * S[b, i]
         else:  # some entries stand for all
-            for check in range(n_checks):
-                i = check // run * skip + check % run
-                bend += Q[b, i] * S[b, i] * S[b, i]
-                seen += Q[b, i] * squares[i]
+            for first in range(0, n_checks // run * skip, skip):
+                for i in range(first, first + run):
+                    bend += Q[b, i] * S[b, i] * S[b, i]
+                    seen += Q[b, i] * squares[i]
             bend = bend * total / seen if seen > zero else zero
         bend += ridge * along
         length = one
@@ -351,9 +351,10 @@ def _sweep_alike(
     Y: Any, X: Any, checks: Any, A: Any, linear: Any, ridge: float, sweeps: int
 ) -> tuple[Any, Any, Any, Any, Any]:
     """Return what `sweep_block` does, where all entries count alike: two products with the data, and no residuals."""
+    gram = A.T @ A
     pull = Y @ A
     pull -= linear
-    new = descended(basis_of(A).gram, pull, X, ridge, sweeps)
+    new = descended(gram, pull, X, ridge, sweeps)
     descent = np.ascontiguousarray((new.T @ Y).T)
     of_codes = new.T @ new
     descent -= A @ of_codes
