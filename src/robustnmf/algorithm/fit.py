@@ -234,6 +234,7 @@ def _fit_in(
             **({} if whole is None else {"whole": whole}),
             **_checkpoint(estimator, data, unit, engine),
         )
+    del whole, some  # copies of samples, for which memory has other uses
     result = result._replace(history=[iteration.in_units_of(unit) for iteration in result.history])
     totals_of_samples = None if data.M is None else engine.map(_row_totals, data.M)
     unseen = _unseen(original, known)
@@ -243,7 +244,6 @@ def _fit_in(
         components = components.astype(given.dtype)
         basis = basis.placed(lambda array: np.asarray(to_host(array), dtype=given.dtype))
         basis = replace(basis, W=basis_of(components, noise))
-        del whole, some  # they hold the data in single precision
         data = given.in_unit(unit, noise, given.dtype, engine)
     fitted = Fitted(parts, components, basis, unit, noise, samples, given.shape[0], result, by_uncertainties, unseen)
     if data.arrays is None and not (engine.keeps_sparse or engine.has_tiles):

@@ -472,6 +472,7 @@ def _feature_centers(some: Blocks, sizes: Array | None, complete: bool, init: Me
     step = _at_a_time(sum(len(block) for block in some), n_features, some[0])
     centers = []
     if step < n_features and isinstance(engine, NumPyEngine) and isinstance(some[0], np.ndarray):
+        step = max(1, step // engine.n_threads)  # together threads copy no more than one would
         starts = [np.array([start]) for start in range(0, n_features, step)]
         how: dict[str, Any] = {"some": some, "sizes": sizes, "step": step, "complete": complete, "init": init}
         return engine.join(engine.map(_centers_from, starts, **how))
