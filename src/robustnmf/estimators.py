@@ -40,6 +40,7 @@ from robustnmf.algorithm.streaming import Stream, clean_samples
 from robustnmf.baselines.starts import refuse_gaps
 from robustnmf.data import quality
 from robustnmf.data.blocks import Data, Observations, data_elsewhere, data_in_memory
+from robustnmf.data.lazy_results import LazyMatrix
 from robustnmf.data.lazy_results import result as lazy_result
 from robustnmf.data.out_of_core import as_data, engine_of, in_memory, is_out_of_core, stored_weights
 from robustnmf.data.repeated_values import mark_values, without_values
@@ -923,12 +924,24 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             light.__dict__.pop(name, None)
         return light
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: without results that are computed from the data when asked for, which is not."""
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if not isinstance(value, LazyMatrix)}
+
+    def __copy__(self) -> Self:
+        """Return a copy that has these results too."""
+        made = type(self).__new__(type(self))
+        made.__dict__.update(vars(self))
+        return made
+
     if not TYPE_CHECKING:  # else every attribute would be one that may exist
 
         def __getattr__(self, name: str) -> Any:
             if name in OF_TRAINING and "components_" in vars(self):
                 raise AttributeError(
-                    f"This model has no {name}: it is left out by `compact`, or only other methods have it. "
+                    f"This model has no {name}: `compact` leaves it out, and pickles do if the data is large; or only "
+                    "other methods have it. "
                     "outlier_mask(X) returns the outliers of the training data once more."
                 )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

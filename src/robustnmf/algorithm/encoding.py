@@ -52,6 +52,9 @@ NOISE_STEPS, LAST_SCALE, JUDGEMENTS, SETTLING_STEPS = 24, 3.0, 3, 20
 LIKE_NOISE = 1.5
 # Annealing finds a start, for which some of the features are enough: at least so many, and so many for each component.
 START_FEATURES, START_FEATURES_PER_COMPONENT = 256, 8
+# If there are not twice as many, but so many for each component, and a product of a sample with the components takes so
+# many multiplications, annealing takes far longer than to look first whether it is needed.
+QUICK_FEATURES_PER_COMPONENT, QUICK_PRODUCTS = 4, 2**17
 # Most times that weights which follow the predictions are computed anew.
 REWEIGHTINGS = 20
 # Least squares converges to this part of the tolerance: what is left would count as noise.
@@ -281,6 +284,10 @@ def encode(
 def _encode_by_noise(Y: Any, M: Array | None, judge: "Judge", max_iter: int, tol: float) -> Array:
     """Return codes by least squares on what is right; samples that all of which is right are soon done."""
     xp = judge.xp
+    if max_iter == 0 and M is None:  # sweeps over all samples will go on from here
+        start = judge.start_of_sweeps(Y, tol)
+        if start is not None:
+            return start
     X = judge.fitted(Y, M, judge.begin(Y, M), None, max_iter, tol)
     doubtful = xp.nonzero(judge.samples_with(judge.wrong(Y, M, X, None), M))[0]
     if doubtful.shape[0] == 0:
@@ -458,9 +465,33 @@ class Judge:
             start = self.fitted(Y, M, with_all, Y > self.noise.largest, SETTLING_STEPS, tol)
             return self.better(Y, M, start, with_all, tol)
         chosen = self.features_of_start()
+        if M is None and chosen is None and self.may_start_quickly:
+            return self.quick_start(Y, with_all, tol)
         if chosen is None or M is not None:  # a sample with gaps may have observed entries in none of them
             return self.patient_start(Y, M, with_all, tol)
         return self.of_features(chosen).quick_start(Y[:, chosen], with_all, tol)
+
+    def start_of_sweeps(self, Y: Any, tol: float) -> Array | None:
+        """Return codes that some of the features tell, or None if all of them are needed: least squares goes on there.
+
+        What is wrong is then told by them too, and by the codes of the whole fit in the end.
+        """
+        chosen = None if self.is_sparse or self.noise.follows_predictions else self.features_of_start()
+        if chosen is None or not isinstance(Y, np.ndarray) or not can_solve(self.plain.W, self.engine):
+            return None
+        some, of_some = Y[:, chosen], self.of_features(chosen)
+        with_all = of_some.fitted(some, None, of_some.begin(some, None), None, SETTLING_STEPS, tol)
+        doubtful = np.flatnonzero(of_some.samples_with(of_some.wrong(some, None, with_all, None), None))
+        X = np.array(with_all)
+        if len(doubtful):
+            X[doubtful] = of_some.quick_start(some[doubtful], with_all[doubtful], tol)
+        return X
+
+    @property
+    def may_start_quickly(self) -> bool:
+        """Whether annealing would take so long that it is the last resort."""
+        n_features, rank = map(int, self.W.shape)
+        return n_features >= QUICK_FEATURES_PER_COMPONENT * rank and n_features * rank >= QUICK_PRODUCTS
 
     def patient_start(self, Y: Array, M: Array | None, with_all: Array, tol: float) -> Array:
         """Return the better of codes that annealing finds and of those with all entries."""
@@ -741,13 +772,22 @@ def _describe_sparsely(Y: Array, M: Array | None, X: Array, *, xp: Namespace, **
 
 def describe_outliers(*block: Any, **how: Any) -> tuple[Array, ...]:
     """Return outliers and the sums of `Description` for one block."""
-    return _describe(*block, **how)[1:]
+    return _describe(*block, **how, weighs=False)[1:]
 
 
 def _describe(
-    Y: Array, M: Array | None, X: Array, *, basis: Basis, engine: Engine, max_iter: int, tol: float, xp: Namespace
-) -> tuple[Array, ...]:
-    """Return weights, outliers and the sums of `Description` for one block of samples with codes X."""
+    Y: Array,
+    M: Array | None,
+    X: Array,
+    *,
+    basis: Basis,
+    engine: Engine,
+    max_iter: int,
+    tol: float,
+    weighs: bool = True,
+    xp: Namespace,
+) -> tuple[Any, ...]:
+    """Return weights, if they are wanted, outliers and the sums of `Description` for one block with codes X."""
     R = Y - predictions(X, basis.W, Y)
     loss = basis.weighting.loss
     A = basis.weighting.magnitudes(R, M, xp)
@@ -762,9 +802,12 @@ def _describe(
         wrong = basis.weighting.outliers(A, M, xp)
     outliers = observed & wrong
     inlier = observed & ~outliers
+    weights = None
+    if weighs:
+        largest = loss.weight(xp.zeros((1, 1), dtype=Y.dtype, device=device(Y)), xp)
+        weights = xp.astype(inlier, Y.dtype) * (loss.weight(s, xp) / largest)
     return (
-        xp.astype(inlier, Y.dtype)
-        * (loss.weight(s, xp) / loss.weight(xp.zeros((1, 1), dtype=Y.dtype, device=device(Y)), xp)),
+        weights,
         outliers,
         xp.sum(counts * loss.rho(s, xp), axis=1, dtype=xp.float64),
         xp.sum(counts, axis=1, dtype=xp.float64),

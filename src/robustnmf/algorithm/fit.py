@@ -4,6 +4,7 @@ The same for data in memory and for data that is worked on block by block; `esti
 of which the parameters are read and nothing is changed.
 """
 
+from copy import deepcopy
 from dataclasses import replace
 from math import ceil, inf, log, sqrt
 from numbers import Integral
@@ -15,7 +16,7 @@ from sklearn.base import clone
 
 from robustnmf.algorithm.checkpoint import Checkpoint
 from robustnmf.algorithm.clones import where_data_is
-from robustnmf.algorithm.continuing import Limits, PreviousFit, go_on
+from robustnmf.algorithm.continuing import Limits, PreviousFit, WarmStart, go_on
 from robustnmf.algorithm.encoding import Basis, Description, basis_of, noise_in_units, totals, typical_code
 from robustnmf.algorithm.feature_scaling import choose_levels, feature_levels
 from robustnmf.algorithm.fingerprints import content, fit_fingerprint
@@ -31,7 +32,7 @@ from robustnmf.algorithm.initializers import GivenStart, initial_factors, with_k
 from robustnmf.algorithm.parts import Parts
 from robustnmf.algorithm.progress import fit_progress
 from robustnmf.algorithm.rank_search import find_rank
-from robustnmf.algorithm.stage import has_more_than_enough
+from robustnmf.algorithm.stage import AllSamples, has_more_than_enough
 from robustnmf.algorithm.staged import Staged
 from robustnmf.algorithm.trials import some_samples
 from robustnmf.algorithm.value_trial import rejected_values
@@ -42,7 +43,7 @@ from robustnmf.data.sample_scaling import SampleScaling
 from robustnmf.data.sparse import as_rows, is_sparse, sparse_of
 from robustnmf.data.units import unit_of
 from robustnmf.data.validation import check_components, check_rank
-from robustnmf.engines import Engine, NumPyEngine
+from robustnmf.engines import Engine, NumPyEngine, TileEngine
 from robustnmf.errors import IncompatibleError, OutOfRangeError
 from robustnmf.model.noise import NoiseModel
 from robustnmf.model.penalties import ElasticNet, Penalties
@@ -57,6 +58,9 @@ Matrix = NDArray[Any]
 # Entries, of an even choice of the samples, with which the rank of data that is not in memory is found: 32 MiB.
 RANK_ENTRIES = 2**22
 RANK_STORED = 2**20
+# Data of so many entries, of which a product with the components takes so many multiplications, is worth kernels for
+# single precision; and its residuals, in units of a typical entry, are to be so large that rounding does not matter.
+SINGLE_ENTRIES, SINGLE_PRODUCTS, SINGLE_RESIDUAL = 2**21, 2**27, 1e-3
 
 
 class Fitted(NamedTuple):
@@ -185,7 +189,45 @@ def _fit_all(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engin
 def _fit_from(
     rng: np.random.Generator, estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine, title: str
 ) -> Fitted:
-    """Fit from one start; `title` is what its progress is called."""
+    """Fit from one start; `title` is what its progress is called.
+
+    Of much data in double precision the factors are found in single precision, which takes half the time. Codes and
+    all that is said of entries are computed in double precision. If residuals are so small that rounding might count
+    among them, the fit is made again.
+    """
+    if not _may_be_single(estimator, given, rank, parts, engine):
+        return _fit_in(given.dtype, rng, estimator, given, rank, parts, engine, title)
+    again = deepcopy(rng)
+    fitted = _fit_in(np.dtype(np.float32), rng, estimator, given, rank, parts, engine, title)
+    residual = sqrt(fitted.inlier_squares / fitted.n_entries) if fitted.n_entries > 0 else 0.0
+    if residual >= SINGLE_RESIDUAL or fitted.result.stopped:
+        return fitted
+    tell(f"{title}: residuals are too small for single precision, so the fit is made again in double precision.")
+    return _fit_in(given.dtype, again, estimator, given, rank, parts, engine, title)
+
+
+def _may_be_single(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) -> bool:
+    """Return whether factors of data in double precision may be found in single precision."""
+    is_default = isinstance(parts.algorithm, Staged) and isinstance(parts.method.solver, SharedGram)
+    if given.dtype != np.float64 or not is_default or type(engine) not in (NumPyEngine, TileEngine):
+        return False
+    if estimator.fixed_components is not None or estimator.checkpoint is not None:
+        return False  # those components are to stay as they are, and a checkpoint is that of one fit
+    n_entries = given.shape[0] * given.shape[1]
+    return n_entries >= SINGLE_ENTRIES and n_entries * rank >= SINGLE_PRODUCTS
+
+
+def _fit_in(
+    working: np.dtype[Any],
+    rng: np.random.Generator,
+    estimator: Any,
+    given: Data,
+    rank: int,
+    parts: Parts,
+    engine: Engine,
+    title: str,
+) -> Fitted:
+    """Fit from one start, with factors of the type `working`."""
     parts, original = _with_known_noise(estimator, given, parts), given
     samples = _sample_scaling(estimator, given, rank, engine)
     given = given if samples is None else samples.divided(given, engine)
@@ -193,13 +235,15 @@ def _fit_from(
     unit = unit_of(given.X, noise, engine)
     known = check_components(estimator.fixed_components, given.shape[1], given.dtype, rank)
     parts = replace(parts, penalties=_penalties(estimator, parts, given.shape, unit, known.dtype))
-    data = given.in_unit(unit, noise, given.dtype, engine)
+    data = given.in_unit(unit, noise, working, engine)
     init, previous = parts.init, PreviousFit.of(estimator)
     if previous is not None:
         init = previous.start(original, unit, noise, samples, Limits(**encoding_limits(estimator)), engine)
     elif isinstance(init, GivenStart):
         init = init.in_unit(unit, noise, None if samples is None else to_host(samples.factors(original, engine)))
-    W, Ht = initial_factors(init, data, rank, rng, engine)
+    whole = _learnt_from(data, init, rank, parts, engine)
+    some = data if whole is None else replace(data, X=whole.some[0], M=whole.some[1])
+    W, Ht = initial_factors(init, some, rank, rng, engine)
     W, Ht = with_known(W, Ht, known if noise is None else known / noise, engine)
     with fit_progress(title, estimator.max_iter, shown=bool(estimator.verbose)) as show:
         result = parts.algorithm(
@@ -214,17 +258,32 @@ def _fit_from(
             scale_floor=float(np.finfo(W.dtype).eps),
             callback=_Watch(show, estimator.callback, unit),
             **({} if units is None else {"units": engine.place(units, W.dtype)}),
+            **({} if whole is None else {"whole": whole}),
             **_checkpoint(estimator, data, unit, engine),
         )
+    del whole, some  # copies of samples, for which memory has other uses
     result = result._replace(history=[iteration.in_units_of(unit) for iteration in result.history])
     totals_of_samples = None if data.M is None else engine.map(_row_totals, data.M)
     unseen = _unseen(original, known)
     components, basis = _basis(estimator, result, totals_of_samples, known, noise, unseen, parts, engine)
     basis, by_uncertainties = replace(basis, units=units), given.noise is not None
+    if working != given.dtype:
+        components = components.astype(given.dtype)
+        basis = basis.placed(lambda array: np.asarray(to_host(array), dtype=given.dtype))
+        basis = replace(basis, W=basis_of(components, noise))
+        data = given.in_unit(unit, noise, given.dtype, engine)
     fitted = Fitted(parts, components, basis, unit, noise, samples, given.shape[0], result, by_uncertainties, unseen)
     if data.arrays is None and not (engine.keeps_sparse or engine.has_tiles):
         return _evaluated(fitted, data, encoding_limits(estimator), engine)
     return _described(fitted, data, encoding_limits(estimator), engine, may_overwrite=data is not original)
+
+
+def _learnt_from(data: Data, init: Any, rank: int, parts: Parts, engine: Engine) -> AllSamples | None:
+    """Return the data with a choice of samples that are enough to learn components, and need initial codes; or None."""
+    # A warm start has the codes of all samples already.
+    is_block_by_block = getattr(init, "factors", None) is not None and not isinstance(init, WarmStart)
+    chooses = isinstance(parts.algorithm, Staged) and is_block_by_block
+    return AllSamples.of(data.X, data.M, rank, engine) if chooses else None
 
 
 def improve_fit(estimator: Any, given: Data, parts: Parts, engine: Engine) -> Fitted:

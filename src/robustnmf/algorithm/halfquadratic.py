@@ -6,11 +6,12 @@ entry is missing; the codes are blocks of H'. Both half-steps are one function, 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf, log
+from math import inf, log, sqrt
 from time import perf_counter
 from typing import Any, NamedTuple
 
 from robustnmf.algorithm.checkpoint import Checkpoint, factor, is_finite, number, positive
+from robustnmf.engines import NumPyEngine
 from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.errors import OutOfRangeError
 from robustnmf.kernels.predictions import predictions
@@ -20,12 +21,17 @@ from robustnmf.model.outliers import OutlierRule
 from robustnmf.model.penalties import NO_PENALTIES, ElasticNet, Penalties
 from robustnmf.model.scales import ScaleRule, reads
 from robustnmf.model.weighting import Weighting
-from robustnmf.solvers import Solver
+from robustnmf.solvers import SharedGram, Solver
 from robustnmf.solvers.objective import Objective
 from robustnmf.utils.arrays import Array, Blocks, Namespace, size
 
 # Where a change is measured beside what is left, so much of the fall is added: exact data leaves nothing.
 SMALL_PART = 1e-3
+# Least squares of data with so many entries has momentum, at first this one, which grows up to a limit; and needs no
+# residuals, unless hardly more is left than rounding, which of so many entries is that of a number.
+LARGE_SQUARES, FIRST_MOMENTUM, MOMENTUM_GROWTH, MOST_MOMENTUM, ROUNDED_ENTRIES = 2**23, 0.5, 1.05, 0.9, 2**15
+# It may end so many steps after momentum has begun.
+FEWEST_STEPS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +235,14 @@ def run(
         history = [_iteration([], state, begin)]
         stop = callback is not None and bool(callback(history[0]))
     converged = len(history) > 1 and history[-1].relative_change <= tol
+    squares = LargeSquares.of(V, M, method, engine, tol) if beside_rest and checkpoint is None else None
     while not (converged or stop) and len(history) <= max_iter:
-        state = step(V, M, state, method, engine, scale_floor)
+        if squares is None:
+            state = step(V, M, state, method, engine, scale_floor)
+        else:
+            state = squares.step(V, state, method, engine)
         history.append(_iteration(history, state, begin, beside_rest=beside_rest))
-        converged = history[-1].relative_change <= tol
+        converged = history[-1].relative_change <= tol and (squares is None or squares.is_under_way)
         stop = callback is not None and bool(callback(history[-1]))
         if checkpoint is not None and checkpoint.is_due():
             _save(checkpoint, state, history, engine)
@@ -298,6 +308,73 @@ def step(V: Blocks, M: Blocks | None, state: State, method: Method, engine: Engi
     """
     W, Ht = sweep(V, M, state.W, state.Ht, state.weighting, method, engine)
     return assess(V, M, W, engine.truncate_lineage(Ht), state, method, engine, scale_floor)
+
+
+class LargeSquares:
+    """Makes iterations of least squares on all entries of large data: with momentum, and without residuals.
+
+    Momentum grows while the objective falls, and begins anew if it would rise. The objective is what a sweep knows
+    anyway: the squares of the data less what the factors explain of them.
+    """
+
+    def __init__(self, squares: float, smallest: float) -> None:
+        self.squares, self.smallest = squares, smallest
+        self.last: State | None = None
+        self.momentum, self.n_steps = FIRST_MOMENTUM, 0
+
+    @classmethod
+    def of(cls, V: Blocks, M: Blocks | None, method: Method, engine: Engine, tol: float) -> "LargeSquares | None":
+        """Return it for some data; None if that is not large, or something else than least squares is wanted."""
+        n_entries = sum(len(block) for block in V) * int(V[0].shape[1])
+        is_plain = M is None and not method.fixed and not method.penalties
+        is_plain = is_plain and reads(method.scale) == reads(method.outliers) == "nothing"
+        if not is_plain or n_entries < LARGE_SQUARES or not isinstance(method.solver, SharedGram):
+            return None
+        if not isinstance(engine, NumPyEngine) or engine.keeps_sparse:
+            return None
+        # Rounding must stay far below the change that ends a fit; of more entries it averages out.
+        rounding = float(engine.xp.finfo(V[0].dtype).eps) * sqrt(ROUNDED_ENTRIES / n_entries)
+        return cls(float(engine.sum(_sum_of_squares, V)), 10 * rounding / max(tol, 1e-300))
+
+    def step(self, V: Blocks, state: State, method: Method, engine: Engine) -> State:
+        """Return the state after an iteration; its objective is not above that of the last one, but for rounding."""
+        momentum = self.momentum if self.last is not None else 0.0
+        new = self._moved(V, state, momentum, method, engine)
+        if momentum and new.objective > state.objective:
+            self.momentum, self.n_steps = FIRST_MOMENTUM, 0
+            new = self._moved(V, state, 0.0, method, engine)
+        else:
+            self.momentum = min(MOMENTUM_GROWTH * self.momentum, MOST_MOMENTUM)
+        self.last, self.n_steps = state, self.n_steps + 1
+        return new
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether momentum has had some steps since it began: until then small steps say nothing."""
+        return self.n_steps >= FEWEST_STEPS
+
+    def _moved(self, V: Blocks, state: State, momentum: float, method: Method, engine: Engine) -> State:
+        """Return the state after a sweep from where momentum leads."""
+        W, Ht = state.W, state.Ht
+        if momentum and self.last is not None:
+            how: dict[str, Any] = {"momentum": momentum, "engine": engine}
+            W, Ht = (
+                extrapolate(W, self.last.W, **how, xp=engine.xp),
+                engine.map(extrapolate, Ht, self.last.Ht, **how),
+            )
+        solver = method.solver
+        assert isinstance(solver, SharedGram)
+        W, Ht, explained = solver.sweep_and_explain(V, W, Ht, state.weighting, engine)
+        left, scale = self.squares - explained, float(state.weighting.scale)
+        if left < self.smallest * self.squares:
+            sums = engine.sum(_measure, V, None, Ht, W=W, weighting=state.weighting, engine=engine)
+            left = sums[0] * scale * scale
+        objective = comparable(left / scale / scale, float(sum(map(size, V))), method.loss, scale / state.first_scale)
+        return state._replace(W=W, Ht=Ht, objective=objective)
+
+
+def _sum_of_squares(Y: Array, *, xp: Namespace) -> float:
+    return float(xp.sum(xp.linalg.vecdot(Y, Y), dtype=xp.float64))
 
 
 def sweep(

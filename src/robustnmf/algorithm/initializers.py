@@ -33,6 +33,8 @@ Matrix = NDArray[Any]
 
 # Entries that are copied or gathered at a time: 16 MiB.
 _COPIED_ENTRIES = 2**21
+# The level of complete data with more entries than the first is told by about as many of them as the second.
+_LEVEL_OF_ALL, _LEVEL_ENTRIES = 2**22, 2**19
 
 
 @runtime_checkable
@@ -439,6 +441,13 @@ class _Draw:
 
 def _level(V: Blocks, M: Blocks | None, engine: Engine) -> float:
     """Return the median of the observed entries; if that is zero, the typical positive one times their share."""
+    n_entries = sum(len(block) for block in V) * int(V[0].shape[1])
+    if M is None and n_entries > _LEVEL_OF_ALL and isinstance(engine, NumPyEngine) and not engine.keeps_sparse:
+        sizes = [len(block) * int(block.shape[1]) for block in V]
+        some = engine.join(engine.map(_some_of_all, V, subsample(sizes, n_entries // _LEVEL_ENTRIES)))
+        level = float(np.median(some))
+        if level > 0:
+            return level
     observed = None if M is None else engine.map(_is_observed, M)
     count, n_positive = engine.sum(_count_positive_entries, V, observed)
     middle = [(count + 1) // 2, count // 2 + 1]  # one and the same, if their number is odd
@@ -450,6 +459,11 @@ def _level(V: Blocks, M: Blocks | None, engine: Engine) -> float:
     some = subsample(counts, max(1, ceil(sum(counts) / SAMPLE)))
     values = to_host(engine.join(engine.map(_some_positive, V, observed, some))).astype(np.float64, copy=False)
     return densest_part(values) * float(n_positive / count)
+
+
+def _some_of_all(Y: Array, some: slice, *, xp: Namespace) -> Array:
+    """Return some entries of a block, line by line, as a vector."""
+    return xp.reshape(Y, (-1,))[some]
 
 
 @block_function(recomputed=True)
@@ -543,12 +557,34 @@ def _feature_centers(some: Blocks, sizes: Array | None, complete: bool, init: Me
     n_features = some[0].shape[1]
     step = _at_a_time(sum(len(block) for block in some), n_features, some[0])
     centers = []
+    if step < n_features and isinstance(engine, NumPyEngine) and isinstance(some[0], np.ndarray):
+        step = max(1, step // engine.n_threads)  # together threads copy no more than one would
+        starts = [np.array([start]) for start in range(0, n_features, step)]
+        how: dict[str, Any] = {"some": some, "sizes": sizes, "step": step, "complete": complete, "init": init}
+        return engine.join(engine.map(_centers_from, starts, **how))
     for start in range(0, n_features, step):
         columns = engine.join(engine.map(_columns, some, start=start, stop=start + step)).T
         if sizes is not None:
             columns = columns[:, sizes > 0] / sizes[sizes > 0]
         centers.append(init.center(columns, complete=complete))
     return engine.xp.concat(centers)
+
+
+def _centers_from(
+    start: Array,
+    *,
+    some: Blocks,
+    sizes: Array | None,
+    step: int,
+    complete: bool,
+    init: MedianStart,
+    xp: Namespace,
+) -> Array:
+    """Return what `_feature_centers` does of some features, from one on."""
+    columns = xp.concat([rows[:, int(start[0]) : int(start[0]) + step] for rows in some]).T
+    if sizes is not None:
+        columns = columns[:, sizes > 0] / sizes[sizes > 0]
+    return init.center(columns, complete=complete)
 
 
 def _at_a_time(n_entries: int, n_rows: int, like: Array) -> int:

@@ -41,8 +41,9 @@ MOMENTUM = 0.7
 # If it rises with no more momentum than this, it has converged.
 LITTLE_MOMENTUM = 0.05
 # If entries have this share of the largest weight of their sample on average, what they lack is filled in; of data with
-# so many entries, whose sweeps take long. Of less, sparse matrices and dense ones give the same to the last digits.
-MOSTLY_ALIKE, FILLED_ENTRIES = 0.75, 2**22
+# so many entries, or multiplications in a product with the components, whose sweeps take long. Of less, sparse matrices
+# and dense ones give the same to the last digits.
+MOSTLY_ALIKE, FILLED_ENTRIES, FILLED_PRODUCTS = 0.75, 2**22, 2**28
 # Of a feature of which the robust fit accepts less than this share it stays, unless least squares leaves typical
 # residuals below this part of the distance of an entry from the median.
 FEW_RIGHT, EXPLAINED = 0.3, 0.5
@@ -300,7 +301,7 @@ class LeastSquares:
     def accepted(self, judged: Judged) -> Accepted:
         """Return the data in which what is wrong hardly counts."""
         if self.engine.keeps_masks and self.few is None and not judged.model.follows_predictions:
-            shared: dict[str, Any] = {"model": judged.model, "units": self.units}
+            shared: dict[str, Any] = {"model": judged.model, "units": self.units, "engine": self.engine}
             wrong = self.engine.map(_wrong, self.V, judged.point.Ht, W=judged.point.W, model=judged.model)
             return Accepted(*self.engine.map(_without_wrong, self.V, self.M, wrong, **shared))
         shared = {"W": judged.point.W, "model": judged.model, "units": self.units}
@@ -322,7 +323,7 @@ class LeastSquares:
         """
         method, engine = replace(self.method, loss=SQUARES.loss, outliers=NoRejection()), self.engine
         if isinstance(method.solver, SharedGram):
-            method = replace(method, solver=replace(method.solver, fills_in=self.is_mostly_alike(data)))
+            method = replace(method, solver=replace(method.solver, fills_in=self.is_mostly_alike(data, W.shape[1])))
         W = W if self.units is None else W * self.units[:, None]
         last = best = (W, Ht)
         objective, is_steady = self.objective(data, W, Ht), False
@@ -346,11 +347,11 @@ class LeastSquares:
         W, Ht = best
         return W if self.units is None else W / self.units[:, None], Ht, is_steady
 
-    def is_mostly_alike(self, data: Accepted) -> bool:
+    def is_mostly_alike(self, data: Accepted, rank: int) -> bool:
         """Return whether data is large, and most entries have the largest weight of their sample."""
         n_entries = sum(len(block) for block in self.V) * int(self.V[0].shape[1])
         if (
-            n_entries < FILLED_ENTRIES
+            (n_entries < FILLED_ENTRIES and n_entries * rank < FILLED_PRODUCTS)
             or data.M is None
             or self.engine.keeps_sparse
             or self.engine.kernels.sweep_filled is None
@@ -668,10 +669,14 @@ def _wrong(Y: Array, X: Array, *, W: Array, model: NoiseModel, xp: Namespace) ->
 
 @block_function(recomputed=True, parts=2)
 def _without_wrong(
-    Y: Array, M: Array | None, wrong: Array, *, model: NoiseModel, units: Array | None, xp: Namespace
+    Y: Array, M: Array | None, wrong: Array, *, model: NoiseModel, units: Array | None, engine: Engine, xp: Namespace
 ) -> tuple[Array, Array]:
     """Return what `_accepted` does of a block of which it is known what is wrong."""
-    filled, weights = without(wrong, Y, M, None, model, xp)
+    kernel = engine.kernels.without_wrong if M is None else None
+    if kernel is not None:
+        filled, weights = kernel(Y, wrong, model.centers, model.anchors)
+    else:
+        filled, weights = without(wrong, Y, M, None, model, xp)
     # It is called in every sweep, and hardly ever are there samples of which most is wrong.
     n_features = wrong.shape[1]
     if M is not None or xp.any(n_features - xp.count_nonzero(wrong, axis=1) < FEW_RIGHT * n_features):
@@ -702,6 +707,9 @@ def _count_right(
     Y: Array, M: Array | None, X: Array, *, W: Array, model: NoiseModel, xp: Namespace
 ) -> tuple[Array, Array]:
     """Return the numbers of accepted and of observed entries of each feature of a block, (m,)."""
+    if M is None and isinstance(Y, np.ndarray):
+        n_wrong = np.count_nonzero(_wrong(Y, X, W=W, model=model, xp=xp), axis=0)
+        return len(Y) - n_wrong, np.full_like(n_wrong, len(Y))
     parts = (_kept(Y, M, X, W, model, xp), _observed(Y, M, xp))
     accepted, observed = (xp.sum(xp.astype(part > 0, xp.int64), axis=0) for part in parts)
     return accepted, observed

@@ -73,6 +73,11 @@ class AllSamples:
             return None
         return cls(V, M, subsample([len(block) for block in V], every), engine)
 
+    @cached_property
+    def some(self) -> tuple[Blocks, Blocks | None]:
+        """The samples that were chosen, and the weights of their entries."""
+        return self.part(self.V), self.part(self.M)
+
     def part(self, blocks: Blocks | None) -> Any:
         """Return the rows of the samples that were chosen, in blocks of the size that the data has."""
         if blocks is None:

@@ -173,15 +173,19 @@ class Staged:
         callback: Callback | None = None,
         checkpoint: Checkpoint | None = None,
         units: Array | None = None,
+        whole: AllSamples | None = None,
     ) -> Result:
         """Fit by stages, at most `max_iter` iterations in all, initial stages included.
 
-        `units` (m,) are what features are multiplied by in least squares, if they were divided by something. With a
-        `checkpoint` that holds the steps of an earlier fit it goes on from there.
+        `units` (m,) are what features are multiplied by in least squares, if they were divided by something. If samples
+        to learn from have been chosen, `whole` has them, and the initial codes are theirs. With a `checkpoint` that
+        holds the steps of an earlier fit it goes on from there.
         """
-        whole = AllSamples.of(V, M, W.shape[1], engine)
+        if whole is None:
+            whole = AllSamples.of(V, M, W.shape[1], engine)
+            Ht = Ht if whole is None else whole.part(Ht)
         if whole is not None:
-            V, M, Ht = whole.part(V), whole.part(M), whole.part(Ht)
+            V, M = whole.some
         elif engine.keeps_masks:  # all samples are needed in every iteration
             V, M = engine.map(same, V), None if M is None else engine.map(same, M)
         limits = {"max_iter": max_iter, "tol": tol, "scale_floor": scale_floor}

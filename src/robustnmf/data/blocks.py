@@ -92,7 +92,8 @@ class Data:
         by = unit if noise is None else engine.place(in_range(noise * unit, wide))
         ((X, whole),) = made_of(divided, [self.X], whole, engine, by=by, wide=wide, limit=limit, dtype=np.dtype(dtype))
         if whole is None:
-            return replace(self, X=X)
+            is_other = self.M is not None and dtype_of(self.M[0]) != dtype
+            return replace(self, X=X, M=engine.map(_as_type, self.M, dtype=np.dtype(dtype)) if is_other else self.M)
         M = self.whole.M if self.whole.M is None else engine.xp.astype(self.whole.M, whole.dtype, copy=False)
         return replace(self, X=X, M=None if M is None else engine.split(M, like=X), arrays=Observations(whole, M))
 
@@ -240,6 +241,11 @@ def made_of(
 
 
 # --- On a block -------------------------------------------------------------------------------------------------------
+
+
+@block_function(recomputed=True)
+def _as_type(M: Array, *, dtype: Any, xp: Namespace) -> Array:
+    return xp.astype(M, getattr(xp, np.dtype(dtype).name), copy=False)
 
 
 @block_function(on_host=True)

@@ -119,8 +119,10 @@ class Kernels:
     """(Y, M, X, A, linear, ridge, rule, max_iter): `SharedGram.improve_rows`."""
     sweep_block: Callable[..., tuple[Array, Array, Array, Array, Array]] | None = None
     """(Y, M, hidden, X, checks, W, linear, ridge, rule, max_iter): `solvers.shared_gram` on a block of samples."""
-    sweep_filled: Callable[..., tuple[Array, Array, Array, Array, Array]] | None = None
-    """(Y, M, X, checks, W, linear, ridge, max_iter): the same by least squares that fills in, `SharedGram`."""
+    sweep_filled: Callable[..., tuple[Array, Array, Array, Array, Array, Array]] | None = None
+    """(Y, M, X, checks, W, linear, ridge, max_iter): the same by least squares that fills in, `SharedGram`.
+
+    The sixth result is C (r, r), of which W C is to be added to the descent."""
     basis_bend: Callable[..., Array] | None = None
     """(Y, M, hidden, X, W, move, rule): curvature of each feature along its move, `solvers.shared_gram`."""
     sweep: Callable[..., tuple[Array, Blocks] | None] | None = None
@@ -145,6 +147,8 @@ class Kernels:
     """(Y, Q, X, A, linear, ridge, max_iter, tol): codes by weighted least squares, `algorithm.encoding.settle`."""
     squares: Callable[[Array, Any, Array, Array], float] | None = None
     """(Y, M, X, W): the weighted sum of squared residuals, `algorithm.least_squares`."""
+    without_wrong: Callable[[Array, Array, Array, Array], tuple[Array, Array]] | None = None
+    """(Y, wrong, centers, anchors): complete samples with wrong entries replaced, `algorithm.least_squares`."""
     stored: StoredKernels | None = None
     """Those for rows whose zeros are not stored."""
     extrapolate: Callable[[Array, Array, float], Array] | None = None

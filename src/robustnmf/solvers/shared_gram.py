@@ -98,7 +98,9 @@ class SharedGram(LeastSquaresSolver):
         (Ht, weights, codes), sums = engine.map_and_sum(_sweep_block, V, M, hidden, Ht, checks, **how)
         if fixed == W.shape[1]:
             return W, Ht
-        descent, curvature, gram, total = sums
+        descent, curvature, gram, total, *rest = sums
+        if rest:
+            descent = descent + W @ rest[0]
         some = engine.rows_at_a_time or len(W)
         features = np.array_split(np.arange(len(W)), range(some, len(W), some))
         parts = [engine.split(array, like=features) for array in (W, descent, curvature)]
@@ -112,6 +114,29 @@ class SharedGram(LeastSquaresSolver):
             along = {"W": W, "move": engine.join(moves), "weighting": weighting, "engine": engine}
             bends = engine.split(engine.sum(_bend_of_block, V, M, hidden, Ht, **along), like=features)
         return engine.join(engine.map(_moved_basis, parts[0], moves, descents, bends, ridge=ridge)), Ht
+
+    def sweep_and_explain(
+        self, V: Blocks, W: Array, Ht: Blocks, weighting: Weighting, engine: Engine
+    ) -> tuple[Array, Blocks, float]:
+        """Return what `sweep` does by least squares on all entries, and by how much the product of both lowers squares.
+
+        Coordinate descent cannot raise these, so that no step needs to be checked.
+        """
+        xp = engine.xp
+        checks = [engine.place(np.arange(0)) for _ in V]
+        how = {"W": W, "penalty": None, "weighting": weighting, "solver": self, "engine": engine}
+        (Ht, *_), (descent, curvature, gram, *_) = engine.map_and_sum(_sweep_block, V, None, None, Ht, checks, **how)
+        products = xp.astype(descent, xp.float64) + W @ xp.astype(gram, xp.float64)  # X' Y, transposed
+        some = engine.rows_at_a_time or len(W)
+        features = np.array_split(np.arange(len(W)), range(some, len(W), some))
+        parts = [engine.split(array, like=features) for array in (W, descent, curvature)]
+        linear, ridge = _no_penalty(W, xp)
+        shared = {"gram": gram, "linear": linear, "ridge": ridge, "fixed": 0, "max_iter": self.max_iter}
+        moves, descents = engine.map(_basis_move, *parts, **shared, engine=engine)
+        bends = [xp.zeros_like(part[:, 0]) for part in parts[0]]
+        new = engine.join(engine.map(_moved_basis, parts[0], moves, descents, bends, ridge=ridge))
+        explained = 2 * xp.sum(new * products) - xp.sum((new.T @ xp.astype(new, xp.float64)) * gram)
+        return new, Ht, float(explained)
 
 
 def _sweep_stored(
@@ -157,14 +182,14 @@ def _sweep_block(
     Returns
     -------
     Codes (B, r), and weights and codes of the samples that check the step, (k, m) and (k, r); what is to be summed
-    over the blocks: descent and curvature of the basis (m, r), X' T X (r, r) with T how far each sample is trusted, and
-    the sum of the codes (r,).
+    over the blocks: descent and curvature of the basis (m, r), X' T X (r, r) with T how far each sample is trusted,
+    the sum of the codes (r,), and perhaps C (r, r), of which W C is to be added to the descent.
     """
     kernel, rule = engine.kernels.sweep_block, engine.kernels.rule_of(weighting, Y, X.shape[1])
-    filled = engine.kernels.sweep_filled
+    filled, rest = engine.kernels.sweep_filled, list[Array]()
     if solver.fills_in and filled is not None and M is not None and hidden is None:
         linear, ridge = penalty or _no_penalty(X, xp)
-        X, trust, weights, descent, curvature = filled(Y, M, X, checks, W, linear, ridge, solver.max_iter)
+        X, trust, weights, descent, curvature, *rest = filled(Y, M, X, checks, W, linear, ridge, solver.max_iter)
     elif rule is not None and kernel is not None:
         linear, ridge = penalty or _no_penalty(X, xp)
         X, trust, weights, descent, curvature = kernel(Y, M, hidden, X, checks, W, linear, ridge, rule, solver.max_iter)
@@ -178,7 +203,7 @@ def _sweep_block(
         Q = weighting.weights(residual, M, xp)
         Q = xp.ones_like(Y) if Q is None else Q
         weights, descent, curvature = Q[checks], (Q * residual).T @ X, Q.T @ (X * X)
-    return (X, weights, X[checks]), (descent, curvature, X.T @ (trust[:, None] * X), xp.sum(X, axis=0))
+    return (X, weights, X[checks]), (descent, curvature, X.T @ (trust[:, None] * X), xp.sum(X, axis=0), *rest)
 
 
 def _trust(Q: Array, W: Array, xp: Namespace) -> Array:

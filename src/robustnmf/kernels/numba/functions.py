@@ -23,6 +23,9 @@ MANY_OTHERS, GRAM_ENTRIES, PRODUCT_COLUMNS = 0.04, 2**20, 256
 # others; of so many coordinates also then.
 ROW_PRODUCTS, MOST_OTHERS, MANY_COORDINATES = 2**20, 0.5, 64
 
+# With so many coordinates, equations are solved by block principal pivoting after so many sweeps of coordinate descent.
+PIVOTED_COORDINATES, PIVOTED_SWEEPS, PIVOT_CHANCES, MOST_PIVOTS = 128, 9, 3, 100
+
 
 @njit(**FAST)
 def hals(At: Any, Y: Any, Q: Any, linear: Any, ridge: float, X: Any, max_iter: int, tol: float) -> Any:
@@ -250,7 +253,51 @@ def solve_rows(
     for start in range(0, n_rows, max(some, 1)):
         rows = slice(start, min(start + some, n_rows))
         set_up(rows, systems[: rows.stop - start])
-        _solve_systems(systems, X[rows], space, max_iter, X.dtype.type(tol))
+        if r < PIVOTED_COORDINATES or max_iter < PIVOTED_SWEEPS:
+            _solve_systems(systems, X[rows], space, max_iter, X.dtype.type(tol))
+            continue
+        _solve_systems(systems, X[rows], space, PIVOTED_SWEEPS, X.dtype.type(tol))
+        for system, row in zip(systems, range(start, rows.stop), strict=False):
+            found = pivoted(system[:-1], system[-1], X[row])
+            if found is None:
+                _solve_systems(system[None], X[row : row + 1], space, max_iter, X.dtype.type(tol))
+            else:
+                X[row] = found
+
+
+def pivoted(gram: Any, rhs: Any, x: Any) -> Any:
+    """Return the non-negative solution of gram x = rhs by block principal pivoting from x (r,), None if it fails.
+
+    Coordinates that are positive are solved for; those that have the wrong sign then change sides, all at a time, and
+    one at a time if that does not help three times in a row.
+
+    References
+    ----------
+    J. Kim, H. Park, "Fast nonnegative matrix factorization: an active-set-like method and comparisons", SIAM Journal on
+    Scientific Computing, 2011.
+    """
+    smallest = (1e-12 if x.itemsize == 8 else 2e-6) * np.abs(rhs).max()
+    free, chances, fewest = x > 0, PIVOT_CHANCES, len(x) + 1
+    for _ in range(MOST_PIVOTS):
+        places, new = np.flatnonzero(free), np.zeros_like(x)
+        try:
+            new[places] = np.linalg.solve(gram[places[:, None], places], rhs[places])
+        except np.linalg.LinAlgError:
+            return None
+        if not np.isfinite(new).all():
+            return None
+        is_wrong = np.where(free, new < 0, rhs - gram @ new > smallest)
+        n_wrong = int(np.count_nonzero(is_wrong))
+        if n_wrong == 0:
+            return new
+        if n_wrong < fewest:
+            fewest, chances = n_wrong, PIVOT_CHANCES
+        elif chances > 0:
+            chances -= 1
+        else:
+            is_wrong[: np.flatnonzero(is_wrong)[-1]] = False
+        free ^= is_wrong
+    return None
 
 
 @njit(**FAST)
@@ -327,6 +374,25 @@ def _solve_systems(systems: Any, X: Any, L: Any, max_iter: int, tol: Any) -> Non
                 if x[k] != zero and share != zero:
                     new = share * gradient[k] + (one - share) * x[k]
                     x[k] = new if gradient[k] > zero or new > eps * x[k] else zero
+
+
+def without_wrong(Y: Any, wrong: Any, centers: Any, anchors: Any) -> tuple[Any, Any]:
+    """Return entries and weights (B, p) in which a wrong entry is the center of its feature, with that of an anchor.
+
+    It is what `algorithm.encoding.without` does of complete samples, in one pass; centers and anchors : (p,).
+    """
+    filled, weights = np.empty_like(Y), np.empty_like(Y)
+    _without_wrong(*inputs(Y, wrong, centers, anchors), filled, weights)
+    return filled, weights
+
+
+@njit(**FAST)
+def _without_wrong(Y: Any, wrong: Any, centers: Any, anchors: Any, filled: Any, weights: Any) -> None:
+    one = Y.dtype.type(1)
+    for b in range(Y.shape[0]):
+        for i in range(Y.shape[1]):
+            filled[b, i] = centers[i] if wrong[b, i] else Y[b, i]
+            weights[b, i] = anchors[i] if wrong[b, i] else one
 
 
 def predict(X: Any, positions: Any, W: Any) -> Any:

@@ -173,10 +173,10 @@ def _advance(
             for i in range(p):
                 bend += Q[b, i] * S[b, i] * S[b, i]
         else:  # some entries stand for all
-            for check in range(n_checks):
-                i = check // run * skip + check % run
-                bend += Q[b, i] * S[b, i] * S[b, i]
-                seen += Q[b, i] * squares[i]
+            for first in range(0, n_checks // run * skip, skip):
+                for i in range(first, first + run):
+                    bend += Q[b, i] * S[b, i] * S[b, i]
+                    seen += Q[b, i] * squares[i]
             bend = bend * total / seen if seen > zero else zero
         bend += ridge * along
         length = one
@@ -220,6 +220,30 @@ class Panel(NamedTuple):
         return cls(R.reshape(tile, p), Q.reshape(panel, p), S.reshape(panel, p))
 
 
+class BasisParts(NamedTuple):
+    """What is computed of a basis A (p, r) once for all blocks of rows."""
+
+    A: Any
+    At: Any
+    """Its transpose, contiguous."""
+    squares: Any
+    """(p, r)."""
+    of_features: Any
+    """Their sums, (p,)."""
+    gram: Any
+    """A' A, (r, r)."""
+
+
+def basis_of(A: Any) -> BasisParts:
+    """Return the parts of a basis; every thread keeps those of the last one, for the next block of the same sweep."""
+    kept: BasisParts | None = getattr(_THREAD, "basis", None)
+    if kept is not None and kept.A.dtype == A.dtype and np.array_equal(kept.A, A):  # cheap beside its Gram matrix
+        return kept
+    At, squares = np.ascontiguousarray(A.T), A * A
+    found = _THREAD.basis = BasisParts(A.copy(), At, squares, squares.sum(axis=1), At @ A)
+    return found
+
+
 class Pass:
     """What all rows of Y ~ X A' have in common in a pass over them."""
 
@@ -231,9 +255,8 @@ class Pass:
         self.ridge, self.sweeps = number(ridge), sweeps
         self.form = (rule.form, number(rule.constant), number(rule.support))
         self.scale, self.threshold = inputs(rule.scale, rule.threshold)
-        self.At, self.squares = np.ascontiguousarray(self.A.T), self.A * self.A
-        self.of_features = self.squares.sum(axis=1)
-        self.G = self.At @ self.A
+        basis = basis_of(self.A)
+        self.At, self.squares, self.of_features, self.G = basis.At, basis.squares, basis.of_features, basis.gram
         self.total = np.trace(self.G) or number(1)
         # Of what is missing some entries might tell nothing.
         p = Y.shape[1]
@@ -342,16 +365,18 @@ def _sweep_alike(
 
 def sweep_filled(
     Y: Any, Q: Any, X: Any, checks: Any, A: Any, linear: Any, ridge: float, sweeps: int
-) -> tuple[Any, Any, Any, Any, Any]:
+) -> tuple[Any, Any, Any, Any, Any, Any]:
     """Return what `sweep_block` does by least squares with weights Q that are mostly the largest of their row.
 
     An entry of less weight counts like the others of its row and is moved towards its prediction instead. The objective
     with it is an upper bound that touches at the prediction, as in expectation-maximisation with missing entries, and
-    needs no weighted curvature: three products with the data.
+    needs no weighted curvature: three products with the data. The sixth result is a matrix C (r, r): A C is to be added
+    to the descent, once for the sum over all blocks.
     """
     panel, ridge, most = Panel.of(Y), X.dtype.type(ridge), np.max(Q, axis=1)
-    At, new = np.ascontiguousarray(A.T), np.empty_like(X)
-    gram = At @ A
+    (A,) = inputs(A)
+    basis, new = basis_of(A), np.empty_like(X)
+    At, gram = basis.At, basis.gram
     descent, steepness = np.zeros_like(At), np.diag(gram)
     for start in range(0, len(Y), len(panel.S)):
         rows = slice(start, min(start + len(panel.S), len(Y)))
@@ -363,9 +388,8 @@ def sweep_filled(
         new[rows] = _moved(codes, propose(gram, pull, most[rows, None] * steepness + ridge, codes, sweeps))
         descent += new[rows].T @ S
     weighted = most[:, None] * new
-    of_basis = np.ascontiguousarray(descent.T) + A @ ((X - new).T @ weighted)
     curvature = np.broadcast_to(np.sum(weighted * new, axis=0), A.shape)
-    return new, most, Q[checks], of_basis, curvature
+    return new, most, Q[checks], np.ascontiguousarray(descent.T), curvature, (X - new).T @ weighted
 
 
 def descended(gram: Any, pull: Any, X: Any, ridge: float, sweeps: int, fixed: int = 0) -> Any:

@@ -18,6 +18,7 @@ KERNELS = Kernels(
     predict=functions.predict,
     least_squares=functions.least_squares,
     squares=sweep.squares,
+    without_wrong=functions.without_wrong,
     stored=StoredKernels(
         predict=stored.predict,
         predict_at=functions.predict,
