@@ -391,3 +391,30 @@ def test_one_share_of_outliers_is_told():
     share = model.outliers_.mean()
     assert f"{share:.0%} of" in message or f"{share:.1%} of" in message
     assert f"{share:.0%}" != f"{model.comparison_.rejected:.0%}"  # or nothing was tested
+
+
+@pytest.mark.parametrize("factor", [1000.0, 0.01])
+def test_part_of_a_feature_in_another_unit_is_named(factor):
+    rng = np.random.default_rng(0)
+    X = 5 + rng.random((200, 3)) @ rng.random((3, 20))
+    X[:60, 7] *= factor
+    assert "entries of 1 feature (7) are in two groups" in " ".join(told(TruncatedCauchyNMF(3, random_state=0), X))
+
+
+def test_part_of_a_feature_that_is_rejected_is_not_named():
+    X = 5 + np.random.default_rng(0).random((200, 20))
+    wrong = np.zeros(X.shape, dtype=bool)
+    wrong[:30, 7] = True
+    X = np.where(wrong, 100 * X, X)
+    assert any("two groups" in message for message in told_of_rejected(X, wrong & False))
+    assert not any("two groups" in message for message in told_of_rejected(X, wrong))
+
+
+@pytest.mark.parametrize("kind", ["wide", "zeros", "few", "close"])
+def test_feature_of_one_unit_is_not_named(kind):
+    rng = np.random.default_rng(0)
+    X = rng.lognormal(sigma=1.5 if kind == "wide" else 0.1, size=(200, 20))
+    some = rng.random(200) < 0.3
+    X[some, 7] *= {"wide": 20.0, "zeros": 0.0, "few": 1.0, "close": 3.0}[kind]
+    X[:4, 7] *= 1000.0 if kind == "few" else 1.0
+    assert not any("two groups" in message for message in told_of_rejected(X, np.zeros(X.shape, dtype=bool)))

@@ -119,7 +119,7 @@ def test_value_that_the_others_predict_is_data():
     X *= rng.lognormal(sigma=0.3, size=X.shape)
     limit = np.quantile(X, 0.2)
     below = np.maximum(X, limit)  # a limit of detection
-    assert np.nanmax(find_repeated_value(below, None)) == limit
+    assert np.nanmax(find_repeated_value(below, None).of_features) == limit
     model = TruncatedCauchyNMF(4, random_state=0).fit(below)
     assert model.rejected_values_ is None
 
@@ -142,9 +142,24 @@ def test_value_is_not_suspected(of, faces):
 def test_suspected_value_leaves_out_features_that_have_it_by_nature(faces):
     X, _ = covered(faces, 0.0)
     X[:, :20] = np.where(np.random.default_rng(0).random((len(X), 20)) < 0.7, 0.0, X[:, :20])
-    values = find_repeated_value(X, None)
+    values = find_repeated_value(X, None).of_features
     assert np.isnan(values[:20]).all()
     assert (values[20:] == 0).all()
+
+
+def test_cover_of_the_same_place_of_some_samples(faces):
+    mask = np.zeros((len(faces), SIDE, SIDE), dtype=bool)
+    mask[::4, SIDE // 2 :] = True  # half of the image, in a quarter of them
+    mask = mask.reshape(len(faces), -1)
+    X = np.where(mask, 0.0, faces)
+    assert not find_repeated_value(X, None).is_spread
+    assert default_fit(X).outliers_[mask].all()
+
+
+def test_values_that_were_set_to_a_limit_are_data(faces):
+    X = np.maximum(faces - 60, 0)  # the black point of images
+    assert find_repeated_value(X, None) is not None
+    assert TruncatedCauchyNMF(10, random_state=0).fit(X).rejected_values_ is None
 
 
 def test_repeated_values_must_be_known():

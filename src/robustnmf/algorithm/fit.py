@@ -4,8 +4,9 @@ The same for data in memory and for data that is worked on block by block; `esti
 of which the parameters are read and nothing is changed.
 """
 
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import replace
+from functools import partial
 from math import ceil, inf, log, sqrt
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -36,7 +37,7 @@ from robustnmf.algorithm.stage import AllSamples, has_more_than_enough
 from robustnmf.algorithm.staged import Staged
 from robustnmf.algorithm.trials import some_samples
 from robustnmf.algorithm.value_trial import rejected_values
-from robustnmf.data.blocks import Data
+from robustnmf.data.blocks import Data, Observations
 from robustnmf.data.out_of_core import as_data, even_rows
 from robustnmf.data.repeated_values import without_values
 from robustnmf.data.sample_scaling import SampleScaling
@@ -150,18 +151,27 @@ def fit(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) ->
     If the data is in memory, it is also encoded and described. If values that are wrong wherever they occur were fitted
     like data, it is fitted again without them.
     """
-    how = (rank, parts, engine)
-    fitted, outliers = None, None
-    if given.arrays is not None and estimator.checkpoint is None:  # a checkpoint is that of one fit
-        fitted = _fit_all(estimator, given, *how)
-        assert fitted.about is not None
-        if fitted.result.stopped:  # by the user's callback
-            return fitted
-        outliers = fitted.about.outliers
-    values = rejected_values(estimator, given, *how, outliers)
-    if fitted is None or values is not None:
-        fitted = _fit_all(estimator, without_values(given, values, engine), *how)
+    fitted = _fit_all(estimator, given, rank, parts, engine)
+    if fitted.result.stopped:  # by the user's callback
+        return fitted
+    find_outliers = partial(_outliers_of_samples, fitted, encoding_limits(estimator))
+    values = rejected_values(estimator, given, rank, parts, engine, find_outliers)
+    if values is None:
+        return fitted
+    alone = copy(estimator)
+    alone.checkpoint = None  # it is that of the fit to all entries, which comes first if this one is interrupted
+    fitted = _fit_all(alone, without_values(given, values, engine), rank, parts, engine)
     return fitted._replace(rejected_values=values)
+
+
+def _outliers_of_samples(fitted: Fitted, limits: dict[str, Any], X: Matrix, M: Matrix | None) -> Matrix:
+    """Return which entries of some samples on the host, (n, m), a fit takes for outliers."""
+    with NumPyEngine().running() as engine:
+        data = Data.of(Observations(X, M), engine)
+        data = data if fitted.samples is None else fitted.samples.divided(data, engine)
+        data = data.in_unit(fitted.unit, fitted.noise, fitted.basis.W.dtype, engine)
+        outliers: Matrix = describe(data, fitted.basis, limits, engine, may_overwrite=False)[1].outliers
+        return outliers
 
 
 def _fit_all(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) -> Fitted:

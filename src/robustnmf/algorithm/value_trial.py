@@ -3,10 +3,12 @@
 Robust weights do not find what covers a part of every image: there are enough components to follow it, and held-out
 entries of a cover are predicted by the rest of it. But its entries have one value. So the beginning of a fit leaves all
 of them out, and some others at random. If most of them are further from their predictions than nearly all of the
-others, the value is wrong.
+others, the value is wrong; unless what is predicted there is nearer to the value than elsewhere: then entries beyond it
+have been set to it.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +16,11 @@ from numpy.typing import NDArray
 from robustnmf.algorithm.feature_scaling import are_of_one_kind, feature_levels
 from robustnmf.algorithm.parts import Parts
 from robustnmf.algorithm.staged import Staged
-from robustnmf.algorithm.trials import some_rows, some_samples, trial_predictions
+from robustnmf.algorithm.trials import some_samples, trial_predictions
 from robustnmf.data.blocks import Data
-from robustnmf.data.repeated_values import find_repeated_value
+from robustnmf.data.repeated_values import RepeatedValue, find_repeated_value
 from robustnmf.engines import Engine
 from robustnmf.model.scales import reads
-from robustnmf.utils.arrays import Array
 
 Matrix = NDArray[Any]
 
@@ -27,41 +28,82 @@ Matrix = NDArray[Any]
 MOST_VALUES, FOUND = 3, 0.5
 # Others that are left out: as many, but at most this share of them.
 LEFT_OUT = 0.05
-# The value is wrong if this share of its entries are further from their predictions than this share of the others.
-WRONG, OF_OTHERS = 2 / 3, 0.9
+# The value is wrong if at least this share of its entries are further from their predictions than this share of the
+# others; the stricter pair holds for a value that is in some features only, as a background may be.
+SPREAD, ELSEWHERE = (2 / 3, 0.9), (0.9, 0.99)
+# And if the chance that its prediction is further from it than that of another entry is not below this.
+AS_FAR = 1 / 3
 
 
 def rejected_values(
-    estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine, outliers: Array | None = None
+    estimator: Any,
+    given: Data,
+    rank: int,
+    parts: Parts,
+    engine: Engine,
+    find_outliers: Callable[[Matrix, Matrix | None], Matrix],
 ) -> Matrix | None:
     """Return values that are wrong wherever they occur, (k, m), NaN for features where one is not; None for none.
 
-    If it is known which entries a fit takes for outliers, (n, m) of bool, values of which most are, are left to it.
+    `find_outliers` returns which entries of some samples and their weights a fit takes for outliers: values of which
+    most are, are left to it.
     """
     if not _are_looked_for(estimator, given, parts, engine):
         return None
     X, M = some_samples(given, rank, engine)
-    suspects = _repeated_values(X, M)
     observed = np.ones(X.shape, dtype=bool) if M is None else M > 0
-    if suspects and outliers is not None:
-        known = some_rows(engine.split(outliers, like=given.X), rank, engine)
-        suspects = [suspect for suspect in suspects if known[(suspect == X) & observed].mean() < FOUND]
+    suspects = _repeated_values(X, M)
+    have = [(suspect.of_features == X) & observed for suspect in suspects]
+    if suspects:
+        known = find_outliers(X, M)
+        left = [i for i, has_it in enumerate(have) if known[has_it].mean() < FOUND]
+        suspects, have = [suspects[i] for i in left], [have[i] for i in left]
     if not suspects:
         return None
-    have = [(suspect == X) & observed for suspect in suspects]
-    distances, limit = _distances(X, M, np.any(have, axis=0), observed, estimator, rank, parts)
-    wrong = [
-        suspect for suspect, has_it in zip(suspects, have, strict=True) if np.mean(distances[has_it] > limit) >= WRONG
-    ]
+    trial = Trial.of(X, M, np.any(have, axis=0), observed, estimator, rank, parts)
+    pairs = zip(suspects, have, strict=True)
+    wrong = [suspect.of_features for suspect, has_it in pairs if trial.refutes(suspect, has_it)]
     return np.stack(wrong) if wrong else None
 
 
-def _repeated_values(X: Matrix, M: Matrix | None) -> list[Matrix]:
-    """Return values that far too many observed entries share, (m,) each; see `find_repeated_value`."""
-    found: list[Matrix] = []
-    while len(found) < MOST_VALUES and (value := find_repeated_value(X, M)) is not None:
-        found.append(value)
-        M = np.where(value == X, 0.0, 1.0 if M is None else M)
+class Trial(NamedTuple):
+    """What the beginning of a fit predicts for entries that it has not seen, in units of their features."""
+
+    X: Matrix
+    predicted: Matrix
+    others: Matrix
+    """Entries at random that it has not seen either, (n, m) of bool."""
+
+    @classmethod
+    def of(
+        cls, X: Matrix, M: Matrix | None, suspected: Matrix, observed: Matrix, estimator: Any, rank: int, parts: Parts
+    ) -> Self:
+        """Return the trial of data (n, m) that leaves out what is suspected, (n, m) of bool."""
+        others = _some_of(observed & ~suspected, int(np.count_nonzero(suspected)))
+        weights = np.where(suspected | others, 0.0, 1.0 if M is None else M)
+        levels = feature_levels(X, weights)
+        alike = estimator.feature_scaling is None or are_of_one_kind(levels)
+        by = np.ones_like(levels) if alike else levels
+        return cls(X / levels, trial_predictions(X, weights, by, rank, parts, estimator.max_iter) / levels, others)
+
+    def refutes(self, suspect: RepeatedValue, has_it: Matrix) -> bool:
+        """Return whether a value is wrong that entries have, (n, m) of bool."""
+        distances = np.abs(self.X - self.predicted)
+        share, of_others = SPREAD if suspect.is_spread else ELSEWHERE
+        if np.mean(distances[has_it] > np.quantile(distances[self.others], of_others)) < share:
+            return False
+        # The value in units of each feature is what its entries are, which it need not have many of.
+        value = np.max(np.where(has_it, self.X, 0), axis=0)
+        here, elsewhere = (np.abs(self.predicted - value)[where] for where in (has_it, self.others))
+        return bool(np.mean(np.searchsorted(np.sort(elsewhere), here)) >= AS_FAR * len(elsewhere))
+
+
+def _repeated_values(X: Matrix, M: Matrix | None) -> list[RepeatedValue]:
+    """Return values that far too many observed entries share; see `find_repeated_value`."""
+    found: list[RepeatedValue] = []
+    while len(found) < MOST_VALUES and (suspect := find_repeated_value(X, M)) is not None:
+        found.append(suspect)
+        M = np.where(suspect.of_features == X, 0.0, 1.0 if M is None else M)
     return found
 
 
@@ -70,22 +112,6 @@ def _are_looked_for(estimator: Any, given: Data, parts: Parts, engine: Engine) -
     by_noise = isinstance(parts.algorithm, Staged) and parts.algorithm.noise is not None
     by_noise = by_noise and reads(parts.outliers) == "mixture"
     return by_noise and estimator.repeated_values == "auto" and given.noise is None and not engine.keeps_sparse
-
-
-def _distances(
-    X: Matrix, M: Matrix | None, suspected: Matrix, observed: Matrix, estimator: Any, rank: int, parts: Parts
-) -> tuple[Matrix, float]:
-    """Return how far entries are from what others predict, in units of their features, (n, m), and what is far.
-
-    The `suspected` and the `observed` entries are (n, m) of bool.
-    """
-    others = _some_of(observed & ~suspected, int(np.count_nonzero(suspected)))
-    weights = np.where(suspected | others, 0.0, 1.0 if M is None else M)
-    levels = feature_levels(X, weights)
-    alike = estimator.feature_scaling is None or are_of_one_kind(levels)
-    by = np.ones_like(levels) if alike else levels
-    distances = np.abs(X - trial_predictions(X, weights, by, rank, parts, estimator.max_iter)) / levels
-    return distances, float(np.quantile(distances[others], OF_OTHERS))
 
 
 def _some_of(entries: Matrix, wanted: int) -> Matrix:

@@ -8,7 +8,7 @@ said twice: what one finding names, the next leaves out. Of large data some samp
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from math import prod
+from math import ceil, log, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,6 +78,9 @@ NEARLY_ALL = 0.9
 COUNTED_ENTRIES = 2**22
 # It is predicted well if its median residual is no more than this part of its median entry.
 WELL_PREDICTED = 0.05
+# A part of a feature is in another unit if it has at least this share of its entries, is so many times smaller or
+# larger, and further from the rest than either is wide, so many times.
+FEWEST_OF_GROUP, WIDE_GAP, BEYOND_SPREAD = 0.03, 5.0, 1.5
 # Names in a sentence, at most.
 NAMED = 5
 NOTHING: Places = np.zeros(0, dtype=np.intp)
@@ -526,6 +529,53 @@ def accepted_cover(sample: Sample, outliers: Matrix) -> list[Finding]:
     ]
 
 
+def accepted_units(sample: Sample, outliers: Matrix) -> list[Finding]:
+    """Find features whose entries are in two groups far apart, of which the smaller was fitted like data.
+
+    A part of them may be in another unit: a component of its own explains it. The outliers are those of the sample.
+    """
+    found = {j: ratio for j in _in_two_groups(sample) if (ratio := _accepted_ratio(sample.X[:, j], outliers[:, j]))}
+    features = sample.new(np.isin(np.arange(sample.X.shape[1]), list(found)))
+    if not features.size:
+        return []
+    return [
+        Finding(
+            f"entries of {sample.named(features)} are in two groups with nothing between, one about "
+            f"{found[features[0]]:.3g} times the other, and both were fitted like data. If a part is in another unit, "
+            "bring all to one, or give that part weight 0, or NaN.",
+            features,
+        )
+    ]
+
+
+def _in_two_groups(sample: Sample) -> list[int]:
+    """Return features that may have two groups of positive entries: somewhere between enough of them is a wide gap."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gaps = np.diff(np.log(sample.ordered), axis=0)
+    below = np.arange(1, len(sample.X))[:, None] - sample.n_zero  # positive entries below each gap
+    fewest = np.maximum(FEWEST_OF_GROUP * sample.n_positive, FEWEST_ENTRIES)
+    enough = np.minimum(below, sample.n_positive - below) >= fewest
+    return np.flatnonzero(((gaps >= log(WIDE_GAP)) & enough).any(axis=0)).tolist()
+
+
+def _accepted_ratio(entries: Matrix, outliers: Matrix) -> float:
+    """Return how many times the lower of two groups of a feature's entries, (n',), the upper is; else 0.
+
+    The gap between them is wider than either group, and most of the smaller one is not rejected.
+    """
+    logarithms = np.sort(np.log(entries[entries > 0]))
+    fewest = max(ceil(FEWEST_OF_GROUP * len(logarithms)), FEWEST_ENTRIES)
+    gaps = np.diff(logarithms)[fewest - 1 : len(logarithms) - fewest]
+    place = fewest + int(gaps.argmax())
+    groups = logarithms[:place], logarithms[place:]
+    spread = max(float(np.subtract(*np.quantile(group, [0.95, 0.05]))) for group in groups)
+    if gaps.max() < max(log(WIDE_GAP), BEYOND_SPREAD * spread):
+        return 0.0
+    is_upper = entries >= np.exp((groups[0][-1] + groups[1][0]) / 2)
+    smaller = is_upper if len(groups[1]) < len(groups[0]) else ~is_upper & (entries > 0)
+    return 0.0 if outliers[smaller].mean() > MOST else float(np.exp(np.median(groups[1]) - np.median(groups[0])))
+
+
 def rejected(
     sample: Sample,
     data: Data,
@@ -557,7 +607,7 @@ def rejected(
     some = outliers[:: sample.every]
     if is_sparse(outliers):  # what is far from its prediction is not looked up in sparse data
         outliers, some, factors = SparseRows(outliers), some.toarray(), None
-    covers = accepted_cover(sample, to_host(some))
+    covers = accepted_cover(sample, to_host(some)) + accepted_units(sample.without(found), to_host(some))
     found = found + covers
     samples, features = _mostly_rejected(data, outliers, engine, factors)
     features = np.setdiff1d(features, sample.without(found).known)

@@ -6,7 +6,7 @@ is a suspicion; `robustnmf.algorithm.value_trial` asks the other entries.
 """
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +24,21 @@ PILED_UP, NEARBY = 5, 0.1
 # of which there must be so many: ratings and small counts repeat their values by nature.
 FEWEST_VALUES = 30
 # A background has the majority of some samples and features, and few entries elsewhere. A cover has so many of its
-# entries elsewhere, and is seen in so many features.
+# entries elsewhere. If it is seen in so many features, it covers samples in many places.
 ELSEWHERE, IN_FEATURES = 0.5, 0.8
 
 
-def find_repeated_value(X: Matrix, M: Matrix | None) -> Matrix | None:
-    """Return a value that far too many observed entries share, and that is not a background; None if there is none.
+class RepeatedValue(NamedTuple):
+    """A suspicious value."""
 
-    It is an array (m,): NaN for features of which the value has the majority, which may be their nature.
+    of_features: Matrix
+    """The value, NaN for features of which it has the majority, which may be their nature, (m,)."""
+    is_spread: bool
+    """Whether it is seen in nearly all features."""
+
+
+def find_repeated_value(X: Matrix, M: Matrix | None) -> RepeatedValue | None:
+    """Return a value that far too many observed entries share, and that is not a background; None if there is none.
 
     Parameters
     ----------
@@ -45,9 +52,9 @@ def find_repeated_value(X: Matrix, M: Matrix | None) -> Matrix | None:
     in_features, in_samples = (2 * has_it.sum(axis=axis) <= observed.sum(axis=axis) for axis in (0, 1))
     elsewhere = has_it & in_features & in_samples[:, None]
     n_elsewhere, n_features = np.count_nonzero(elsewhere), np.count_nonzero(elsewhere.any(axis=0))
-    if n_elsewhere < ELSEWHERE * np.count_nonzero(has_it) or n_features < IN_FEATURES * X.shape[1]:
+    if n_elsewhere < max(1, ELSEWHERE * np.count_nonzero(has_it)):
         return None
-    return np.where(in_features, value, np.nan)
+    return RepeatedValue(np.where(in_features, value, np.nan), n_features >= IN_FEATURES * X.shape[1])
 
 
 def _piled_up(entries: Matrix) -> float | None:
