@@ -39,7 +39,7 @@ REFERENCE = (DOCS / "api.rst").read_text(encoding="utf-8")
 # What modules of the reference share with others of the package, and nobody else needs.
 INTERNAL = {
     "robustnmf.algorithm.halfquadratic": {
-        *("apply_rules", "comparable", "extrapolate", "magnitudes_of", "penalty_value", "take_start"),
+        *("LargeSquares", "apply_rules", "comparable", "extrapolate", "magnitudes_of", "penalty_value", "take_start"),
     },
     "robustnmf.errors": {"uncertainty_error"},
     "robustnmf.algorithm.initializers": {

@@ -239,7 +239,7 @@ def test_tensors_of_all_types_are_taken(dtype):
 def test_tensors_that_cannot_be_worked_on_are_refused():
     with pytest.raises(ValueError, match=r"layout torch\.sparse_csr.*got sparse_bsr"):
         RobustNMF(2).fit(torch.ones(4, 4).to_sparse_bsr((2, 2)))
-    with pytest.raises(ValueError, match="must be a matrix"):
+    with pytest.raises(ValueError, match="must have two dimensions"):
         RobustNMF(2).fit(torch.ones(4, 4, 2).to_sparse())
     with pytest.raises(ValueError, match="Complex data"):
         RobustNMF(2, engine=TorchSparseEngine("cpu")).fit(tensor(np.ones((4, 4)) * 1j))

@@ -87,7 +87,7 @@ def test_tiles_refuse_what_the_whole_refuses():
     X[17, 3] = -1.0
     with pytest.raises(ValueError, match=r"17.*3"):
         in_tiles("cpu").fit(X)
-    with pytest.raises(ValueError, match="must be a matrix of samples and features"):
+    with pytest.raises(ValueError, match="must have two dimensions, samples and features"):
         in_tiles("cpu").fit(torch.zeros((3, 4, 5)))
 
 
