@@ -418,3 +418,12 @@ def test_feature_of_one_unit_is_not_named(kind):
     X[some, 7] *= {"wide": 20.0, "zeros": 0.0, "few": 1.0, "close": 3.0}[kind]
     X[:4, 7] *= 1000.0 if kind == "few" else 1.0
     assert not any("two groups" in message for message in told_of_rejected(X, np.zeros(X.shape, dtype=bool)))
+
+
+@pytest.mark.parametrize(("unexplained", "is_told"), [(0.7, True), (0.9, False)])
+def test_squares_that_are_rejected_and_explained_in_part_are_told(unexplained, is_told):
+    X = low_rank().copy()
+    largest = X > np.quantile(X, 0.97)
+    X[largest] *= 5
+    messages = told_of_rejected(X, largest, unexplained=unexplained)
+    assert any("of the sum of squares is rejected" in message for message in messages) == is_told

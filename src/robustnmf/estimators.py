@@ -35,7 +35,7 @@ from robustnmf.algorithm.fit import (
     thresholds,
 )
 from robustnmf.algorithm.halfquadratic import Callback, Result, take_start
-from robustnmf.algorithm.least_squares import Comparison
+from robustnmf.algorithm.least_squares import DAMAGES, Comparison
 from robustnmf.algorithm.streaming import Stream, clean_samples
 from robustnmf.baselines.starts import refuse_gaps
 from robustnmf.data import quality
@@ -94,6 +94,9 @@ from robustnmf.utils.progress import is_silenced
 from robustnmf.utils.scikit_learn_words import with_hints
 
 Matrix = NDArray[Any]
+
+# With a smaller share of rejected entries, nothing is said of their part in the sum of squares.
+FEWEST_REJECTED = 0.003
 
 
 class NonNegativeInput(BaseEstimator):
@@ -543,6 +546,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             factors = (codes, fitted.components)
             how: dict[str, Any] = {"factors": factors, "fit_warns": fitted.result.warning is not None}
             how["sizes_count_alike"] = self.feature_scaling == "robust"
+            how["unexplained"] = _borne_unexplained(fitted.result.comparison)
             found += quality.rejected(sample, data, fitted.about.outliers, engine, found=found, **how)
         if fitted.rejected_values is not None:
             found.append(quality.rejected_values(fitted.rejected_values, data, engine))
@@ -1318,6 +1322,16 @@ def _check_same_names(known: Any, given: Any) -> None:
         f"order; feature {i} was {known[i]!r}, and is {given[i]!r} now. Put them in that order, or fit with "
         "warm_start=False."
     )
+
+
+def _borne_unexplained(compared: Comparison | None) -> float:
+    """Return what least squares on all entries leaves of the residuals of rejected ones, if the others bear it.
+
+    A few entries, however large, get a component of their own: they say nothing.
+    """
+    if compared is None or compared.takes_all or compared.damage > DAMAGES or compared.rejected < FEWEST_REJECTED:
+        return inf
+    return compared.unexplained
 
 
 def _check_can_be_sparse(estimator: Any, data: Data, parts: Parts) -> None:

@@ -170,7 +170,8 @@ def _outliers_of_samples(fitted: Fitted, limits: dict[str, Any], X: Matrix, M: M
         data = Data.of(Observations(X, M), engine)
         data = data if fitted.samples is None else fitted.samples.divided(data, engine)
         data = data.in_unit(fitted.unit, fitted.noise, fitted.basis.W.dtype, engine)
-        outliers: Matrix = describe(data, fitted.basis, limits, engine, may_overwrite=False)[1].outliers
+        basis = fitted.basis.placed(engine.place)
+        outliers: Matrix = describe(data, basis, limits, engine, may_overwrite=False)[1].outliers
         return outliers
 
 

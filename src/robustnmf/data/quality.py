@@ -8,7 +8,7 @@ said twice: what one finding names, the next leaves out. Of large data some samp
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from math import ceil, log, prod
+from math import ceil, inf, log, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,6 +81,9 @@ WELL_PREDICTED = 0.05
 # A part of a feature is in another unit if it has at least this share of its entries, is so many times smaller or
 # larger, and further from the rest than either is wide, so many times.
 FEWEST_OF_GROUP, WIDE_GAP, BEYOND_SPREAD = 0.03, 5.0, 1.5
+# If so much of the sum of squares is rejected and least squares on all entries leaves at most this part of its
+# residuals, the largest entries may be right: it leaves nearly all of those of errors.
+MUCH_OF_SQUARES, IN_PART = 0.3, 0.8
 # Names in a sentence, at most.
 NAMED = 5
 NOTHING: Places = np.zeros(0, dtype=np.intp)
@@ -586,6 +589,7 @@ def rejected(
     factors: tuple[Array, Matrix] | None = None,
     fit_warns: bool = False,
     sizes_count_alike: bool = False,
+    unexplained: float = inf,
 ) -> list[Finding]:
     """Return what a user should know if most of a feature, of a sample or of the signal is rejected, or a cover is not.
 
@@ -603,6 +607,9 @@ def rejected(
         Whether the fit itself warns that it should not be trusted; then nothing is said of the signal either.
     sizes_count_alike : bool
         Whether the fit divides features by their sizes already, so that it is no advice to do so.
+    unexplained : float
+        Part of the residuals of rejected entries that least squares on all entries leaves, if it hardly raises those of
+        the others, else infinite.
     """
     some = outliers[:: sample.every]
     if is_sparse(outliers):  # what is far from its prediction is not looked up in sparse data
@@ -625,6 +632,13 @@ def rejected(
         told.append(
             f"{signal} is rejected as outliers: the components do not describe the strongest part of the data. Use "
             f"{advice}, or compare with method='l2'."
+        )
+    squares = 0.0 if fit_warns or found or told or unexplained > IN_PART else _rejected_squares(sample, to_host(some))
+    if squares > MUCH_OF_SQUARES:
+        told.append(
+            f"{squares:.0%} of the sum of squares is rejected as outliers, and least squares on all entries leaves "
+            f"only {unexplained:.0%} of their residuals: the largest entries may be right. Look at outliers_. If they "
+            "are, use method='l2', or more components."
         )
     if samples.size and not any(finding.samples.size for finding in found):
         told.append(
@@ -678,6 +692,13 @@ def _rejected_signal(sample: Sample, outliers: Matrix) -> float:
     limited = np.nan_to_num(np.minimum(sample.X, levels)) / (levels.max() or 1.0)
     total = float(np.sum(limited**2))
     return float(np.sum(limited[outliers] ** 2)) / total if total > 0 else 0.0
+
+
+def _rejected_squares(sample: Sample, outliers: Matrix) -> float:
+    """Return the share of the sum of squares that is rejected, gross errors included."""
+    values = np.nan_to_num(sample.X) / (np.nanmax(sample.X, initial=0.0) or 1.0)
+    total = float(np.sum(values**2))
+    return float(np.sum(values[outliers] ** 2)) / total if total > 0 else 0.0
 
 
 def _is_mostly_rejected(n_rejected: Matrix, n_observed: Matrix) -> Matrix:
