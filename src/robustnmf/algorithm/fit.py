@@ -35,7 +35,7 @@ from robustnmf.algorithm.progress import fit_progress
 from robustnmf.algorithm.rank_search import find_rank
 from robustnmf.algorithm.stage import AllSamples, has_more_than_enough
 from robustnmf.algorithm.staged import Staged
-from robustnmf.algorithm.trials import some_samples
+from robustnmf.algorithm.trials import some_rows, some_samples
 from robustnmf.algorithm.value_trial import rejected_values
 from robustnmf.data.blocks import Data, Observations
 from robustnmf.data.out_of_core import as_data, even_rows
@@ -154,7 +154,7 @@ def fit(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) ->
     fitted = _fit_all(estimator, given, rank, parts, engine)
     if fitted.result.stopped:  # by the user's callback
         return fitted
-    find_outliers = partial(_outliers_of_samples, fitted, encoding_limits(estimator))
+    find_outliers = partial(_outliers_of_samples, estimator, fitted, given, rank, engine)
     values = rejected_values(estimator, given, rank, parts, engine, find_outliers)
     if values is None:
         return fitted
@@ -164,14 +164,18 @@ def fit(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) ->
     return fitted._replace(rejected_values=values)
 
 
-def _outliers_of_samples(fitted: Fitted, limits: dict[str, Any], X: Matrix, M: Matrix | None) -> Matrix:
-    """Return which entries of some samples on the host, (n, m), a fit takes for outliers."""
-    with NumPyEngine().running() as engine:
-        data = Data.of(Observations(X, M), engine)
-        data = data if fitted.samples is None else fitted.samples.divided(data, engine)
-        data = data.in_unit(fitted.unit, fitted.noise, fitted.basis.W.dtype, engine)
-        basis = fitted.basis.placed(engine.place)
-        outliers: Matrix = describe(data, basis, limits, engine, may_overwrite=False)[1].outliers
+def _outliers_of_samples(
+    estimator: Any, fitted: Fitted, given: Data, rank: int, engine: Engine, X: Matrix, M: Matrix | None
+) -> Matrix:
+    """Return which entries of some samples of the data a fit takes for outliers, (n, m); X and M are theirs."""
+    if fitted.about is not None:  # the same, of all samples
+        return some_rows(engine.split(fitted.about.outliers, like=given.X), rank, engine)
+    with NumPyEngine().running() as host:
+        data = Data.of(Observations(X, M), host)
+        data = data if fitted.samples is None else fitted.samples.divided(data, host)
+        data = data.in_unit(fitted.unit, fitted.noise, fitted.basis.W.dtype, host)
+        basis, limits = fitted.basis.placed(host.place), encoding_limits(estimator)
+        outliers: Matrix = describe(data, basis, limits, host, may_overwrite=False)[1].outliers
         return outliers
 
 

@@ -14,7 +14,7 @@ from robustnmf.data.units import unit_of
 from robustnmf.engines import Engine, NumPyEngine
 from robustnmf.engines.lazy import chosen_rows
 from robustnmf.model.scales import in_unit
-from robustnmf.utils.arrays import subsample, to_host
+from robustnmf.utils.arrays import Blocks, subsample, to_host
 
 Matrix = NDArray[Any]
 
@@ -24,14 +24,17 @@ TRIAL_ENTRIES, SAMPLES_PER_COMPONENT = 2**17, 10
 
 def some_samples(data: Data, rank: int, engine: Engine) -> Observations:
     """Return some of the samples, evenly spread, on the host."""
-    n_samples, n_features = data.shape
-    wanted = max(TRIAL_ENTRIES / n_features, SAMPLES_PER_COMPONENT * rank)
-    chosen = subsample([len(block) for block in data.X], max(1, int(n_samples / wanted)))
-    X, M = (
-        None if blocks is None else to_host(engine.join(engine.map(chosen_rows, blocks, chosen))).astype(np.float64)
-        for blocks in (data.X, data.M)
-    )
-    return Observations(X, M)
+    X = some_rows(data.X, rank, engine).astype(np.float64)
+    return Observations(X, None if data.M is None else some_rows(data.M, rank, engine).astype(np.float64))
+
+
+def some_rows(blocks: Blocks, rank: int, engine: Engine) -> Matrix:
+    """Return the rows of these samples, of blocks that have a column for each feature, on the host."""
+    lengths = [len(block) for block in blocks]
+    wanted = max(TRIAL_ENTRIES / blocks[0].shape[1], SAMPLES_PER_COMPONENT * rank)
+    chosen = subsample(lengths, max(1, int(sum(lengths) / wanted)))
+    rows: Matrix = to_host(engine.join(engine.map(chosen_rows, blocks, chosen)))
+    return rows
 
 
 def trial_predictions(X: Matrix, M: Matrix | None, by: Matrix, rank: int, parts: Parts, max_iter: int) -> Matrix:
