@@ -1,16 +1,18 @@
 """A value that many entries share and that the others do not predict: covers of one colour, codes, saturation."""
 
+import copy
 import warnings
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.decomposition import NMF
 
 import robustnmf
 from robustnmf import RobustNMF, TruncatedCauchyNMF
 from robustnmf.data.repeated_values import find_repeated_value
 from robustnmf.datasets import load_orl
-from robustnmf.errors import DataQualityWarning
+from robustnmf.errors import DataQualityWarning, IncompatibleError
 from robustnmf.metrics import relative_error
 
 SIDE, COVER = 16, 5
@@ -160,6 +162,23 @@ def test_values_that_were_set_to_a_limit_are_data(faces):
     X = np.maximum(faces - 60, 0)  # the black point of images
     assert find_repeated_value(X, None) is not None
     assert TruncatedCauchyNMF(10, random_state=0).fit(X).rejected_values_ is None
+
+
+def test_sparse_engine_cannot_leave_out_a_value(covers):
+    X, _, model = covers
+    with pytest.raises(IncompatibleError, match=r"X must be dense: pass X\.toarray\(\)"):
+        clone_with(model, engine="sparse").transform(sparse.csr_array(X))
+
+
+def clone_with(model, **parameters):
+    """Return a fitted copy with other parameters."""
+    return copy.copy(model).set_params(**parameters)
+
+
+def test_value_is_found_whatever_the_number_of_features():
+    X = np.random.default_rng(0).random((30_000, 9)) + 1  # more entries than are looked at
+    X[:3000, 4] = 0.0
+    assert find_repeated_value(X, None).of_features.tolist() == [0.0] * 9
 
 
 def test_repeated_values_must_be_known():

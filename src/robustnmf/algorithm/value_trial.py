@@ -30,7 +30,7 @@ MOST_VALUES, FOUND = 3, 0.5
 LEFT_OUT = 0.05
 # The value is wrong if at least this share of its entries are further from their predictions than this share of the
 # others; the stricter pair holds for a value that is in some features only, as a background may be.
-SPREAD, ELSEWHERE = (2 / 3, 0.9), (0.9, 0.99)
+IN_MOST_FEATURES, IN_SOME_FEATURES = (2 / 3, 0.9), (0.9, 0.99)
 # And if the chance that its prediction is further from it than that of another entry is not below this.
 AS_FAR = 1 / 3
 
@@ -73,6 +73,8 @@ class Trial(NamedTuple):
     predicted: Matrix
     others: Matrix
     """Entries at random that it has not seen either, (n, m) of bool."""
+    levels: Matrix
+    """The units of features, (m,)."""
 
     @classmethod
     def of(
@@ -84,16 +86,16 @@ class Trial(NamedTuple):
         levels = feature_levels(X, weights)
         alike = estimator.feature_scaling is None or are_of_one_kind(levels)
         by = np.ones_like(levels) if alike else levels
-        return cls(X / levels, trial_predictions(X, weights, by, rank, parts, estimator.max_iter) / levels, others)
+        predicted = trial_predictions(X, weights, by, rank, parts, estimator.max_iter)
+        return cls(X / levels, predicted / levels, others, levels)
 
     def refutes(self, suspect: RepeatedValue, has_it: Matrix) -> bool:
         """Return whether a value is wrong that entries have, (n, m) of bool."""
         distances = np.abs(self.X - self.predicted)
-        share, of_others = SPREAD if suspect.is_spread else ELSEWHERE
+        share, of_others = IN_MOST_FEATURES if suspect.is_spread else IN_SOME_FEATURES
         if np.mean(distances[has_it] > np.quantile(distances[self.others], of_others)) < share:
             return False
-        # The value in units of each feature is what its entries are, which it need not have many of.
-        value = np.max(np.where(has_it, self.X, 0), axis=0)
+        value = np.nanmax(suspect.of_features) / self.levels
         here, elsewhere = (np.abs(self.predicted - value)[where] for where in (has_it, self.others))
         return bool(np.mean(np.searchsorted(np.sort(elsewhere), here)) >= AS_FAR * len(elsewhere))
 

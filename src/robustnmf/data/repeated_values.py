@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from robustnmf.data.blocks import Data, Observations, made_of
 from robustnmf.engines.protocol import Engine, block_function
+from robustnmf.errors import IncompatibleError
 from robustnmf.utils.arrays import Array, Namespace
 
 Matrix = NDArray[Any]
@@ -61,7 +62,8 @@ def find_repeated_value(X: Matrix, M: Matrix | None) -> RepeatedValue | None:
 
 def _piled_up(entries: Matrix) -> float | None:
     """Return the most common of the entries (k,), if it is far more common than those near it; some entries tell."""
-    entries = entries[:: len(entries) // ENOUGH_ENTRIES | 1]  # an odd step, so that it meets all features
+    if len(entries) > ENOUGH_ENTRIES:  # at random: a regular choice might leave features out
+        entries = entries[np.random.default_rng(0).integers(len(entries), size=ENOUGH_ENTRIES)]
     ordered = np.sort(entries)
     starts = np.flatnonzero(np.diff(ordered, prepend=np.nan) != 0)
     values, counts = ordered[starts], np.diff(starts, append=len(ordered))
@@ -78,8 +80,13 @@ def _piled_up(entries: Matrix) -> float | None:
 
 def without_values(data: Data, values: Matrix | None, engine: Engine) -> Data:
     """Return data in which entries have weight 0 that have one of the values of their feature, (k, m), NaN for none."""
-    if values is None or engine.keeps_sparse:
+    if values is None:
         return data
+    if engine.keeps_sparse:
+        raise IncompatibleError(
+            "This model rejects a value wherever it occurs, for which X must be dense: pass X.toarray(), or use "
+            "engine='numpy'. repeated_values='data' fits a model that rejects none."
+        )
     whole = None if data.arrays is None else data.arrays.X
     known = {"values": engine.place(values, engine.xp.float64)}
     ((M, all_M),) = made_of(_weights_of_others, [data.X, data.M], whole, engine, dtype=data.dtype, **known)
@@ -88,7 +95,7 @@ def without_values(data: Data, values: Matrix | None, engine: Engine) -> Data:
 
 def mark_values(outliers: Array, data: Data, values: Matrix | None, engine: Engine) -> None:
     """Make observed entries outliers, (n, m) of bool, that have one of the values of their feature, (k, m)."""
-    if values is None or engine.keeps_sparse:
+    if values is None:
         return
     target = engine.split(outliers, like=data.X)
     known = {"values": engine.place(values, engine.xp.float64)}
