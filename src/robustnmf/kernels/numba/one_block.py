@@ -38,11 +38,14 @@ def sweep(
     if len(checks) < len(X) and np.count_nonzero(checked > 0) < FEWEST_SEEN * checked.size:
         return None
     linear, ridge = on_basis
-    descent -= linear + ridge * W
+    if ridge != 0 or linear.any():
+        descent -= linear + ridge * W
     steepness = curvature + ridge
     steepness[:, :fixed] = 0  # what has no curvature is not moved
     move = propose(X.T @ (trust[:, None] * X), descent, steepness, W, sweeps)
-    bend = _bend(checked, X[rows], move, curvature) + ridge * _row_products(move, move)
+    bend = _bend(checked, X[rows], move, None if len(checks) == len(X) else curvature)
+    if ridge != 0:
+        bend += ridge * _row_products(move, move)
     return _advance(W, move, _row_products(descent, move), bend), [X]
 
 
@@ -65,14 +68,15 @@ def _plain(Y: Any, W: Any, X: Any, on_codes: Any, on_basis: Any, fixed: int, swe
 def _bend(Q: Any, X: Any, move: Any, curvature: Any) -> Any:
     """Return the curvature along the moves of all features, (p,), as some samples tell: weights (k, p), codes (k, r).
 
-    They stand for all, of which the curvature of each coordinate is known, (p, r).
+    They stand for all, of which the curvature of each coordinate is known, (p, r); it is None if they are all.
     """
     along = X @ move.T
-    along *= along
-    along *= Q
+    bend = np.einsum("ij,ij->j", along * Q, along)
+    if curvature is None:
+        return bend
     seen = _row_products(X, X) @ Q
     seen[seen <= 0] = 1
-    return along.sum(axis=0) * curvature.sum(axis=1) / seen
+    return bend * curvature.sum(axis=1) / seen
 
 
 def _row_products(A: Any, B: Any) -> Any:
@@ -87,7 +91,8 @@ def _advance(W: Any, move: Any, slope: Any, bend: Any) -> Any:
     if short.any():
         length[short] = np.maximum(slope[short] / bend[short], 0)
     # A move out of the range of numbers is not made.
-    length[~(np.isfinite(slope) & np.isfinite(bend))] = 0
+    length[~np.isfinite(slope + bend)] = 0
     new = W + length[:, None] * move
-    new = np.where(np.isfinite(new), new, W)
+    if not np.isfinite(new.sum()):
+        new = np.where(np.isfinite(new), new, W)
     return np.maximum(new, 0, out=new)

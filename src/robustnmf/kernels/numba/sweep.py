@@ -4,7 +4,7 @@ Rows are worked on by tiles that stay in the cache. Matrix products are those of
 loops in Numba. One compiled function for the whole would take several times as long to compile, and is no faster.
 """
 
-from math import exp, inf, isfinite, sqrt
+from math import exp, inf, isfinite, prod, sqrt
 from threading import local
 from typing import Any, NamedTuple
 
@@ -16,11 +16,13 @@ from robustnmf.kernels.line_search import checked_features
 from robustnmf.kernels.numba.options import FAST, inputs
 
 # Rows are worked on by tiles whose residuals and weights stay in the cache.
-TILE_ENTRIES = 2**15
+TILE_ENTRIES = 2**16
 # What a few tiles say of the basis is summed up in one matrix product.
 PANEL_ENTRIES = 2**17
 # A matrix product with fewer rows is no faster; but of very wide data even so many rows would not fit.
 SMALLEST_TILE, LARGEST_TILE_ENTRIES = 32, 2**20
+# Rows of coordinate descent that are worked on side by side, up to so many components.
+LANES, FEW_COMPONENTS = 64, 24
 # Bytes that the cache reads together.
 CACHE_LINE = 64
 
@@ -32,9 +34,52 @@ _THREAD = local()
 def _propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int, space: Any, move: Any) -> None:
     """Coordinate descent with one Gram matrix for all rows; the kernel of ``shared_gram.propose``.
 
-    Every step waits for the one before. Four rows are worked on side by side, so that the processor need not; space
-    (4, 4, r) is for them.
+    Every step waits for the one before. As many rows as space (5, r, lanes) has lanes are worked on side by side, and
+    each loop over them is one over vectors.
     """
+    n_problems, r = X.shape
+    number = X.dtype.type
+    zero, one = number(0), number(1)
+    smallest = number(1e-31 if X.itemsize == 4 else 1e-292)  # see `smallest_curvature`
+    dead, largest = number(1.2e-38 if X.itemsize == 4 else 2.3e-308), one / smallest
+    change = space[4, 0]
+    for k in range(r):
+        dead = max(dead, smallest * G[k, k])
+    for first in range(0, n_problems, space.shape[2]):
+        n = min(space.shape[2], n_problems - first)
+        for lane in range(n):
+            for k in range(r):
+                space[0, k, lane] = descent[first + lane, k]
+                space[1, k, lane] = curvature[first + lane, k]
+                space[2, k, lane] = X[first + lane, k]
+        for k in range(r):
+            g, s, z, step, steepness = space[0, k], space[1, k], space[2, k], space[3, k], G[k, k]
+            alive = steepness > dead
+            for lane in range(n):
+                seen = alive and s[lane] > smallest * steepness
+                s[lane] = sqrt(min(s[lane] / steepness, largest)) if seen else one
+                step[lane] = one / steepness if seen else zero
+                g[lane] /= s[lane]
+                z[lane] *= s[lane]
+        for _ in range(max_iter):
+            for k in range(r):
+                g, z, step = space[0, k], space[2, k], space[3, k]
+                for lane in range(n):
+                    there = max(z[lane] + g[lane] * step[lane], zero)
+                    change[lane] = there - z[lane]
+                    z[lane] = there
+                for i in range(r):
+                    g, weight = space[0, i], G[k, i]
+                    for lane in range(n):
+                        g[lane] -= change[lane] * weight
+        for lane in range(n):
+            for k in range(r):
+                move[first + lane, k] = space[2, k, lane] / space[1, k, lane] - X[first + lane, k]
+
+
+@njit(**FAST)
+def _propose_many(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int, space: Any, move: Any) -> None:
+    """Do the same for so many components that vectors run along these; space (4, 4, r) is for four rows."""
     n_problems, r = X.shape
     number = X.dtype.type
     zero, one = number(0), number(1)
@@ -71,20 +116,23 @@ def _propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int, space:
 def propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int) -> Any:
     """Return the moves (B, r) of coordinate descent with one Gram matrix; the kernel of ``shared_gram.propose``."""
     move = np.empty(X.shape, dtype=X.dtype)
-    _propose(*inputs(G, descent, curvature, X), max_iter, _space(len(G), X.dtype), move)
+    few = len(G) <= FEW_COMPONENTS
+    kernel, shape = (_propose, (5, len(G), LANES)) if few else (_propose_many, (4, 4, len(G)))
+    kernel(*inputs(G, descent, curvature, X), max_iter, _space(shape, X.dtype), move)
     return move
 
 
-def _space(r: int, dtype: Any) -> Any:
-    """Return space for four rows of `_propose`, which every thread keeps.
+def _space(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Return space for rows of `_propose`, which every thread keeps.
 
     It begins where a line of the cache does: vectors that lie in two of them take a fifth longer.
     """
     space = getattr(_THREAD, "space", None)
-    if space is None or space.dtype != dtype or space.shape[2] != r:
-        memory = np.empty(16 * r + CACHE_LINE // dtype.itemsize, dtype=dtype)
+    if space is None or space.dtype != dtype or space.shape != shape:
+        size = prod(shape)
+        memory = np.empty(size + CACHE_LINE // dtype.itemsize, dtype=dtype)
         start = -memory.ctypes.data % CACHE_LINE // dtype.itemsize
-        space = _THREAD.space = memory[start : start + 16 * r].reshape(4, 4, r)
+        space = _THREAD.space = memory[start : start + size].reshape(shape)
     return space
 
 
@@ -101,15 +149,21 @@ def rule_of(weighting: Any, Y: Any, rank: int) -> Rule | None:
 
 @njit(**FAST)
 def _reweight(
-    R: Any, M: Any, form: int, constant: Any, support: Any, scale: Any, threshold: Any, Q: Any, S: Any
+    Y: Any, R: Any, M: Any, form: int, constant: Any, support: Any, scale: Any, threshold: Any, Q: Any, S: Any
 ) -> None:
-    """Write the weights of residuals R to Q and their products to S, all (B, p); M may have no rows."""
+    """Write the weights of residuals R to Q and their products to S, all (B, p); M may have no rows.
+
+    If Y has rows, R are predictions of it, and become residuals.
+    """
     n_rows, p = R.shape
     number = R.dtype.type
     zero, half, one, weighted = number(0), number(0.5), number(1), len(M) > 0
     for b in range(n_rows):
         inverse = one / scale[b]
         r, q, s = R[b], Q[b], S[b]
+        if len(Y) > 0:
+            for i in range(p):
+                r[i] = Y[b, i] - r[i]
         if form == CAUCHY:
             for i in range(p):
                 ratio = r[i] * inverse
@@ -249,39 +303,56 @@ class Pass:
 
     def __init__(self, Y: Any, M: Any, hidden: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int) -> None:
         number = Y.dtype.type
-        self.Y, self.A, self.linear = inputs(Y, A, linear)
-        (self.M,) = inputs(np.empty((0, 0), dtype=Y.dtype) if M is None else M)
+        self.Y, self.A = inputs(Y, A)
+        self.none, self.M = inputs(np.empty((0, 0), dtype=Y.dtype), M)
         self.hidden = None if hidden is None else hidden[:, 0] * Y.shape[1] + hidden[:, 1]
-        self.ridge, self.sweeps = number(ridge), sweeps
+        self.linear, self.ridge, self.sweeps = linear, number(ridge), sweeps
+        self.has_penalty = ridge != 0 or linear.any()
         self.form = (rule.form, number(rule.constant), number(rule.support))
         self.scale, self.threshold = inputs(rule.scale, rule.threshold)
         basis = basis_of(self.A)
         self.At, self.squares, self.of_features, self.G = basis.At, basis.squares, basis.of_features, basis.gram
-        self.total = np.trace(self.G) or number(1)
+        self.shares = np.full(A.shape[1], 1 / (self.of_features.sum() or 1), dtype=Y.dtype)
         # Of what is missing some entries might tell nothing.
         p = Y.shape[1]
         self.checked = checked_features(p) if M is None else (p, p, p)
 
-    def reweight(self, rows: slice, R: Any, Q: Any, S: Any) -> None:
-        """Write weights of residuals of some rows and their products; hidden entries have none."""
-        _reweight(R, self.M[rows], *self.form, self.scale[rows], self.threshold, Q, S)
-        if self.hidden is not None:
-            start, end = rows.start * R.shape[1], rows.stop * R.shape[1]
-            first, last = self.hidden.searchsorted((start, end))
-            places = self.hidden[first:last] - start
-            Q.reshape(-1)[places] = 0
-            S.reshape(-1)[places] = 0
+    def hidden_in(self, rows: slice) -> Any:
+        """Return where hidden entries are in a tile of some rows, flattened."""
+        if self.hidden is None:
+            return None
+        p = self.Y.shape[1]
+        first, last = self.hidden.searchsorted((rows.start * p, rows.stop * p))
+        return self.hidden[first:last] - rows.start * p
 
-    def step(self, rows: slice, X: Any, R: Any, Q: Any, S: Any) -> tuple[Any, Any]:
+    def visit(self, rows: slice, X: Any, R: Any, Q: Any, S: Any) -> tuple[Any, Any]:
+        """Return improved codes of some rows, and how far each row is trusted.
+
+        Write the residuals that they leave, weights, and products of both.
+        """
+        hidden = self.hidden_in(rows)
+        new, trust = self.step(rows, X, hidden, R, Q, S)
+        self.reweight(rows, self.none, hidden, R, Q, S)
+        return new, trust
+
+    def reweight(self, rows: slice, Y: Any, hidden: Any, R: Any, Q: Any, S: Any) -> None:
+        """Write weights of residuals of some rows and their products; hidden entries have none. Y as in `_reweight`."""
+        M = self.none if self.M is None else self.M[rows]
+        _reweight(Y, R, M, *self.form, self.scale[rows], self.threshold, Q, S)
+        if hidden is not None:
+            Q.reshape(-1)[hidden] = 0
+            S.reshape(-1)[hidden] = 0
+
+    def step(self, rows: slice, X: Any, hidden: Any, R: Any, Q: Any, S: Any) -> tuple[Any, Any]:
         """Return improved codes of some rows, and how far each row is trusted; write the residuals that they leave."""
         np.matmul(X, self.At, out=R)
-        np.subtract(self.Y[rows], R, out=R)
-        self.reweight(rows, R, Q, S)
+        self.reweight(rows, self.Y[rows], hidden, R, Q, S)
         descent = S @ self.A
-        descent -= self.linear + self.ridge * X
         curvature = Q @ self.squares
-        trust = curvature.sum(axis=1) / self.total
-        curvature += self.ridge
+        trust = curvature @ self.shares
+        if self.has_penalty:
+            descent -= self.linear + self.ridge * X
+            curvature += self.ridge
         move = propose(self.G, descent, curvature, X, self.sweeps)
         np.matmul(move, self.At, out=S)
         new = np.empty_like(move)
@@ -301,7 +372,7 @@ def half_step(Y: Any, M: Any, X: Any, A: Any, linear: Any, ridge: float, rule: R
     for start in range(0, len(Y), len(panel.R)):
         rows = slice(start, min(start + len(panel.R), len(Y)))
         n = rows.stop - rows.start
-        new[rows], _ = over.step(rows, X[rows], panel.R[:n], panel.Q[:n], panel.S[:n])
+        new[rows], _ = over.step(rows, X[rows], None, panel.R[:n], panel.Q[:n], panel.S[:n])
     return new
 
 
@@ -328,17 +399,17 @@ def sweep_block(
     descent, curvature = np.zeros_like(over.At), np.zeros_like(over.At)  # so these products are faster
     for start in range(0, len(Y), len(panel.Q)):
         end = min(start + len(panel.Q), len(Y))
+        Q, S = kept[start:end] if len(kept) == len(Y) else panel.Q[: end - start], panel.S[: end - start]
         for a in range(start, end, len(panel.R)):
             rows = slice(a, min(a + len(panel.R), end))
             part = slice(a - start, rows.stop - start)
-            tile = panel.R[: rows.stop - a], panel.Q[part], panel.S[part]
-            new[rows], trust[rows] = over.step(rows, X[rows], *tile)
-            over.reweight(rows, *tile)
-        codes, Q, S = new[start:end], panel.Q[: end - start], panel.S[: end - start]
+            new[rows], trust[rows] = over.visit(rows, X[rows], panel.R[: rows.stop - a], Q[part], S[part])
+        codes = new[start:end]
         descent += codes.T @ S
         curvature += (codes * codes).T @ Q
-        first, last = np.searchsorted(checks, [start, end])
-        kept[first:last] = Q[checks[first:last] - start]
+        if len(kept) < len(Y):
+            first, last = np.searchsorted(checks, [start, end])
+            kept[first:last] = Q[checks[first:last] - start]
     return new, trust, kept, np.ascontiguousarray(descent.T), np.ascontiguousarray(curvature.T)
 
 
