@@ -34,8 +34,10 @@ def feature_levels(X: Matrix, M: Matrix | None) -> Matrix:
     """Return the median positive entry of each feature, (m,), shrunk to the typical one where there are few."""
     seen = X > 0 if M is None else (X > 0) & (M > 0)
     counts = seen.sum(axis=0)
-    weights = np.ones_like(X) if M is None else M
-    medians = np.array([median(X[rows, j], weights[rows, j]) for j, rows in enumerate(seen.T)], dtype=np.float64)
+    if M is None:
+        medians = _sorted_entries(X.T, seen.T, (counts - 1) // 2)
+    else:
+        medians = np.array([median(X[rows, j], M[rows, j]) for j, rows in enumerate(seen.T)], dtype=np.float64)
     if not counts.any():
         return np.ones(X.shape[1])
     typical = np.median(np.log(medians[counts > 0]))
@@ -88,9 +90,17 @@ def trial(X: Matrix, M: Matrix | None, by: Matrix, levels: Matrix, rank: int, pa
 
 def _typical(ratios: Matrix, seen: Matrix, rank: int) -> float:
     """Return the mean over rows of the logarithm of their median, of which `rank` entries are fitted by any code."""
-    medians = []
-    for row, chosen in zip(ratios, seen, strict=True):
-        values = np.sort(row[chosen])
-        if len(values) > 2 * rank:
-            medians.append(values[min((len(values) + rank - 1) // 2, len(values) - 1)])
-    return float(np.mean(np.log(np.maximum(medians, RESOLUTION)))) if medians else 0.0
+    counts = seen.sum(axis=1)
+    enough = counts > 2 * rank
+    if not enough.any():
+        return 0.0
+    counts = counts[enough]
+    medians = _sorted_entries(ratios[enough], seen[enough], np.minimum((counts + rank - 1) // 2, counts - 1))
+    return float(np.mean(np.log(np.maximum(medians, RESOLUTION))))
+
+
+def _sorted_entries(rows: Matrix, seen: Matrix, numbers: Matrix) -> Matrix:
+    """Return of each row (B, k) the seen entry that has a number (B,) when they are sorted; infinite without any."""
+    ordered = np.sort(np.where(seen, rows, np.inf), axis=1)
+    found: Matrix = np.take_along_axis(ordered, np.maximum(numbers, 0)[:, None], axis=1)[:, 0]
+    return found

@@ -279,7 +279,8 @@ def _are_equal(M: Blocks, observed: Blocks) -> bool:
 def _row_quantiles(A: Array, M: Array | None, *, q: float, xp: Any) -> Array:
     """Return the weighted quantile of each row."""
     if M is None:
-        return np.array([_quantile(a.copy(), None, q) for a in A])
+        k = max(ceil(q * A.shape[1]) - 1, 0)
+        return np.partition(A, k, axis=1)[:, k]
     return np.array([_quantile(a[m > 0], m[m > 0], q) for a, m in zip(A, M, strict=True)])
 
 

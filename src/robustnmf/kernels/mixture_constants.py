@@ -9,6 +9,8 @@ TOLERANCE = 1e-4
 MAX_STEPS = 200
 # The first R is the median, where half or more of the magnitudes below it are clean; then R follows the width.
 ROUNDS = 20
+# It has settled when it changes by less than this part.
+SETTLED = 0.05
 # A Laplace component so many times wider than the window cannot be told from a uniform one.
 WIDEST = 10.0
 # A sum of weights such as 1/3 that reaches the half but for rounding, does.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.engines.protocol import Engine
-from robustnmf.kernels.mixture_constants import BINS, ROUNDING, ROUNDS, SMALLEST_SHARE, SUPPORT, WIDEST
+from robustnmf.kernels.mixture_constants import ROUNDING, ROUNDS, SMALLEST_SHARE, SUPPORT, WIDEST
 from robustnmf.utils.arrays import Array, Blocks, Namespace, device, size, subsample, to_host
 from robustnmf.utils.medians import densest
 from robustnmf.utils.process_state import no_fork
@@ -81,12 +81,8 @@ def _fit(magnitudes: Vector, weights: Vector | None) -> tuple[float, bool]:
         support = median(magnitudes[positive], weights[positive])
     if support == 0:
         return 0.0, False
-    width, largest = support, float(magnitudes.max())
-    for _ in range(ROUNDS):
-        width = _maximise(magnitudes, weights, support, width, fixed=False).width
-        last, support = support, min(SUPPORT * width, largest)
-        if abs(support - last) <= 0.05 * last:
-            break
+    largest = float(magnitudes.max())
+    width, _, _, support = _kernels().laplace_and_uniform(magnitudes, weights, support, support, largest, ROUNDS)
     if width >= WIDEST * support:  # no Laplace component to be seen
         return float(np.average(magnitudes, weights=weights)), False
     return width, True
@@ -96,7 +92,14 @@ def mixture_of_width(width: float, magnitudes: Vector, weights: Vector | None = 
     """Return the mixture whose clean residuals have a known width, by maximum likelihood."""
     weights = np.ones_like(magnitudes) if weights is None else weights
     support = min(SUPPORT * width, float(magnitudes.max(initial=0.0)))
-    return _maximise(magnitudes, weights, support, width, fixed=True) if support > 0 else Mixture(width, 1.0)
+    if support == 0:
+        return Mixture(width, 1.0)
+    _, share, inside, _ = _kernels().laplace_and_uniform(magnitudes, weights, support, width)
+    if inside == 0:
+        return Mixture(width, SMALLEST_SHARE)
+    within = inside / weights.sum()
+    clean = min(share * within / -np.expm1(-support / width), 1.0)
+    return Mixture(width, max(float(clean), SMALLEST_SHARE), float((1 - share) * within / support))
 
 
 def mixture_of(magnitudes: Blocks, M: Blocks | None, engine: Engine) -> Mixture:
@@ -141,17 +144,12 @@ def _sampled(A: Array, M: Array | None, some: slice, *, xp: Namespace) -> tuple[
     return A[M > 0][some], M[M > 0][some]
 
 
-def _maximise(magnitudes: Vector, weights: Vector, support: float, width: float, *, fixed: bool) -> Mixture:
-    """Return the mixture on [0, support] of highest likelihood; the width may be fixed."""
+def _kernels() -> Any:
+    """Return the compiled functions; imported late, because Numba costs a third of a second."""
     with no_fork:
-        from robustnmf.kernels.numba import functions as kernels  # imported late: Numba costs a third of a second
+        from robustnmf.kernels.numba import functions
 
-    width, share, inside = kernels.laplace_and_uniform(magnitudes, weights, support, width, fixed, BINS)
-    if inside == 0:
-        return Mixture(width, SMALLEST_SHARE)
-    within = inside / weights.sum()
-    clean = min(share * within / -np.expm1(-support / width), 1.0)
-    return Mixture(width, max(float(clean), SMALLEST_SHARE), float((1 - share) * within / support))
+    return functions
 
 
 def median(values: Vector, weights: Vector) -> float:

@@ -28,7 +28,6 @@ from robustnmf.kernels.cuda.steps import (
 )
 from robustnmf.kernels.interface import Kernels, Planned, Rule, form_of
 from robustnmf.kernels.line_search import checked_features
-from robustnmf.kernels.mixture_constants import BINS
 from robustnmf.utils.arrays import is_uniform
 from robustnmf.utils.process_state import no_fork
 
@@ -309,7 +308,7 @@ def _load_numba() -> None:
     with no_fork:
         from robustnmf.kernels.numba import functions
 
-    functions.laplace_and_uniform(np.ones(2), np.ones(2), 1.0, 1.0, False, BINS)
+    functions.laplace_and_uniform(np.ones(2), np.ones(2), 1.0, 1.0)
 
 
 def _half_step(Y: Any, M: Any, X: Any, A: Any, rule: Rule, penalty: Any, sweeps: int) -> Any:

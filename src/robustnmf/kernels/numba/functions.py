@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from robustnmf.kernels.mixture_constants import MAX_STEPS, TOLERANCE, WIDEST
+from robustnmf.kernels.mixture_constants import BINS, MAX_STEPS, SETTLED, SUPPORT, TOLERANCE, WIDEST
 from robustnmf.kernels.numba.options import EXACT, FAST, contiguous, inputs
 
 # Entries of equations that are solved at a time, so that they stay in the cache.
@@ -22,6 +22,9 @@ MANY_OTHERS, GRAM_ENTRIES, PRODUCT_COLUMNS = 0.04, 2**20, 256
 # If a Gram matrix takes so many multiplications it is worth some calls of its own, unless most entries of most rows are
 # others; of so many coordinates also then.
 ROW_PRODUCTS, MOST_OTHERS, MANY_COORDINATES = 2**20, 0.5, 64
+
+# Of rows in which entries of so few different ranks are wanted, only those are put in their place.
+MOST_PARTITIONS = 8
 
 # With so many coordinates, equations are solved by block principal pivoting after so many sweeps of coordinate descent.
 PIVOTED_COORDINATES, PIVOTED_SWEEPS, PIVOT_CHANCES, MOST_PIVOTS = 128, 9, 3, 100
@@ -429,16 +432,16 @@ def cauchy_sum(A: Any, M: Any, scale: float) -> tuple[float, float]:
 
 
 def laplace_and_uniform(
-    values: Any, weights: Any, support: float, width: float, fixed: bool, bins: int
-) -> tuple[float, float, float]:
-    """Return width and share of the Laplace component among values on [0, support], and the weight of all of these.
+    values: Any, weights: Any, support: float, width: float, largest: float = 0.0, rounds: int = 0
+) -> tuple[float, float, float, float]:
+    """Return width and share of the Laplace component among values on [0, support], the weight of these, the support.
 
     It is that of highest likelihood of a histogram, by expectation-maximisation; see `model.mixture`. Values and
-    weights : (k,).
+    weights : (k,). Without rounds the width stays. After each round the support follows the width, up to `largest`.
     """
     values, weights = (array.astype(np.float64, copy=False) for array in (values, weights))
-    how = (float(support), float(width), fixed, WIDEST * float(support), TOLERANCE, MAX_STEPS)
-    return _laplace_and_uniform(*inputs(values, weights), np.zeros(bins), *how)  # type: ignore[no-any-return]
+    how = (np.empty(BINS), float(support), float(width), float(largest), rounds, MAX_STEPS)
+    return _laplace_and_uniform(*inputs(values, weights), *how)  # type: ignore[no-any-return]
 
 
 @njit(**FAST)
@@ -448,46 +451,56 @@ def _laplace_and_uniform(
     counts: Any,
     support: float,
     width: float,
-    fixed: bool,
-    widest: float,
-    tolerance: float,
+    largest: float,
+    rounds: int,
     max_steps: int,
-) -> tuple[float, float, float]:
-    """Count the weights in bins of equal size (zeros), and maximise.
+) -> tuple[float, float, float, float]:
+    """Count the weights in bins of equal size, (b,) counts of any content, and maximise.
 
     The mean of the Laplace component is width - support / (exp(support / width) - 1), which is solved for the width by
     iteration; it approaches half of the support as the width grows, and a mean beyond that of the widest one is taken
     for it.
     """
     bins, inside, share = len(counts), 0.0, 0.8
-    for i in range(len(values)):
-        if values[i] <= support:
-            place = floor(values[i] / support * bins)
-            counts[place if place < bins else bins - 1] += weights[i]
-            inside += weights[i]
-    if inside == 0:
-        return width, share, inside
-    for _ in range(max_steps):
-        height = share / (width * -expm1(-support / width))
-        uniform = (1 - share) / support
-        belong, moment = 0.0, 0.0
-        # From bin to bin the density falls by the same factor; 200 products are as exact as exponentials, and faster.
-        laplace, fall = height * exp(-0.5 * support / (bins * width)), exp(-support / (bins * width))
+    for _ in range(max(rounds, 1)):
         for i in range(bins):
-            part = counts[i] * laplace / (laplace + uniform)
-            belong += part
-            moment += part * (i + 0.5)
-            laplace *= fall
-        moment *= support / bins
-        last, share = share, belong / inside
-        if not fixed:
-            for _ in range(5):  # without `min`, of which each kind takes a while to compile
-                ratio = support / width
-                width = moment / belong + support / expm1(ratio if ratio < 50.0 else 50.0)
-                width = width if width < widest else widest
-        if abs(share - last) <= tolerance:
+            counts[i] = 0.0
+        inside, share, widest = 0.0, 0.8, WIDEST * support
+        for i in range(len(values)):
+            if values[i] <= support:
+                place = floor(values[i] / support * bins)
+                counts[place if place < bins else bins - 1] += weights[i]
+                inside += weights[i]
+        if inside == 0:
             break
-    return width, share, inside
+        for _ in range(max_steps):
+            height = share / (width * -expm1(-support / width))
+            uniform = (1 - share) / support
+            belong, moment = 0.0, 0.0
+            # From bin to bin the density falls by the same factor; 200 products are as exact as exponentials, and
+            # faster.
+            laplace, fall = height * exp(-0.5 * support / (bins * width)), exp(-support / (bins * width))
+            for i in range(bins):
+                part = counts[i] * laplace / (laplace + uniform)
+                belong += part
+                moment += part * (i + 0.5)
+                laplace *= fall
+            moment *= support / bins
+            last, share = share, belong / inside
+            if rounds > 0:
+                for _ in range(5):  # without `min`, of which each kind takes a while to compile
+                    ratio = support / width
+                    width = moment / belong + support / expm1(ratio if ratio < 50.0 else 50.0)
+                    width = width if width < widest else widest
+            if abs(share - last) <= TOLERANCE:
+                break
+        if rounds == 0:
+            break
+        last = support
+        support = SUPPORT * width if SUPPORT * width < largest else largest
+        if abs(support - last) <= SETTLED * last:
+            break
+    return width, share, inside, support
 
 
 @njit(**EXACT)
@@ -535,6 +548,14 @@ def weighted_medians(At: Any, Y: Any, M: Any, X: Any, max_iter: int) -> None:
                     for i in range(p):
                         e[i] -= change * a[i]
                     x[k] = new
+
+
+def order_statistics(A: Any, ranks: Any) -> Any:
+    """Return the entry of a given rank of each row; the kernel of `algorithm.encoding.order_statistics`."""
+    different = np.unique(ranks)
+    few = len(different) <= MOST_PARTITIONS
+    ordered = np.partition(A, different, axis=1) if few else np.sort(A, axis=1)
+    return np.take_along_axis(ordered, ranks[:, None], axis=1)[:, 0]
 
 
 def row_medians(A: Any) -> Any:
