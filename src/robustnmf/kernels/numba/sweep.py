@@ -34,7 +34,7 @@ _THREAD = local()
 def _propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int, space: Any, move: Any) -> None:
     """Coordinate descent with one Gram matrix for all rows; the kernel of ``shared_gram.propose``.
 
-    Every step waits for the one before. As many rows as space (5, r, lanes) has lanes are worked on side by side, and
+    The curvature may be that of all rows, (1, r). Every step waits for the one before. As many rows as space (5, r, lanes) has lanes are worked on side by side, and
     each loop over them is one over vectors.
     """
     n_problems, r = X.shape
@@ -48,9 +48,10 @@ def _propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int, space:
     for first in range(0, n_problems, space.shape[2]):
         n = min(space.shape[2], n_problems - first)
         for lane in range(n):
+            row = first + lane if len(curvature) > 1 else 0
             for k in range(r):
                 space[0, k, lane] = descent[first + lane, k]
-                space[1, k, lane] = curvature[first + lane, k]
+                space[1, k, lane] = curvature[row, k]
                 space[2, k, lane] = X[first + lane, k]
         for k in range(r):
             g, s, z, step, steepness = space[0, k], space[1, k], space[2, k], space[3, k], G[k, k]
@@ -91,9 +92,10 @@ def _propose_many(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int, s
     for first in range(0, n_problems, 4):
         for lane in range(4):
             b = min(first + lane, n_problems - 1)
+            row = b if len(curvature) > 1 else 0
             for k in range(r):
-                seen = G[k, k] > dead and curvature[b, k] > smallest * G[k, k]
-                s[lane, k] = sqrt(min(curvature[b, k] / G[k, k], one / smallest)) if seen else one
+                seen = G[k, k] > dead and curvature[row, k] > smallest * G[k, k]
+                s[lane, k] = sqrt(min(curvature[row, k] / G[k, k], one / smallest)) if seen else one
                 step[lane, k] = one / G[k, k] if seen else zero
                 g[lane, k] = descent[b, k] / s[lane, k]
                 z[lane, k] = X[b, k] * s[lane, k]
@@ -114,7 +116,10 @@ def _propose_many(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int, s
 
 
 def propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int) -> Any:
-    """Return the moves (B, r) of coordinate descent with one Gram matrix; the kernel of ``shared_gram.propose``."""
+    """Return the moves (B, r) of coordinate descent with one Gram matrix; the kernel of ``shared_gram.propose``.
+
+    The curvature is that of each row, (B, r), or of all, (1, r).
+    """
     move = np.empty(X.shape, dtype=X.dtype)
     few = len(G) <= FEW_COMPONENTS
     kernel, shape = (_propose, (5, len(G), LANES)) if few else (_propose_many, (4, 4, len(G)))
@@ -469,17 +474,20 @@ def descended(gram: Any, pull: Any, X: Any, ridge: float, sweeps: int, fixed: in
     `pull` (B, r) is Y A less the linear penalty; the first `fixed` coordinates stay.
     """
     ridge = X.dtype.type(ridge)
-    descent = pull - X @ gram - ridge * X
-    steepness = np.diag(gram) + ridge
+    descent = pull - X @ gram
+    if ridge != 0:
+        descent -= ridge * X
+    steepness = gram.diagonal() + ridge
     steepness[:fixed] = 0  # what has no curvature is not moved
-    curvature = np.broadcast_to(steepness, X.shape)
-    return _moved(X, propose(gram, descent, curvature, X, sweeps))
+    return _moved(X, propose(gram, descent, steepness[None], X, sweeps))
 
 
 def _moved(X: Any, move: Any) -> Any:
     """Return codes after a move, which is not made where it is out of the range of numbers."""
     new = X + move
-    return np.where(np.isfinite(new), np.maximum(new, 0), X)
+    if not np.isfinite(new.sum()):
+        new = np.where(np.isfinite(new), new, X)
+    return np.maximum(new, 0, out=new)
 
 
 def squares(Y: Any, M: Any, X: Any, W: Any) -> float:
