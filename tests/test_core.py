@@ -503,6 +503,19 @@ def test_proposals_leave_unseen_coordinates():
     np.testing.assert_allclose(move, [[0.5, 0, 0], [0.5, 0, 1 / 3]])
 
 
+@pytest.mark.parametrize("of_all", [False, True], ids=["of-each-row", "of-all-rows"])
+@pytest.mark.parametrize(("n_rows", "rank"), [(1, 3), (64, 5), (131, 24), (7, 25), (130, 40)])
+def test_proposals_of_many_rows_by_hand(n_rows, rank, of_all):
+    rng = np.random.default_rng(rank)
+    A, X0 = rng.random((50, rank)), rng.random((n_rows, rank))
+    G, descent = A.T @ A, 5 * rng.standard_normal((n_rows, rank))
+    curvature = np.diag(G) * (0.2 + rng.random((1 if of_all else n_rows, rank)))
+    each = np.broadcast_to(curvature, X0.shape)
+    expected = [propose_by_hand(G, *rows, 3) for rows in zip(descent, each, X0, strict=True)]
+    kernel = NumPyEngine().kernels.propose
+    np.testing.assert_allclose(kernel(G, descent, curvature, X0, 3), expected, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("slope", "bend", "length"),
     [

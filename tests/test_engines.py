@@ -184,3 +184,12 @@ def test_read_only_data_can_be_fitted(weighted):
         for data, its_weights in ((X, weights), (X.copy(), weights.copy()))
     ]
     np.testing.assert_array_equal(fits[0].components_, fits[1].components_)
+
+
+@pytest.mark.parametrize("n_ranks", [1, 3, 30])
+def test_order_statistics_are_those_of_sorted_rows(n_ranks):
+    rng = np.random.default_rng(0)
+    A, ranks = rng.random((40, 31)), rng.integers(n_ranks, size=40)
+    A[rng.random(A.shape) < 0.3] = np.inf
+    found = NumPyEngine().kernels.order_statistics(A, ranks)
+    np.testing.assert_array_equal(found, np.sort(A, axis=1)[np.arange(40), ranks])
