@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
+import time
 import types
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,7 @@ from robustnmf.data import quality
 from robustnmf.errors import IncompatibleError
 from robustnmf.selection import auto_rank, select_rank
 from robustnmf.utils import progress
-from robustnmf.utils.parallel import Workers, delayed, run_all
+from robustnmf.utils.parallel import Gpu, Workers, delayed, run_all
 
 rng = np.random.default_rng(0)
 X = rng.random((30, 2)) @ rng.random((2, 12)) + 0.01 * rng.random((30, 12))
@@ -159,19 +161,43 @@ def test_fits_of_a_search_are_not_logged(caplog):
     assert f"Rank {found.chosen} is chosen" in caplog.text
 
 
+def on_gpu(kind):
+    return Workers(gpu=Gpu(kind, os.getpid))
+
+
 def test_tasks_are_counted_as_they_are_done():
-    for n_jobs, workers in ((None, Workers(True, True)), (2, Workers(True)), (None, Workers(compile=True))):
+    for n_jobs, workers in ((None, Workers(True)), (2, Workers(True)), (None, Workers()), (2, on_gpu("counted"))):
         seen = []
         tasks = (delayed(pow)(2, exponent) for exponent in range(4))
         assert run_all(tasks, n_jobs, workers, seen.append) == [1, 2, 4, 8]
         assert seen == [1, 2, 3, 4]
 
 
-def test_the_first_task_is_done_here_if_others_load_what_it_compiles():
-    first, *others = run_all((delayed(os.getpid)() for _ in range(4)), 2, Workers(compile=True))
+def test_the_first_task_of_a_kind_is_done_here_and_others_load_what_it_compiles():
+    run_all((delayed(os.getpid)() for _ in range(2)), 2, on_gpu("to have started them"))
+    first, *others = run_all((delayed(os.getpid)() for _ in range(4)), 2, on_gpu("new"))
     assert first == os.getpid()
     assert first not in others
-    assert {first} == set(run_all((delayed(os.getpid)() for _ in range(4)), 2, Workers(in_threads=True, compile=True)))
+    assert first not in run_all((delayed(os.getpid)() for _ in range(4)), 2, on_gpu("new"))
+    assert {first} == set(run_all((delayed(os.getpid)() for _ in range(4)), 2, Workers(in_threads=True)))
+
+
+def test_tasks_are_done_here_while_processes_start():
+    workers = Workers(gpu=Gpu("slow to start", partial(time.sleep, 0.8)))
+    done_by = run_all((delayed(pause_here)(0.05) for _ in range(80)), 2, workers)
+    assert done_by[:5] == [os.getpid()] * 5
+    assert os.getpid() not in done_by[-5:]
+
+
+def test_what_fails_in_a_process_is_raised_here():
+    with pytest.raises(ZeroDivisionError):
+        run_all((delayed(divmod)(1, divisor) for divisor in (1, 1, 0, 1)), 2, on_gpu("failing"))
+    assert run_all((delayed(pow)(2, exponent) for exponent in range(4)), 2, on_gpu("failing")) == [1, 2, 4, 8]
+
+
+def pause_here(seconds):
+    time.sleep(seconds)
+    return os.getpid()
 
 
 @pytest.mark.parametrize(
@@ -188,7 +214,7 @@ def test_the_first_task_is_done_here_if_others_load_what_it_compiles():
 )
 def test_many_fits_of_small_data_on_a_gpu_are_processes(device, n_jobs, size, in_threads):
     data = np.broadcast_to(1.0, (size, 1))
-    assert workers_for(RobustNMF(3, device=device), data, n_jobs).in_threads is in_threads
+    assert workers_for(RobustNMF(3, device=device), data, n_jobs, [3]).in_threads is in_threads
 
 
 def test_trial_fits_look_for_nothing_to_warn_of(monkeypatch):

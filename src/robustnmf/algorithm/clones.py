@@ -1,7 +1,8 @@
 """Fits that are tried: copies of an estimator with another rank and seed, without their warnings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import inf
 from numbers import Integral
 from typing import Any
@@ -12,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from robustnmf.errors import DataQualityWarning
 from robustnmf.utils.arrays import is_on_host
-from robustnmf.utils.parallel import Workers
+from robustnmf.utils.parallel import Gpu, Workers
 from robustnmf.utils.process_state import ignored_warnings
 from robustnmf.utils.progress import without_progress
 
@@ -51,8 +52,8 @@ def where_data_is(estimator: Any, X: Any) -> Any:
     return clone(estimator).set_params(device=str(device_of(X)))
 
 
-def workers_for(estimator: Any, X: Any, n_jobs: int | None) -> Workers:
-    """Return who makes fits of an estimator to data X at a time.
+def workers_for(estimator: Any, X: Any, n_jobs: int | None, ranks: Sequence[int]) -> Workers:
+    """Return who makes fits of an estimator, of some ranks, to data X at a time.
 
     On a device other than the CPU that is threads, which share the data; many fits of small data are for processes.
     """
@@ -60,7 +61,17 @@ def workers_for(estimator: Any, X: Any, n_jobs: int | None) -> Workers:
     if device == "cpu":
         return Workers()
     many = device.startswith("cuda") and effective_n_jobs(n_jobs) > FEW_JOBS
-    return Workers(in_threads=not many or getattr(X, "nbytes", inf) > SMALL_ON_DEVICE, compile=True)
+    if not many or getattr(X, "nbytes", inf) > SMALL_ON_DEVICE:
+        return Workers(in_threads=True)
+    kind = (device, tuple(X.shape), str(X.dtype), tuple(ranks), str(estimator.get_params()))
+    return Workers(gpu=Gpu(kind, partial(_load_engine, device)))
+
+
+def _load_engine(device: str) -> None:
+    """Load what a fit on a device needs before it begins."""
+    from robustnmf.engines.torch_engine import TorchEngine
+
+    TorchEngine(device).place(0.0)
 
 
 def at_least(name: str, value: Any, least: int) -> int:
