@@ -15,7 +15,7 @@ import pytest
 
 from robustnmf.utils import gpu_sharing
 from robustnmf.utils.gpu_sharing import COMMAND, end_service, environment_of_workers
-from robustnmf.utils.parallel import Gpu, Workers, delayed, run_all
+from robustnmf.utils.parallel import Workers, delayed, run_all
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the service is one of Linux")
 
@@ -122,16 +122,14 @@ def variable_of_worker():
 
 def test_workers_use_the_service_and_a_failure_ends_it(journal, devices, monkeypatch):
     monkeypatch.setattr(gpu_sharing, "_n_gpus", lambda folder: 1)
-    workers = Workers(gpu=Gpu("shared", os.getpid))
-    run_all((delayed(variable_of_worker)() for _ in range(3)), 2, workers)  # here, while workers start
+    workers = Workers(kind="shared")
+    here, *found = run_all((delayed(variable_of_worker)() for _ in range(4)), 2, workers)
     shared = environment_of_workers()
-    found = run_all((delayed(variable_of_worker)() for _ in range(3)), 2, workers)
+    assert here is None  # this process does not use it
     assert found == [shared[PIPE]] * 3
-    assert variable_of_worker() is None
     with pytest.raises(ZeroDivisionError):
         run_all((delayed(divmod)(1, divisor) for divisor in (1, 1, 0, 1)), 2, workers)
     assert not Path(shared[PIPE]).exists()
-    run_all((delayed(variable_of_worker)() for _ in range(3)), 2, workers)
     found = run_all((delayed(variable_of_worker)() for _ in range(3)), 2, workers)
     assert found == [environment_of_workers()[PIPE]] * 3
     assert set(found) != set(shared.values())

@@ -6,9 +6,7 @@ import os
 import re
 import subprocess
 import sys
-import time
 import types
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +19,7 @@ from robustnmf.data import quality
 from robustnmf.errors import IncompatibleError
 from robustnmf.selection import auto_rank, select_rank
 from robustnmf.utils import progress
-from robustnmf.utils.parallel import Gpu, Workers, delayed, run_all
+from robustnmf.utils.parallel import Workers, delayed, run_all
 
 rng = np.random.default_rng(0)
 X = rng.random((30, 2)) @ rng.random((2, 12)) + 0.01 * rng.random((30, 12))
@@ -161,12 +159,8 @@ def test_fits_of_a_search_are_not_logged(caplog):
     assert f"Rank {found.chosen} is chosen" in caplog.text
 
 
-def on_gpu(kind):
-    return Workers(gpu=Gpu(kind, os.getpid))
-
-
 def test_tasks_are_counted_as_they_are_done():
-    for n_jobs, workers in ((None, Workers(True)), (2, Workers(True)), (None, Workers()), (2, on_gpu("counted"))):
+    for n_jobs, workers in ((None, Workers(True)), (2, Workers(True)), (None, Workers()), (2, Workers(kind="counted"))):
         seen = []
         tasks = (delayed(pow)(2, exponent) for exponent in range(4))
         assert run_all(tasks, n_jobs, workers, seen.append) == [1, 2, 4, 8]
@@ -174,30 +168,17 @@ def test_tasks_are_counted_as_they_are_done():
 
 
 def test_the_first_task_of_a_kind_is_done_here_and_others_load_what_it_compiles():
-    run_all((delayed(os.getpid)() for _ in range(2)), 2, on_gpu("to have started them"))
-    first, *others = run_all((delayed(os.getpid)() for _ in range(4)), 2, on_gpu("new"))
+    first, *others = run_all((delayed(os.getpid)() for _ in range(4)), 2, Workers(kind="new"))
     assert first == os.getpid()
     assert first not in others
-    assert first not in run_all((delayed(os.getpid)() for _ in range(4)), 2, on_gpu("new"))
+    assert first not in run_all((delayed(os.getpid)() for _ in range(4)), 2, Workers(kind="new"))
     assert {first} == set(run_all((delayed(os.getpid)() for _ in range(4)), 2, Workers(in_threads=True)))
-
-
-def test_tasks_are_done_here_while_processes_start():
-    workers = Workers(gpu=Gpu("slow to start", partial(time.sleep, 0.8)))
-    done_by = run_all((delayed(pause_here)(0.05) for _ in range(80)), 2, workers)
-    assert done_by[:5] == [os.getpid()] * 5
-    assert os.getpid() not in done_by[-5:]
 
 
 def test_what_fails_in_a_process_is_raised_here():
     with pytest.raises(ZeroDivisionError):
-        run_all((delayed(divmod)(1, divisor) for divisor in (1, 1, 0, 1)), 2, on_gpu("failing"))
-    assert run_all((delayed(pow)(2, exponent) for exponent in range(4)), 2, on_gpu("failing")) == [1, 2, 4, 8]
-
-
-def pause_here(seconds):
-    time.sleep(seconds)
-    return os.getpid()
+        run_all((delayed(divmod)(1, divisor) for divisor in (1, 1, 0, 1)), 2, Workers(kind="failing"))
+    assert run_all((delayed(pow)(2, exponent) for exponent in range(4)), 2, Workers(kind="failing")) == [1, 2, 4, 8]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
 """Fits that are tried: copies of an estimator with another rank and seed, without their warnings."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from math import inf
 from numbers import Integral
 from typing import Any
@@ -13,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from robustnmf.errors import DataQualityWarning
 from robustnmf.utils.arrays import is_on_host
-from robustnmf.utils.parallel import Gpu, Workers
+from robustnmf.utils.parallel import Workers
 from robustnmf.utils.process_state import ignored_warnings
 from robustnmf.utils.progress import without_progress
 
@@ -52,8 +51,10 @@ def where_data_is(estimator: Any, X: Any) -> Any:
     return clone(estimator).set_params(device=str(device_of(X)))
 
 
-def workers_for(estimator: Any, X: Any, n_jobs: int | None, ranks: Sequence[int]) -> Workers:
-    """Return who makes fits of an estimator, of some ranks, to data X at a time.
+def workers_for(
+    estimator: Any, X: Any, n_jobs: int | None, ranks: Sequence[int], arrays: Collection[str] = ()
+) -> Workers:
+    """Return who makes fits of an estimator, of some ranks, to data X at a time; `arrays` are given beside the data.
 
     On a device other than the CPU that is threads, which share the data; many fits of small data are for processes.
     """
@@ -63,15 +64,9 @@ def workers_for(estimator: Any, X: Any, n_jobs: int | None, ranks: Sequence[int]
     many = device.startswith("cuda") and effective_n_jobs(n_jobs) > FEW_JOBS
     if not many or getattr(X, "nbytes", inf) > SMALL_ON_DEVICE:
         return Workers(in_threads=True)
-    kind = (device, tuple(X.shape), str(X.dtype), tuple(ranks), str(estimator.get_params()))
-    return Workers(gpu=Gpu(kind, partial(_load_engine, device)))
-
-
-def _load_engine(device: str) -> None:
-    """Load what a fit on a device needs before it begins."""
-    from robustnmf.engines.torch_engine import TorchEngine
-
-    TorchEngine(device).place(0.0)
+    padded = {(int(rank) - 1).bit_length() for rank in ranks}  # kernels are compiled for powers of two
+    kind = (device, tuple(X.shape), str(X.dtype), *sorted(padded), *arrays, str(estimator.get_params()))
+    return Workers(kind=kind)
 
 
 def at_least(name: str, value: Any, least: int) -> int:

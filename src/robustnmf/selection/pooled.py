@@ -113,7 +113,7 @@ def pool_components(
     rng = generator(random_state)
     arrays = given(weights, uncertainties)
     calls = (delayed(_components)(estimator, X, arrays, rank, seed) for seed in seeds(rng, n_init))
-    pool = np.concatenate(run_all(calls, n_jobs, workers_for(estimator, X, n_jobs, [rank])))
+    pool = np.concatenate(run_all(calls, n_jobs, workers_for(estimator, X, n_jobs, [rank], arrays)))
     norms = np.linalg.norm(pool, axis=1, keepdims=True)
     spectra = pool / np.where(norms > 0, norms, 1)
     density = _local_density(spectra, max(1, int(neighbours * n_init)))

@@ -151,7 +151,7 @@ def consensus(
     arrays = given(weights, uncertainties)
     keep = n_init * getattr(X, "nbytes", inf) <= MOST_KEPT
     calls = (delayed(_fitted)(estimator, X, arrays, rank, s, keep=keep) for s in starts)
-    fits = run_all(calls, n_jobs, workers_for(estimator, X, n_jobs, [rank]))
+    fits = run_all(calls, n_jobs, workers_for(estimator, X, n_jobs, [rank], arrays))
     found = [fit.components for fit in fits]
     cosines = _matched_cosines(found)
     similarity = cosines.mean(axis=2)

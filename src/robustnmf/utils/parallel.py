@@ -5,14 +5,14 @@ it has begun, for minutes or hours, and then have no process to return it to.
 
 Processes that share a GPU each hold a copy of the data and load all that was compiled. Threads share both, and while
 one of them waits for the GPU, another decides what it is to do next; but Python lets one of them decide at a time. So
-with small data, where the GPU waits for these decisions, processes are faster. They take seconds to start, in which
-tasks are done here.
+with small data, where the GPU waits for these decisions, processes are faster.
 """
 
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from threading import Event, Thread
 from typing import Any, NamedTuple
 
@@ -23,21 +23,10 @@ from robustnmf.utils.process_state import set_environment
 
 # Where the system does not end workers with their parent, they look so often whether it is still there, in seconds.
 INTERVAL = 1.0
-# Processes that have started before answer within so many seconds.
-PROMPT = 0.25
 
 _parents: set[int] = set()
 _compiled: set[Hashable] = set()
 """Kinds of work that was compiled for by this process."""
-
-
-class Gpu(NamedTuple):
-    """How processes work on one GPU."""
-
-    kind: Hashable
-    """What they compile for. They load from disk what was compiled: a first task of each kind is done here."""
-    load: Callable[[], Any]
-    """What each of them does when it starts: to load libraries takes seconds."""
 
 
 class Workers(NamedTuple):
@@ -45,8 +34,9 @@ class Workers(NamedTuple):
 
     in_threads: bool = False
     """Threads of this process, or other processes."""
-    gpu: Gpu | None = None
-    """How processes work on a GPU; None if they do not."""
+    kind: Hashable = None
+    """What processes compile for, if they work on a GPU: they load from disk what was compiled, so that a first task of
+    each kind is done here."""
 
 
 def run_all(
@@ -80,43 +70,27 @@ def run_all(
 
 def _results(tasks: Iterator[Any], n_jobs: int | None, workers: Workers) -> Iterator[Any]:
     """Yield the results of tasks in their order."""
-    if workers.gpu is not None:
-        yield from _on_gpu(tasks, n_jobs, workers.gpu)
+    if workers.kind is not None:
+        yield from _on_gpu(tasks, n_jobs, workers.kind)
         return
     backend = "threading" if workers.in_threads else None
     yield from joblib.Parallel(n_jobs=n_jobs, backend=backend, return_as="generator")(tasks)
 
 
-def _on_gpu(tasks: Iterator[Any], n_jobs: int | None, gpu: Gpu) -> Iterator[Any]:
-    """Yield the results of tasks that processes do on one GPU, if they can at the same time.
-
-    While they start, tasks are done here, and so is the first of its kind.
-    """
+def _on_gpu(tasks: Iterator[Any], n_jobs: int | None, kind: Hashable) -> Iterator[Any]:
+    """Yield the results of tasks that processes do on one GPU, if they can at the same time."""
+    for first in islice(tasks, int(kind not in _compiled)):
+        yield _now(first)
+        _compiled.add(kind)
     shared = gpu_sharing.environment_of_workers()
+    # It is set before a worker looks at its first task, which may have data on the GPU.
     options: dict[str, Any] = {"initializer": set_environment, "initargs": (shared,)} if shared else {}
-    pool = partial(joblib.Parallel, n_jobs=n_jobs, return_as="generator", **options)
-    starting = Thread(target=_start, args=(pool, n_jobs, gpu.load), daemon=True)
     try:
-        starting.start()
-        starting.join(PROMPT)
-        while starting.is_alive() or gpu.kind not in _compiled:
-            task = next(tasks, None)
-            if task is None:
-                break
-            yield _now(task)
-            _compiled.add(gpu.kind)
-        starting.join()
-        yield from pool()(tasks)
+        yield from joblib.Parallel(n_jobs=n_jobs, return_as="generator", **options)(tasks)
     except BaseException:
         # joblib has killed the workers, in the middle of what they launched.
         gpu_sharing.end_service()
         raise
-
-
-def _start(pool: Callable[[], Any], n_jobs: int | None, load: Callable[[], Any]) -> None:
-    """Have processes start and load what they need. If one cannot, its first task will tell why."""
-    with suppress(Exception):
-        list(pool()(delayed(load)() for _ in range(joblib.effective_n_jobs(n_jobs))))
 
 
 def _now(task: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]) -> Any:
