@@ -23,6 +23,8 @@ from robustnmf.utils.process_state import set_environment
 
 # Where the system does not end workers with their parent, they look so often whether it is still there, in seconds.
 INTERVAL = 1.0
+# Processes that NVIDIA's service serves at a time, on any GPU that it knows.
+MOST_ON_GPU = 48
 
 _parents: set[int] = set()
 _compiled: set[Hashable] = set()
@@ -85,6 +87,7 @@ def _on_gpu(tasks: Iterator[Any], n_jobs: int | None, kind: Hashable) -> Iterato
     shared = gpu_sharing.environment_of_workers()
     # It is set before a worker looks at its first task, which may have data on the GPU.
     options: dict[str, Any] = {"initializer": set_environment, "initargs": (shared,)} if shared else {}
+    n_jobs = min(joblib.effective_n_jobs(n_jobs), MOST_ON_GPU)
     try:
         yield from joblib.Parallel(n_jobs=n_jobs, return_as="generator", **options)(tasks)
     except BaseException:
