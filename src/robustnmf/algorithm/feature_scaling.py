@@ -14,7 +14,6 @@ from robustnmf.algorithm.parts import Parts
 from robustnmf.algorithm.trials import some_samples, trial_predictions
 from robustnmf.data.blocks import Data
 from robustnmf.engines import Engine
-from robustnmf.kernels.mixture_constants import ROUNDING
 from robustnmf.model.mixture import SPARSE, median
 
 Matrix = NDArray[Any]
@@ -35,23 +34,14 @@ def feature_levels(X: Matrix, M: Matrix | None) -> Matrix:
     """Return the median positive entry of each feature, (m,), shrunk to the typical one where there are few."""
     seen = X > 0 if M is None else (X > 0) & (M > 0)
     counts = seen.sum(axis=0)
-    if M is None:
-        medians = _medians(np.where(seen, X, np.inf).T, counts)
-    else:
-        medians = np.array([median(X[rows, j], M[rows, j]) for j, rows in enumerate(seen.T)], dtype=np.float64)
+    weights = np.ones_like(X) if M is None else M
+    medians = np.array([median(X[rows, j], weights[rows, j]) for j, rows in enumerate(seen.T)], dtype=np.float64)
     if not counts.any():
         return np.ones(X.shape[1])
     typical = np.median(np.log(medians[counts > 0]))
     logarithms = np.log(np.where(counts > 0, medians, 1.0))
     levels = np.exp((counts * logarithms + PRIOR_ENTRIES * typical) / (counts + PRIOR_ENTRIES))
     return np.asarray(np.maximum(levels, SMALLEST_LEVEL * levels.max()))
-
-
-def _medians(rows: Matrix, counts: Matrix) -> Matrix:
-    """Return what `median` does of the first entries of each row in ascending order, so many of each, (m,)."""
-    middle = np.maximum(np.ceil(0.5 * counts - ROUNDING).astype(np.intp) - 1, 0)
-    medians = np.take_along_axis(np.sort(rows, axis=1), middle[:, None], axis=1)[:, 0]
-    return np.where(counts > 0, medians, 0.0)
 
 
 def is_sparse(X: Matrix, M: Matrix | None) -> bool:

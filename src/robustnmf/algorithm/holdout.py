@@ -1,7 +1,7 @@
 """Entries that a fit does not see: how well it predicts them tells it from its noise."""
 
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from math import sqrt
 from typing import Any, NamedTuple
 
@@ -258,16 +258,10 @@ def _is_sparse(values: Array, weights: Array) -> bool:
     return float(weights[values > 0].sum()) < SPARSE * float(weights.sum())
 
 
-@lru_cache(maxsize=2)
 def some_of(n_entries: int, wanted: int) -> Vector:
-    """Return about so many positions in a flattened matrix, chosen at random, in rising order, each once.
-
-    They are the same ones every time, and a fit asks for them several times.
-    """
+    """Return about so many positions in a flattened matrix, chosen at random, in rising order, each once."""
     flat = np.sort(np.random.default_rng(0).integers(n_entries, size=wanted))
-    positions = np.asarray(flat[np.diff(flat, prepend=-1) > 0])
-    positions.flags.writeable = False
-    return positions
+    return np.asarray(flat[np.diff(flat, prepend=-1) > 0])
 
 
 def positions_in_blocks(flat: Vector, V: Blocks, engine: Engine) -> Blocks:
