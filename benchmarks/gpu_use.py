@@ -14,12 +14,17 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
+from functools import partial
+from statistics import median
+from typing import Any
 
 import torch
 
 from robustnmf import TruncatedCauchyNMF
 from robustnmf.engines import clear_cache
-from robustnmf.selection.stability import consensus
+from robustnmf.selection import select_rank
+from robustnmf.selection.stability import bootstrap_components, consensus
 
 PARTS = ("types", "interrupts", "growth", "memory", "kinds", "batch", "large", "stream")
 N_INTERRUPTS, N_FITS = 30, 64
@@ -184,18 +189,35 @@ def kinds():
 
 
 def batch():
-    """Yield how long many small fits take, one after the other and at a time."""
+    """Yield how long a small fit takes, and many of them, one after the other and at a time.
+
+    Without NVIDIA's service, which is not started if CUDA_VISIBLE_DEVICES is set, processes use the GPU in turn.
+    """
     cores = os.cpu_count()
     yield f"\n## {N_FITS} fits of 400 x 1024, r = 10, by `consensus`\n"
-    X, seconds = data(400, 1024, 10), {}
-    fitted(X, 10)
-    jobs = {"one after the other": 1, "two threads": 2, "processes, which start": cores, "processes again": cores}
+    X, found, one_by_one = data(400, 1024, 10), {}, 0.0
+    yield f"- a fit alone: {median(_seconds(fitted, X, 10) for _ in range(12)):.3f} s"
+    jobs = {"one after the other": 1, "processes, which start": cores, "processes again": cores}
+    how: dict[str, Any] = {"n_init": N_FITS, "estimator": TruncatedCauchyNMF(), "random_state": 0}
     for name, n_jobs in jobs.items():
-        begin = time.perf_counter()
-        consensus(X, 10, n_init=N_FITS, estimator=TruncatedCauchyNMF(), random_state=0, n_jobs=n_jobs)
-        seconds[name] = time.perf_counter() - begin
-        ratio = seconds["one after the other"] / seconds[name]
-        yield f"- {name}, n_jobs={n_jobs}: {seconds[name]:.1f} s, {ratio:.1f} times as fast"
+        seconds = _seconds(lambda n_jobs=n_jobs: found.update({n_jobs: consensus(X, 10, n_jobs=n_jobs, **how)}))
+        one_by_one = one_by_one or seconds
+        yield f"- {name}, n_jobs={n_jobs}: {seconds:.2f} s, {one_by_one / seconds:.1f} times as fast"
+    alone, together = found[1], found[cores]
+    same = (alone.similarity == together.similarity).all() and (alone.components == together.components).all()
+    yield f"- the fits are the same bit for bit: {bool(same)}"
+    boot = partial(bootstrap_components, X, alone.model, n_boot=N_FITS, random_state=0)
+    splits = partial(select_rank, X, range(6, 14), n_splits=8, estimator=how["estimator"], random_state=0)
+    for name, work in {"bootstrap_components": boot, "select_rank, 8 ranks and 8 splits": splits}.items():
+        seconds, times = _seconds(work), [_seconds(work, n_jobs=cores) for _ in range(2)][1]
+        yield f"- {name}: {seconds:.2f} s, with n_jobs={cores} {times:.2f} s, {seconds / times:.1f} times as fast"
+
+
+def _seconds(work: Callable[..., Any], *arguments: Any, **options: Any) -> float:
+    begin = time.perf_counter()
+    work(*arguments, **options)
+    torch.cuda.synchronize()
+    return time.perf_counter() - begin
 
 
 def stream(n: int = 500_000, m: int = 10_000, r: int = 8):

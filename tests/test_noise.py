@@ -363,6 +363,13 @@ def test_levels_of_features_are_medians_of_positive_entries():
     assert_allclose(feature_levels(X, None), expected, rtol=0.05)
 
 
+@pytest.mark.parametrize("share_of_zeros", [0.0, 0.3, 0.95])
+def test_levels_of_features_are_those_with_equal_weights(share_of_zeros):
+    rng = np.random.default_rng(0)
+    X = np.round(rng.random((9, 30)), 1) * (rng.random((9, 30)) >= share_of_zeros)
+    np.testing.assert_array_equal(feature_levels(X, None), feature_levels(X, np.ones_like(X)))
+
+
 def test_a_file_keeps_the_noise(tmp_path):
     rng, P = low_rank(12, (120, 15), 3)
     Y, _ = spiked(rng, noisy("proportional", rng, P) * 10.0 ** rng.uniform(-3, 3, 15), 0.05)

@@ -160,18 +160,25 @@ def test_fits_of_a_search_are_not_logged(caplog):
 
 
 def test_tasks_are_counted_as_they_are_done():
-    for n_jobs, workers in ((None, Workers(True, True)), (2, Workers(True)), (None, Workers(compile=True))):
+    for n_jobs, workers in ((None, Workers(True)), (2, Workers(True)), (None, Workers()), (2, Workers(kind="counted"))):
         seen = []
         tasks = (delayed(pow)(2, exponent) for exponent in range(4))
         assert run_all(tasks, n_jobs, workers, seen.append) == [1, 2, 4, 8]
         assert seen == [1, 2, 3, 4]
 
 
-def test_the_first_task_is_done_here_if_others_load_what_it_compiles():
-    first, *others = run_all((delayed(os.getpid)() for _ in range(4)), 2, Workers(compile=True))
+def test_the_first_task_of_a_kind_is_done_here_and_others_load_what_it_compiles():
+    first, *others = run_all((delayed(os.getpid)() for _ in range(4)), 2, Workers(kind="new"))
     assert first == os.getpid()
     assert first not in others
-    assert {first} == set(run_all((delayed(os.getpid)() for _ in range(4)), 2, Workers(in_threads=True, compile=True)))
+    assert first not in run_all((delayed(os.getpid)() for _ in range(4)), 2, Workers(kind="new"))
+    assert {first} == set(run_all((delayed(os.getpid)() for _ in range(4)), 2, Workers(in_threads=True)))
+
+
+def test_what_fails_in_a_process_is_raised_here():
+    with pytest.raises(ZeroDivisionError):
+        run_all((delayed(divmod)(1, divisor) for divisor in (1, 1, 0, 1)), 2, Workers(kind="failing"))
+    assert run_all((delayed(pow)(2, exponent) for exponent in range(4)), 2, Workers(kind="failing")) == [1, 2, 4, 8]
 
 
 @pytest.mark.parametrize(
@@ -188,7 +195,7 @@ def test_the_first_task_is_done_here_if_others_load_what_it_compiles():
 )
 def test_many_fits_of_small_data_on_a_gpu_are_processes(device, n_jobs, size, in_threads):
     data = np.broadcast_to(1.0, (size, 1))
-    assert workers_for(RobustNMF(3, device=device), data, n_jobs).in_threads is in_threads
+    assert workers_for(RobustNMF(3, device=device), data, n_jobs, [3]).in_threads is in_threads
 
 
 def test_trial_fits_look_for_nothing_to_warn_of(monkeypatch):

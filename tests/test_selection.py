@@ -22,8 +22,8 @@ from robustnmf.algorithm.rank_search import ALWAYS_TRIED, _check_ranks, _doublin
 from robustnmf.data.blocks import Observations
 from robustnmf.errors import IncompatibleError
 from robustnmf.metrics import match_components
-from robustnmf.selection import RankSelection, RobustNMFCV, auto_rank, select_rank
-from robustnmf.selection.stability import _match, bootstrap_components, consensus
+from robustnmf.selection import RankSelection, RobustNMFCV, auto_rank, select_rank, stability
+from robustnmf.selection.stability import _match, _matched_cosines, bootstrap_components, consensus
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 from rank_selection import ImputedNMF, simulate
@@ -456,6 +456,22 @@ def test_components_of_zeros_match_nothing():
     match = _match(reference, np.array([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 0.0]]))
     assert match.similarities.tolist() == [0, 1, 0]
     np.testing.assert_array_equal(match.components, [[0, 0, 0], [0, 2, 0], [0, 0, 0]])
+
+
+def test_cosines_of_many_fits_are_those_of_each_pair():
+    rng = np.random.default_rng(0)
+    fits = rng.random((4, 3, 7)) * (rng.random((4, 3, 7)) < 0.5) * [[[1e200]], [[1.0]], [[1e-200]], [[0.0]]]
+    fits[1, 2] = 0
+    pairs = [[_match(one, other).similarities for other in fits] for one in fits]
+    np.testing.assert_allclose(_matched_cosines(list(fits)), pairs, atol=1e-12)
+
+
+def test_consensus_returns_the_same_fit_whether_it_is_kept_or_made_again(peaked, monkeypatch):
+    kept = consensus(peaked, 3, n_init=3, random_state=0).model
+    monkeypatch.setattr(stability, "MOST_KEPT", 0)
+    again = consensus(peaked, 3, n_init=3, random_state=0).model
+    np.testing.assert_array_equal(kept.components_, again.components_)
+    np.testing.assert_array_equal(kept.outliers_, again.outliers_)
 
 
 @pytest.mark.parametrize("function", [lambda X: consensus(X, 2, n_init=1), lambda X: consensus(X, 0)])

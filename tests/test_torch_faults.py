@@ -2,6 +2,9 @@
 
 import gc
 import multiprocessing
+import os
+import signal
+from shutil import which
 
 import numpy as np
 import pytest
@@ -13,6 +16,8 @@ from robustnmf.engines import clear_cache  # noqa: E402
 from robustnmf.engines.torch_engine import TorchEngine  # noqa: E402
 from robustnmf.kernels.cuda.graphs import Captures, record  # noqa: E402
 from robustnmf.selection.stability import consensus  # noqa: E402
+from robustnmf.utils.gpu_sharing import COMMAND, environment_of_workers  # noqa: E402
+from robustnmf.utils.parallel import Workers, delayed, run_all  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::robustnmf.errors.DataQualityWarning")
 
@@ -189,3 +194,21 @@ def test_fits_in_processes_on_a_gpu_are_those_of_one():
     one, many = (consensus(X, 3, n_init=4, random_state=0, n_jobs=n_jobs) for n_jobs in (1, 3))
     np.testing.assert_array_equal(one.components, many.components)
     np.testing.assert_array_equal(one.similarity, many.similarity)
+    assert (one.model.outliers_ == many.model.outliers_).all()
+
+
+@ON_GPU
+@pytest.mark.skipif(which(COMMAND) is None, reason="needs NVIDIA's Multi-Process Service")
+def test_processes_share_a_gpu_after_workers_were_killed():
+    X, reference = make("cuda"), fit(make("cuda")).components_
+    for _ in range(2):
+        consensus(X, 3, n_init=4, random_state=0, n_jobs=3)
+        assert environment_of_workers()
+        with pytest.raises(Exception, match="terminated"):
+            run_all((delayed(_die)(n) for n in range(6)), 3, Workers(kind="deadly"))
+    np.testing.assert_array_equal(fit(X).components_, reference)
+
+
+def _die(number):
+    if number > 3:
+        os.kill(os.getpid(), signal.SIGKILL)

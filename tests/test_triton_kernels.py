@@ -10,7 +10,7 @@ ON_GPU = torch.cuda.is_available()
 triton = pytest.importorskip("triton")
 
 from robustnmf import TruncatedCauchyNMF  # noqa: E402
-from robustnmf.algorithm.encoding import Basis, order_statistics, settle  # noqa: E402
+from robustnmf.algorithm.encoding import Basis, Judge, order_statistics, settle  # noqa: E402
 from robustnmf.algorithm.holdout import HeldOut, Point  # noqa: E402
 from robustnmf.algorithm.monitor import Monitor  # noqa: E402
 from robustnmf.algorithm.staged import extrapolate  # noqa: E402
@@ -30,11 +30,13 @@ from robustnmf.model.losses import (  # noqa: E402
     Squared,
     Truncated,
 )
+from robustnmf.model.noise import NoiseModel  # noqa: E402
 from robustnmf.model.penalties import NO_PENALTIES, ElasticNet, Penalties  # noqa: E402
 from robustnmf.model.weighting import Weighting  # noqa: E402
 from robustnmf.selection import select_rank  # noqa: E402
 from robustnmf.selection.stability import bootstrap_components, consensus  # noqa: E402
 from robustnmf.solvers import SharedGram  # noqa: E402
+from robustnmf.solvers.base import UNIFORM as SQUARES  # noqa: E402
 from robustnmf.solvers.objective import Objective  # noqa: E402
 from robustnmf.solvers.shared_gram import propose  # noqa: E402
 from robustnmf.utils.arrays import to_host  # noqa: E402
@@ -400,6 +402,22 @@ def test_codes_settle_as_those_of_the_reference(monkeypatch):
         with engine.running():
             results.append(to_host(settle(Y, None, codes, Basis(A, codes[0], weighting), engine, 30, 1e-3)))
     np.testing.assert_allclose(results[1], results[0], atol=5e-3 * results[0].max())
+
+
+def test_codes_are_annealed_as_those_of_the_reference():
+    """Steps that are recorded read each number anew."""
+    X, W, H = factors(n=40, m=20)
+    ones = np.ones(len(W))
+    noise = NoiseModel(0.05 * ones, ones, 6 * ones, ones, 0.01 * ones, 0 * ones, exponent=0.5, threshold=4.0)
+    results = []
+    for engine, dtype in ((TorchlessEngine(), np.float64), (triton_engine(), np.float32)):
+        Y, codes, A = (engine.place(a.astype(dtype)) for a in (X, H, W))
+        there = noise.placed(lambda array, engine=engine, dtype=dtype: engine.place(array.astype(dtype)))
+        with engine.running():
+            judge = Judge(Basis(A, codes[0], SQUARES, noise=there), engine)
+            results.append(to_host(judge.annealed(Y, None, codes)))
+    np.testing.assert_allclose(results[1], results[0], atol=5e-3 * results[0].max())
+    assert np.abs(results[0] - H).max() > 0.1
 
 
 def test_momentum_is_that_of_the_reference():

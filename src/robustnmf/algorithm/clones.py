@@ -1,6 +1,6 @@
 """Fits that are tried: copies of an estimator with another rank and seed, without their warnings."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
 from numbers import Integral
@@ -51,8 +51,10 @@ def where_data_is(estimator: Any, X: Any) -> Any:
     return clone(estimator).set_params(device=str(device_of(X)))
 
 
-def workers_for(estimator: Any, X: Any, n_jobs: int | None) -> Workers:
-    """Return who makes fits of an estimator to data X at a time.
+def workers_for(
+    estimator: Any, X: Any, n_jobs: int | None, ranks: Sequence[int], arrays: Collection[str] = ()
+) -> Workers:
+    """Return who makes fits of an estimator, of some ranks, to data X at a time; `arrays` are given beside the data.
 
     On a device other than the CPU that is threads, which share the data; many fits of small data are for processes.
     """
@@ -60,7 +62,11 @@ def workers_for(estimator: Any, X: Any, n_jobs: int | None) -> Workers:
     if device == "cpu":
         return Workers()
     many = device.startswith("cuda") and effective_n_jobs(n_jobs) > FEW_JOBS
-    return Workers(in_threads=not many or getattr(X, "nbytes", inf) > SMALL_ON_DEVICE, compile=True)
+    if not many or getattr(X, "nbytes", inf) > SMALL_ON_DEVICE:
+        return Workers(in_threads=True)
+    padded = {(int(rank) - 1).bit_length() for rank in ranks}  # kernels are compiled for powers of two
+    kind = (device, tuple(X.shape), str(X.dtype), *sorted(padded), *arrays, str(estimator.get_params()))
+    return Workers(kind=kind)
 
 
 def at_least(name: str, value: Any, least: int) -> int:

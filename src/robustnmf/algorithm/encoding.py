@@ -534,12 +534,20 @@ class Judge:
         xp, terms = self.xp, Terms(SQUARES, self.plain.penalty(self.xp))
         first = row_medians(self.noise.threshold * self.noise.ratios(Y, predictions(X, self.W, Y), xp), M, self.engine)
         excess = xp.where(first > LAST_SCALE, first / LAST_SCALE, 1)[:, None]
-        for i in range(NOISE_STEPS):  # sweeps, not solutions: those would follow errors further than they can be left
+
+        def step(Y: Array, M: Array | None, X: Array, power: Any) -> Array:
             ratios = self.noise.threshold * self.noise.ratios(Y, self.predictions(Y, M, X, None), xp)
-            scale = LAST_SCALE * excess ** (1 - (i + 1) / NOISE_STEPS)
+            scale = LAST_SCALE * excess**power
             Q = xp.astype(Cauchy().weight(squared_ratio(ratios, scale, xp), xp), Y.dtype)
             Q = Q if M is None else Q * M
-            X = THOROUGH.improve_rows(self.in_units(Y), Q, X, self.plain.W, terms, self.engine)
+            # A sweep, not a solution: that would follow errors further than they can be left.
+            return THOROUGH.improve_rows(self.in_units(Y), Q, X, self.plain.W, terms, self.engine)
+
+        powers, kernels = [1 - (i + 1) / NOISE_STEPS for i in range(NOISE_STEPS)], self.engine.kernels
+        if kernels.repeat is not None and kernels.rule_of(SQUARES, Y, X.shape[1]) is not None:
+            return kernels.repeat(step, Y, M, X, powers)
+        for power in powers:
+            X = step(Y, M, X, power)
         return X
 
     def losses(self, Y: Array, M: Array | None, X: Array) -> Array:

@@ -219,7 +219,7 @@ class _CrossValidation:
         calls = (
             delayed(split.predict)(self.estimator, self.X, self.weights, self.noise, rank) for rank, split in tasks
         )
-        workers = workers_for(self.estimator, self.X, self.n_jobs)
+        workers = workers_for(self.estimator, self.X, self.n_jobs, ranks)
         found = run_all(calls, self.n_jobs, workers, partial(self.shows.fitted, list(ranks)))
         for i, rank in enumerate(ranks):
             values, models = zip(*found[i * len(self.splits) : (i + 1) * len(self.splits)], strict=True)

@@ -155,6 +155,8 @@ class Kernels:
     """(new, last, momentum): a factor moved on by a share of its last move."""
     converge: Callable[..., Array] | None = None
     """(step, Y, M, X, max_iter, tol, few): rows of X improved until each is at rest, `algorithm.encoding`."""
+    repeat: Callable[..., Array] | None = None
+    """(step, Y, M, X, numbers): rows of X after a step with each of the numbers, `algorithm.encoding`."""
     statistics: Callable[..., Any] | None = None
     """(weights, informative, hidden, compare): statistics of held-out residuals, `algorithm.holdout`."""
     iterate: Callable[..., Any] | None = None

@@ -83,7 +83,7 @@ def pool_components(
     random_state : int, RandomState, Generator or None
         Seed of the starts and of the groups.
     n_jobs : int or None
-        Number of fits that run in parallel, as in joblib; None means 1.
+        Number of fits that run in parallel, as in joblib; None means 1. For a GPU see the guide, *Many fits*.
 
     Returns
     -------
@@ -113,7 +113,7 @@ def pool_components(
     rng = generator(random_state)
     arrays = given(weights, uncertainties)
     calls = (delayed(_components)(estimator, X, arrays, rank, seed) for seed in seeds(rng, n_init))
-    pool = np.concatenate(run_all(calls, n_jobs, workers_for(estimator, X, n_jobs)))
+    pool = np.concatenate(run_all(calls, n_jobs, workers_for(estimator, X, n_jobs, [rank], arrays)))
     norms = np.linalg.norm(pool, axis=1, keepdims=True)
     spectra = pool / np.where(norms > 0, norms, 1)
     density = _local_density(spectra, max(1, int(neighbours * n_init)))

@@ -66,8 +66,8 @@ def select_rank(
     random_state : int, RandomState, Generator or None
         Seed of splits and starts. Every rank starts from the same seeds.
     n_jobs : int or None
-        Number of fits that run in parallel, as in joblib; None means 1. On a GPU they run in threads, which gain
-        little.
+        Number of fits that run in parallel, as in joblib; None means 1. On a GPU, more than 2 pay
+        for many fits of small data; see the guide, *Many fits*.
 
     Returns
     -------

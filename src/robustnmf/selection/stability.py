@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -22,6 +24,8 @@ Matrix = NDArray[Any]
 
 # Samples of which pairs are compared: their matrix is square.
 MOST_PAIRED = 1000
+# Bytes of data, times fits, up to which all fits are kept; of more, the one that is returned is made again.
+MOST_KEPT = 2**28
 
 
 @dataclass(frozen=True)
@@ -117,8 +121,8 @@ def consensus(
     random_state : int, RandomState, Generator or None
         Seed of the starts.
     n_jobs : int or None
-        Number of fits that run in parallel, as in joblib; None means 1. On a GPU they run in threads, which gain
-        little.
+        Number of fits that run in parallel, as in joblib; None means 1. On a GPU, more than 2 pay
+        for many fits of small data; see the guide, *Many fits*.
 
     Returns
     -------
@@ -145,15 +149,18 @@ def consensus(
     estimator, n_init = where_data_is(default_if_none(estimator), X), at_least("n_init", n_init, 2)
     starts = seeds(generator(random_state), n_init)
     arrays = given(weights, uncertainties)
-    calls = (delayed(_components_and_labels)(estimator, X, arrays, rank, s) for s in starts)
-    fits = run_all(calls, n_jobs, workers_for(estimator, X, n_jobs))
-    found = [components for components, _ in fits]
-    cosines = np.array([[_match(one, other).similarities for other in found] for one in found])
+    keep = n_init * getattr(X, "nbytes", inf) <= MOST_KEPT
+    calls = (delayed(_fitted)(estimator, X, arrays, rank, s, keep=keep) for s in starts)
+    fits = run_all(calls, n_jobs, workers_for(estimator, X, n_jobs, [rank], arrays))
+    found = [fit.components for fit in fits]
+    cosines = _matched_cosines(found)
     similarity = cosines.mean(axis=2)
     medoid = int(similarity.sum(axis=1).argmax())
-    together = _together([labels for _, labels in fits])
-    with quietly():
-        model = variant(estimator, rank, starts[medoid]).fit(X, **arrays)
+    together = _together([fit.labels for fit in fits])
+    model = fits[medoid].model
+    if model is None:
+        with quietly():
+            model = variant(estimator, rank, starts[medoid]).fit(X, **arrays)
     return Consensus(
         model=model,
         medoid=medoid,
@@ -201,8 +208,8 @@ def bootstrap_components(
     random_state : int, RandomState, Generator or None
         Seed of the resampling.
     n_jobs : int or None
-        Number of fits that run in parallel, as in joblib; None means 1. On a GPU they run in threads, which gain
-        little.
+        Number of fits that run in parallel, as in joblib; None means 1. On a GPU, more than 2 pay
+        for many fits of small data; see the guide, *Many fits*.
 
     Returns
     -------
@@ -237,7 +244,7 @@ def bootstrap_components(
         delayed(_refit)(model, like, data.X, M, noise, codes, counts, seed)
         for counts, seed in zip(draws, seeds(rng, n_boot), strict=True)
     )
-    refits = run_all(calls, n_jobs, workers_for(like, data.X, n_jobs))
+    refits = run_all(calls, n_jobs, workers_for(like, data.X, n_jobs, [model.n_components_]))
     low, high = np.quantile([components for components, _ in refits], [(1 - level) / 2, (1 + level) / 2], axis=0)
     stability = np.mean([similarities for _, similarities in refits], axis=0)
     return Bootstrap(low, high, stability, float(level), n_boot)
@@ -261,14 +268,46 @@ def _match(reference: Matrix, components: Matrix) -> _Match:
     return _Match(match.scales[:, None] * components[match.permutation], match.similarities)
 
 
-def _components_and_labels(
-    estimator: Any, X: Any, arrays: dict[str, Any], rank: int, seed: int
-) -> tuple[Matrix, Matrix]:
-    """Return the components of a fit, and the largest code of each of at most a thousand samples."""
+def _matched_cosines(found: Sequence[Matrix]) -> Matrix:
+    """Return the cosines between components of each fit and their counterparts in each other, (n, n, rank).
+
+    It is `_match` of all pairs, in a product for each fit.
+    """
+    directions = [_directions(components) for components in found]
+    everyone = np.concatenate(directions).T
+    return np.array([[_best(part) for part in np.split(own @ everyone, len(found), axis=1)] for own in directions])
+
+
+def _directions(components: Matrix) -> Matrix:
+    """Return components with norm 1; one of zeros stays as it is."""
+    peaks = components.max(axis=1, keepdims=True)  # without it, squares could overflow or vanish
+    relative = components.astype(np.float64) / np.where(peaks > 0, peaks, 1)
+    norms = np.linalg.norm(relative, axis=1, keepdims=True)
+    return np.asarray(relative / np.where(norms > 0, norms, 1))
+
+
+def _best(cosines: Matrix) -> Matrix:
+    """Return the cosines of the best matching of rows with columns, (rank,)."""
+    return np.clip(cosines[linear_sum_assignment(cosines, maximize=True)], -1, 1)
+
+
+class _Fit(NamedTuple):
+    """What one of many fits tells."""
+
+    components: Matrix
+    labels: Matrix
+    """The largest code of each of at most a thousand samples."""
+    model: Any
+    """The fit itself, None if it is not kept."""
+
+
+def _fitted(estimator: Any, X: Any, arrays: dict[str, Any], rank: int, seed: int, *, keep: bool) -> _Fit:
+    """Return one of many fits."""
     model = variant(estimator, rank, seed)
     with quietly():
         codes = np.asarray(to_host(model.fit_transform(X, **arrays)))
-    return model.components_, codes[:: -(-len(codes) // MOST_PAIRED)].argmax(axis=1)
+    labels = codes[:: -(-len(codes) // MOST_PAIRED)].argmax(axis=1)
+    return _Fit(model.components_, labels, model if keep else None)
 
 
 def _together(labellings: Sequence[Matrix]) -> Matrix:

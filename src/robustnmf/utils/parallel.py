@@ -9,7 +9,7 @@ with small data, where the GPU waits for these decisions, processes are faster.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
@@ -18,12 +18,17 @@ from typing import Any, NamedTuple
 
 import joblib
 
-from robustnmf.utils import platforms
+from robustnmf.utils import gpu_sharing, platforms
+from robustnmf.utils.process_state import set_environment
 
 # Where the system does not end workers with their parent, they look so often whether it is still there, in seconds.
 INTERVAL = 1.0
+# Processes that NVIDIA's service serves at a time, on any GPU that it knows.
+MOST_ON_GPU = 48
 
 _parents: set[int] = set()
+_compiled: set[Hashable] = set()
+"""Kinds of work that was compiled for by this process."""
 
 
 class Workers(NamedTuple):
@@ -31,8 +36,9 @@ class Workers(NamedTuple):
 
     in_threads: bool = False
     """Threads of this process, or other processes."""
-    compile: bool = False
-    """Whether they compile for a device. Processes load from disk what was compiled, so one task is done first."""
+    kind: Hashable = None
+    """What processes compile for, if they work on a GPU: they load from disk what was compiled, so that a first task of
+    each kind is done here."""
 
 
 def run_all(
@@ -57,15 +63,37 @@ def run_all(
     >>> run_all((delayed(pow)(2, exponent) for exponent in range(4)), None, Workers())
     [1, 2, 4, 8]
     """
-    tasks, results = iter(tasks), []
-    for first in islice(tasks, int(workers.compile and not workers.in_threads)):
-        results.append(_now(first))
-        after_each(len(results))
-    backend = "threading" if workers.in_threads else None
-    for result in joblib.Parallel(n_jobs=n_jobs, backend=backend, return_as="generator")(tasks):
+    results = []
+    for result in _results(iter(tasks), n_jobs, workers):
         results.append(result)
         after_each(len(results))
     return results
+
+
+def _results(tasks: Iterator[Any], n_jobs: int | None, workers: Workers) -> Iterator[Any]:
+    """Yield the results of tasks in their order."""
+    if workers.kind is not None:
+        yield from _on_gpu(tasks, n_jobs, workers.kind)
+        return
+    backend = "threading" if workers.in_threads else None
+    yield from joblib.Parallel(n_jobs=n_jobs, backend=backend, return_as="generator")(tasks)
+
+
+def _on_gpu(tasks: Iterator[Any], n_jobs: int | None, kind: Hashable) -> Iterator[Any]:
+    """Yield the results of tasks that processes do on one GPU, if they can at the same time."""
+    for first in islice(tasks, int(kind not in _compiled)):
+        yield _now(first)
+        _compiled.add(kind)
+    shared = gpu_sharing.environment_of_workers()
+    # It is set before a worker looks at its first task, which may have data on the GPU.
+    options: dict[str, Any] = {"initializer": set_environment, "initargs": (shared,)} if shared else {}
+    n_jobs = min(joblib.effective_n_jobs(n_jobs), MOST_ON_GPU)
+    try:
+        yield from joblib.Parallel(n_jobs=n_jobs, return_as="generator", **options)(tasks)
+    except BaseException:
+        # joblib has killed the workers, in the middle of what they launched.
+        gpu_sharing.end_service()
+        raise
 
 
 def _now(task: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]) -> Any:

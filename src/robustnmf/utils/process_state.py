@@ -5,6 +5,7 @@ success, an error, or Ctrl-C at any moment. A process that is forked meanwhile b
 """
 
 import gc
+import os
 import signal
 import warnings
 from _thread import allocate_lock
@@ -327,3 +328,8 @@ def hold_while_forking(lock: Any) -> None:
 no_fork = RLock()
 """Held during late imports, for modules have locks as well."""
 hold_while_forking(no_fork)
+
+
+def set_environment(variables: dict[str, str]) -> None:
+    """Set variables of the environment of a process that was started to do tasks, for good."""
+    os.environ.update(variables)

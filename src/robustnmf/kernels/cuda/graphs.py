@@ -1,7 +1,7 @@
 """Work that is launched again and again, as one CUDA graph: one by one, its launches may take longer than the work."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from threading import Lock, local
 from typing import Any
@@ -17,6 +17,8 @@ UNSEEN_STEPS = 8
 FEW_ENOUGH = 256
 # Bytes of data up to which a step is recorded: a graph has memory of its own, and beyond that launches do not matter.
 MOST_RECORDED = 2**30
+# The same of a few steps with many arrays of the size of the data, which it would keep.
+MOST_REPEATED = 2**24
 
 
 def record(work: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
@@ -193,6 +195,26 @@ def converge(step: Callable[..., Any], Y: Any, M: Any, X: Any, *, max_iter: int,
         rows = rows[moving]
         if len(rows) == 0:
             break
+    return X
+
+
+def repeat(step: Callable[..., Any], Y: Any, M: Any, X: Any, numbers: Sequence[float]) -> Any:
+    """Return X after a step with each of some numbers; the kernel of `algorithm.encoding`.
+
+    Parameters
+    ----------
+    step : function of Y, M, X and a number on the device, that returns X after a step and never waits for the GPU.
+    """
+    X, number, graph = X.clone(), torch.empty((), dtype=torch.float64, device=X.device), None
+
+    def make() -> None:
+        X.copy_(step(Y, M, X, number))
+
+    for i, value in enumerate(numbers):
+        number.fill_(value)
+        if i == 1 and X.is_cuda and Y.nbytes <= MOST_REPEATED:
+            graph, _ = record(make)
+        make() if graph is None else graph.replay()
     return X
 
 

@@ -13,7 +13,7 @@ import triton
 from robustnmf.kernels.cuda.compilation import Plan, launch, start_up
 from robustnmf.kernels.cuda.descent import kernel_for
 from robustnmf.kernels.cuda.functions import select
-from robustnmf.kernels.cuda.graphs import MOST_RECORDED, converge
+from robustnmf.kernels.cuda.graphs import MOST_RECORDED, converge, repeat
 from robustnmf.kernels.cuda.iteration import Iteration
 from robustnmf.kernels.cuda.statistics import Statistics, fit_sorted, predict
 from robustnmf.kernels.cuda.steps import (
@@ -75,6 +75,7 @@ class CudaKernels:
             predict=self.predict,
             extrapolate=self.extrapolate,
             converge=converge,
+            repeat=repeat,
             statistics=Statistics,
             iterate=self.iterate,
             prepare=self.prepare,
