@@ -34,8 +34,8 @@ _THREAD = local()
 def _propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int, space: Any, move: Any) -> None:
     """Coordinate descent with one Gram matrix for all rows; the kernel of ``shared_gram.propose``.
 
-    The curvature may be that of all rows, (1, r). Every step waits for the one before. As many rows as space (5, r, lanes) has lanes are worked on side by side, and
-    each loop over them is one over vectors.
+    The curvature may be that of all rows, (1, r). Every step waits for the one before. As many rows as space (5, r,
+    lanes) has lanes are worked on side by side, and each loop over them is one over vectors.
     """
     n_problems, r = X.shape
     number = X.dtype.type
