@@ -86,7 +86,7 @@ class CudaKernels:
         """Begin to load what compiles kernels, and what the host computes with, before the first fit needs it."""
         empty = partial(torch.empty, device="meta")
         of_one = partial(predict, empty(1, 1), empty(1, 2, dtype=torch.int64), empty(1, 1))
-        start_up(self.device, [of_one, _load_numba], [partial(kernel_for, 1, torch.float32, 1)])
+        start_up(self.device, [of_one, _load_numba], [partial(kernel_for, self.device, 1, torch.float32, 1)])
 
     def forget(self) -> None:
         """Drop copies of the data and graphs, which hold memory of the device, at the end of a fit."""

@@ -319,7 +319,8 @@ def moves_of(X: Any, gram: Any, sums: Any, penalty: Any, sweeps: int, fixed: int
     gain, total = torch.empty((2, n_rows), dtype=X.dtype, device=X.device)
     arguments = [X, gram, sums[0], sums[1], penalty, move, gain, total]
     arguments += [n_rows, sums.shape[1], sums.shape[3], padded, rank, fixed, sweeps]
-    kernel = kernel_for(rank, X.dtype, n_rows) if worked_on(X).type == "cuda" else None
+    device = worked_on(X)
+    kernel = kernel_for(device, rank, X.dtype, n_rows) if device.type == "cuda" else None
     if kernel is not None:
         kernel(n_rows, arguments)
     else:
