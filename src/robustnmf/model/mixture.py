@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.engines.protocol import Engine
-from robustnmf.kernels.mixture_constants import BINS, ROUNDING, ROUNDS, SMALLEST_SHARE, SUPPORT, WIDEST
+from robustnmf.kernels.mixture import laplace_and_uniform
+from robustnmf.kernels.mixture_constants import ROUNDING, ROUNDS, SMALLEST_SHARE, SUPPORT, WIDEST
 from robustnmf.utils.arrays import Array, Blocks, Namespace, device, size, subsample, to_host
 from robustnmf.utils.medians import densest
-from robustnmf.utils.process_state import no_fork
 
 Vector = NDArray[Any]
 
@@ -143,10 +143,7 @@ def _sampled(A: Array, M: Array | None, some: slice, *, xp: Namespace) -> tuple[
 
 def _maximise(magnitudes: Vector, weights: Vector, support: float, width: float, *, fixed: bool) -> Mixture:
     """Return the mixture on [0, support] of highest likelihood; the width may be fixed."""
-    with no_fork:
-        from robustnmf.kernels.numba import functions as kernels  # imported late: Numba costs a third of a second
-
-    width, share, inside = kernels.laplace_and_uniform(magnitudes, weights, support, width, fixed, BINS)
+    width, share, inside = laplace_and_uniform(magnitudes, weights, support, width, fixed)
     if inside == 0:
         return Mixture(width, SMALLEST_SHARE)
     within = inside / weights.sum()

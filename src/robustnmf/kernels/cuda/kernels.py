@@ -6,7 +6,6 @@ from functools import partial
 from math import inf
 from typing import Any
 
-import numpy as np
 import torch
 import triton
 
@@ -28,9 +27,7 @@ from robustnmf.kernels.cuda.steps import (
 )
 from robustnmf.kernels.interface import Kernels, Planned, Rule, form_of
 from robustnmf.kernels.line_search import checked_features
-from robustnmf.kernels.mixture_constants import BINS
 from robustnmf.utils.arrays import is_uniform
-from robustnmf.utils.process_state import no_fork
 
 # Beyond this rank there are too few registers. Earlier versions cannot multiply matrices of doubles.
 HIGHEST_RANK = {torch.float32: 128}
@@ -83,10 +80,10 @@ class CudaKernels:
         )
 
     def start_up(self) -> None:
-        """Begin to load what compiles kernels, and what the host computes with, before the first fit needs it."""
+        """Begin to load what compiles kernels before the first fit needs it."""
         empty = partial(torch.empty, device="meta")
         of_one = partial(predict, empty(1, 1), empty(1, 2, dtype=torch.int64), empty(1, 1))
-        start_up(self.device, [of_one, _load_numba], [partial(kernel_for, self.device, 1, torch.float32, 1)])
+        start_up(self.device, [of_one], [partial(kernel_for, self.device, 1, torch.float32, 1)])
 
     def forget(self) -> None:
         """Drop copies of the data and graphs, which hold memory of the device, at the end of a fit."""
@@ -302,14 +299,6 @@ class CudaKernels:
             copy[positions[:, 0], positions[:, 1]] = torch.nan
             self.masked[id(positions)] = (positions, copy)  # who holds the positions keeps their identity
         return self.masked[id(positions)][1]
-
-
-def _load_numba() -> None:
-    """Load what `model.mixture` computes with on the host; it takes as long as a small fit."""
-    with no_fork:
-        from robustnmf.kernels.numba import functions
-
-    functions.laplace_and_uniform(np.ones(2), np.ones(2), 1.0, 1.0, False, BINS)
 
 
 def _half_step(Y: Any, M: Any, X: Any, A: Any, rule: Rule, penalty: Any, sweeps: int) -> Any:
