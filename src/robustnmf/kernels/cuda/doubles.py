@@ -21,6 +21,8 @@ ROWS = WARP_ROWS * WARPS
 # Columns that are in shared memory at a time, and blocks that a multiprocessor should have registers for, by padded
 # rank: the fastest on an H200 of some that were tried.
 COLUMNS, BLOCKS = {16: 64, 32: 16, 64: 16}, {16: 3, 32: 3, 64: 1}
+# Blocks that a multiprocessor of an H200 has room for.
+AT_A_TIME = {16: 3, 32: 3, 64: 2}
 
 FORMS = (SQUARED, CAUCHY, HUBER, ROUNDED, CORRENTROPY)
 """Forms that `weigh` knows."""
