@@ -1,7 +1,7 @@
 """The mixture of Laplace and uniform residuals of a histogram: by Numba, or by NumPy where Numba is not wanted.
 
-Numba is five times as fast, but takes most of a second to load, longer than a small fit on a GPU. There the few
-mixtures that the host fits take three milliseconds by NumPy; see `kernels.cuda.statistics` for the many others.
+Numba is five times as fast, but takes most of a second to load, longer than a small fit on a GPU. There the dozen
+mixtures that the host fits take NumPy a few milliseconds; see `kernels.cuda.statistics` for the many others.
 """
 
 from collections.abc import Iterator
