@@ -16,6 +16,7 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -42,10 +43,27 @@ WIDE_SCALE, WIDE_CUT = 1.0, 8.0
 PARTS = ("sweeps", "profile", "objective", "fit", "first", "many", "compiled", "streaming")
 # Momentum grows while the objective of some entries falls, and shrinks when it rises. It is worth most where each
 # half-step comes close to the best for the other factor, which takes more coordinate sweeps than the default makes.
-MOMENTUM, GROWTH, SHRINKAGE, MOST_SWEEPS, COORDINATE_SWEEPS = 0.5, 1.2, 1.5, 250, 96
-# As the default does, it begins with some of the samples: so many for each component, for so many sweeps. Then codes of
-# all are found in so many half-steps from the mean code.
-SOME_PER_COMPONENT, SOME_SWEEPS, ENCODINGS = 64, 140, 4
+MOMENTUM, GROWTH, SHRINKAGE, MOST_SWEEPS = 0.5, 1.2, 1.5, 250
+# As the default does, it begins with some of the samples: so many for each component. Then codes of all are found, from
+# the mean code.
+SOME_PER_COMPONENT = 64
+
+
+class Way(NamedTuple):
+    """How to go down."""
+
+    coordinate_sweeps: int
+    """Those of a half-step."""
+    some_sweeps: int
+    """Sweeps with some of the samples."""
+    encodings: int
+    """Half-steps that find codes of all; they make as many coordinate sweeps as those of `REFERENCE`."""
+
+
+WAYS = {16: Way(96, 140, 4), 32: Way(96, 140, 4), 64: Way(24, 200, 6)}
+"""By rank."""
+REFERENCE = Way(96, 0, 0)
+"""The way to the best objective that is known."""
 # Seeds of the starts; the numbers above were chosen by others.
 STARTS = range(5, 10)
 # Samples and features whose entries tell whether a step was good.
@@ -232,10 +250,11 @@ def profile(n_sweeps: int = 5):
 def objective():
     """Yield how long it takes to come within 0.1 % of the best objective, with momentum."""
     yield f"## Milliseconds to within 0.1 % of the best objective, 16384 x 16384, scale {WIDE_SCALE}, cut {WIDE_CUT}\n"
-    yield f"{SOME_SWEEPS} sweeps with {SOME_PER_COMPONENT} r samples, {ENCODINGS} half-steps for codes of all, sweeps"
-    yield f"with all; momentum of both factors, {COORDINATE_SWEEPS} coordinate sweeps a half-step. Median, lowest and"
-    yield f"highest of {len(STARTS)} random starts. The best objective is the lowest of {MOST_SWEEPS} sweeps with all"
-    yield "samples from each of them. Nothing is compiled or recorded in this time.\n"
+    yield f"Sweeps with {SOME_PER_COMPONENT} r samples, half-steps for codes of all, sweeps with all; momentum of both"
+    yield f"factors. By rank: {WAYS}."
+    yield f"Median, lowest and highest of {len(STARTS)} random starts. The best objective is the lowest of"
+    yield f"{MOST_SWEEPS} sweeps with all samples from each of them, with {REFERENCE.coordinate_sweeps} coordinate"
+    yield "sweeps a half-step. Nothing is compiled or recorded in this time.\n"
     yield "| r | sweeps with all | ms | the same with all samples from the start: sweeps | ms |"
     yield "| --- | ---: | ---: | ---: | ---: |"
     for r in (16, 32, 64):
@@ -245,10 +264,10 @@ def objective():
 
 def _ways_down(r: int, close: float = 1e-3) -> list[str]:
     X = make(16384, 16384, r)
-    descent = _Descent(X, r)
-    paths = {n_some: [descent.path(seed, n_some) for seed in STARTS] for n_some in (SOME_SWEEPS, 0)}
-    best, cells = min(map(min, paths[0])), []
-    for n_some, of_starts in paths.items():
+    descents = [_Descent(X, r, way) for way in (WAYS[r], REFERENCE)]
+    paths = [[descent.path(seed) for seed in STARTS] for descent in descents]
+    best, cells = min(map(min, paths[1])), []
+    for descent, of_starts in zip(descents, paths, strict=True):
         found = [next((i for i, value in enumerate(path) if value <= (1 + close) * best), None) for path in of_starts]
         if None in found:
             cells += [f"more than {MOST_SWEEPS}", ""]
@@ -256,7 +275,7 @@ def _ways_down(r: int, close: float = 1e-3) -> list[str]:
         times = []
         for seed, n_sweeps in zip(STARTS, found, strict=True):
             descent.begin(seed)
-            times.append(milliseconds(lambda n=n_sweeps, some=n_some: descent.go(some, n), 5, 1))
+            times.append(milliseconds(lambda n=n_sweeps, descent=descent: descent.go(n), 5, 1))
         cells += [_spread(found), _spread(times)]
     return cells
 
@@ -264,11 +283,12 @@ def _ways_down(r: int, close: float = 1e-3) -> list[str]:
 class _Descent:
     """From a random start down, first with some of the samples."""
 
-    def __init__(self, X: torch.Tensor, r: int):
-        self.X, self.shape = X, (*X.shape, r)
+    def __init__(self, X: torch.Tensor, r: int, way: Way):
+        self.X, self.shape, self.way = X, (*X.shape, r), way
         self.chosen = slice(None, None, max(1, len(X) // (SOME_PER_COMPONENT * r)))
         W, H = start(*self.shape)
-        self.some, self.all = _Momentum(X[self.chosen].contiguous(), W, H[self.chosen]), _Momentum(X, W, H)
+        self.some = _Momentum(X[self.chosen].contiguous(), W, H[self.chosen], way.coordinate_sweeps)
+        self.all = _Momentum(X, W, H, way.coordinate_sweeps)
         with self.some.engine.running():
             self.sweep_some, self.sweep_all = recorded(self.some.go_on), recorded(self.all.go_on)
             self.encode = recorded(self._encode)
@@ -279,12 +299,12 @@ class _Descent:
         for walk, codes in ((self.some, H[self.chosen].contiguous()), (self.all, H)):
             walk.first = (W, codes, W, codes, *walk.first[4:])
 
-    def go(self, n_some: int, n_all: int, watch=lambda: None) -> None:
+    def go(self, n_all: int, watch=lambda: None) -> None:
         """Make sweeps with some of the samples, then with all; `watch` before the first of these and after each."""
         self.all.begin()
-        if n_some:
+        if self.way.some_sweeps:
             self.some.begin()
-            for _ in range(n_some):
+            for _ in range(self.way.some_sweeps):
                 self.sweep_some.replay()
             self.encode.replay()
         watch()
@@ -292,19 +312,19 @@ class _Descent:
             self.sweep_all.replay()
             watch()
 
-    def path(self, seed: int, n_some: int) -> list[float]:
+    def path(self, seed: int) -> list[float]:
         """Return the objective along the way."""
         path: list[float] = []
         self.begin(seed)
         with self.all.engine.running():
-            self.go(n_some, MOST_SWEEPS, lambda: path.append(_objective(self.X, self.all.W, self.all.H)))
+            self.go(MOST_SWEEPS, lambda: path.append(_objective(self.X, self.all.W, self.all.H)))
         return path
 
     def _encode(self) -> None:
         """Go on with the basis that some samples gave, and codes of all."""
         W, H = self.some.W, self.some.H.mean(dim=0).expand(len(self.X), -1).contiguous()
-        for _ in range(ENCODINGS):
-            H = self.all.half_step(self.X, W, H)
+        for _ in range(self.way.encodings):
+            H = self.all.half_step(self.X, W, H, SharedGram(REFERENCE.coordinate_sweeps))
         self.all.keep((W, H, W, H, *self.all.first[4:]))
 
 
@@ -320,8 +340,8 @@ class _Momentum:
     in the same arrays, so that a sweep can be recorded.
     """
 
-    def __init__(self, X: torch.Tensor, W: torch.Tensor, H: torch.Tensor):
-        self.X, self.engine = X, TorchEngine("cuda")
+    def __init__(self, X: torch.Tensor, W: torch.Tensor, H: torch.Tensor, coordinate_sweeps: int):
+        self.X, self.engine, self.solver = X, TorchEngine("cuda"), SharedGram(coordinate_sweeps)
         self.cut = _cut(WIDE_CUT, 1, X)
         every = [-(-size // CHECKED) for size in X.shape]
         self.checked = tuple(slice(None, None, step) for step in every)
@@ -363,9 +383,9 @@ class _Momentum:
             if kept is not array:
                 kept.copy_(array)
 
-    def half_step(self, X: torch.Tensor, basis: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+    def half_step(self, X: torch.Tensor, basis: torch.Tensor, codes: torch.Tensor, solver=None) -> torch.Tensor:
         """Return codes of the rows of X, improved in a basis that stays."""
-        parts = {"solver": SharedGram(COORDINATE_SWEEPS), "penalties": NO_PENALTIES, "fixed": basis.shape[1]}
+        parts = {"solver": solver or self.solver, "penalties": NO_PENALTIES, "fixed": basis.shape[1]}
         weighting = Weighting(Cauchy(), WIDE_SCALE, self.cut.expand(X.shape[1]))
         parts |= {"weighting": weighting, "engine": self.engine}
         return one_pass([X], None, None, basis, [codes], **parts)[1][0]
@@ -387,11 +407,11 @@ def _onward(
 
 def _objective(X: torch.Tensor, W: torch.Tensor, H: torch.Tensor) -> float:
     """Return the truncated Cauchy objective of all entries."""
-    total = 0.0
-    for rows in torch.arange(len(X), device="cuda").split(4096):
-        E = (X[rows] - H[rows] @ W.T).abs().clamp(max=WIDE_CUT)
-        total += float(torch.log1p((E / WIDE_SCALE) ** 2).sum(dtype=torch.float64))
-    return total
+    totals = []
+    for rows, codes in zip(X.split(4096), H.split(4096), strict=True):
+        E = torch.addmm(rows, codes, W.T, alpha=-1).abs_().clamp_(max=WIDE_CUT)
+        totals.append(E.div_(WIDE_SCALE).square_().log1p_().sum(dtype=torch.float64))
+    return float(sum(totals))
 
 
 def fit():

@@ -1,6 +1,6 @@
 """The GPU engine in use: other types, interrupts, memory of large data and of many fits, compilation of each kind.
 
-    python benchmarks/gpu_use.py [--parts types interrupts growth memory kinds batch large stream]
+    python benchmarks/gpu_use.py [--parts types interrupts growth thousand memory kinds batch large stream]
 
 It prints tables; `benchmarks/results/gpu_use.md` holds those that were measured.
 """
@@ -26,7 +26,7 @@ from robustnmf.engines import clear_cache
 from robustnmf.selection import select_rank
 from robustnmf.selection.stability import bootstrap_components, consensus
 
-PARTS = ("types", "interrupts", "growth", "memory", "kinds", "batch", "large", "stream")
+PARTS = ("types", "interrupts", "growth", "thousand", "memory", "kinds", "batch", "large", "stream")
 N_INTERRUPTS, N_FITS = 30, 64
 GIGABYTE = 1e9
 
@@ -126,6 +126,17 @@ def growth():
     for k in range(40):
         fitted(data(300 + 7 * k, 400 + 13 * k, 5), 5)
     yield f"- after forty shapes: {_in_use()}"
+
+
+def thousand():
+    """Yield how much memory the process holds along a thousand fits, each of another shape and rank."""
+    yield "\n## Memory held along a thousand fits of different shapes and ranks\n"
+    rng = random.Random(0)
+    for k in range(1, 1001):
+        n, m, r = rng.randint(100, 600), rng.randint(100, 1200), rng.randint(2, 39)
+        fitted(data(n, m, r, seed=k), r)
+        if k in (1, 10, 30, 100, 300, 1000):
+            yield f"- after {k}: {_in_use()}"
 
 
 def memory(sizes=((20_000, 2_000, 20), (100_000, 5_000, 100), (120_000, 10_000, 8), (500_000, 10_000, 8))):

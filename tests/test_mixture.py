@@ -7,6 +7,7 @@ from scipy.optimize import minimize, minimize_scalar
 from conftest import make_data
 from robustnmf import RobustNMF
 from robustnmf.engines import NumPyEngine
+from robustnmf.kernels.mixture import laplace_and_uniform, without_numba
 from robustnmf.model.mixture import SAMPLE, SUPPORT, Mixture, fit_mixture, median, mixture_of_width, sample
 from robustnmf.model.outliers import MixtureRule
 from robustnmf.model.scales import MixtureScale
@@ -301,3 +302,18 @@ def test_plain_fit_with_the_mixture_finds_gross_errors(share):
     assert model.outliers_[high].all()
     assert model.outliers_[~data.outliers].mean() < 0.01
     assert np.linalg.norm(reconstruction - data.clean) < 0.03 * np.linalg.norm(data.clean)
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 20])
+@pytest.mark.parametrize("n", [1, 3, 200, 20_000])
+def test_numpy_fits_the_mixture_that_numba_fits(n, rounds):
+    rng = np.random.default_rng(n)
+    values = np.where(rng.random(n) < 0.7, rng.exponential(0.1, n), 3 * rng.random(n))
+    values[-1] = 0.6  # the edge of the last bin
+    for weights in (np.ones(n), rng.random(n), np.zeros(n)):
+        for support, width in ((0.6, 0.1), (0.6, 2.0), (4.0, 0.3), (1e-9, 1e-9)):
+            how = (support, width, float(values.max()), rounds)
+            expected = laplace_and_uniform(values, weights, *how)
+            with without_numba():
+                found = laplace_and_uniform(values, weights, *how)
+            np.testing.assert_allclose(found, expected, rtol=1e-9)

@@ -9,6 +9,7 @@ from base64 import b64decode
 from copy import copy
 from dataclasses import replace
 from functools import cache
+from importlib.metadata import PackageNotFoundError
 from types import SimpleNamespace
 
 import matplotlib
@@ -27,6 +28,7 @@ from robustnmf.report import diagnoses, page, pictures
 from robustnmf.report.drawing import pool
 from robustnmf.report.facts import Facts
 from robustnmf.utils.files import sealed
+from robustnmf.version import __version__
 from test_report_page import CONTRAST, Elements
 
 matplotlib.use("Agg")
@@ -718,3 +720,13 @@ def test_the_page_does_not_move_sideways(show, width):
         f" && e.getBoundingClientRect().right > {width}).map(e => e.outerHTML.slice(0, 80))"
     )
     assert wide == []
+
+
+def test_a_report_needs_no_installed_package(monkeypatch):
+    def installed(package):
+        if package == "robustnmf":
+            raise PackageNotFoundError(package)
+        return "1"
+
+    monkeypatch.setattr(page, "version", installed)
+    assert page.versions()["robustnmf"] == __version__

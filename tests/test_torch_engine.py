@@ -1,5 +1,8 @@
 """The Torch engine gives the answers of the NumPy engine: on the CPU always, on a CUDA GPU where there is one."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -303,3 +306,21 @@ def test_data_is_looked_at_for_doubtful_values(device):
     outliers[7] = True
     found += quality.rejected(sample, given, outliers, engine, found=found)
     assert ["the value 9999" in found[0].message, "1 sample (7)" in found[1].message] == [True, True]
+
+
+NO_NUMBA = """
+import sys, warnings
+import torch
+from robustnmf import RobustNMF
+warnings.simplefilter("ignore")
+rng = torch.Generator("cuda").manual_seed(0)
+X = torch.rand((60, 4), generator=rng, device="cuda") @ torch.rand((4, 40), generator=rng, device="cuda")
+RobustNMF(4, random_state=0).fit(X + 0.01 * torch.rand(X.shape, generator=rng, device="cuda"))
+print("numba" in sys.modules)
+"""
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+def test_a_fit_on_a_gpu_does_not_wait_for_numba():
+    run = subprocess.run([sys.executable, "-c", NO_NUMBA], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["False"]

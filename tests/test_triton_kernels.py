@@ -1,5 +1,6 @@
 """The Triton kernels agree with the reference: in Triton's interpreter on the CPU, as themselves on a CUDA GPU."""
 
+import heapq
 from dataclasses import replace
 
 import numpy as np
@@ -221,6 +222,24 @@ def test_sums_in_double_precision_are_what_they_stand_for(n, m, r, form):
         Q = torch.where(torch.isnan(E), 0.0, Q if M is None else Q * data.M)
         expected = torch.stack([torch.where(Q > 0, Q * E, 0.0) @ columns, Q @ columns**2])
         assert float((found - expected).norm() / expected.norm()) < 1e-13
+
+
+@pytest.mark.parametrize("at_a_time", [1, 264, 396])
+@pytest.mark.parametrize(("n_rows", "n_columns"), [(1, 7), (400, 1024), (16384, 16384), (200_000, 2000), (999, 70_001)])
+def test_sums_are_split_so_that_they_are_done_earliest(n_rows, n_columns, at_a_time):
+    def end(width):
+        """Give every program to the place that is free first; return when the last one is done."""
+        free = [0] * at_a_time
+        for _ in range(-(-n_rows // 64) * -(-n_columns // width)):
+            heapq.heapreplace(free, free[0] + width + triton_steps.COLUMNS_TO_BEGIN)
+        return max(free)
+
+    n, width = triton_steps._fewest_waves(n_rows, n_columns, 64, 32, at_a_time)
+    assert width % 32 == 0
+    assert (n - 1) * width < n_columns <= n * width
+    widths = {32 * -(-n_columns // (32 * parts)) for parts in range(1, triton_steps.MOST_SPLITS + 1)}
+    assert width in widths
+    assert end(width) == min(map(end, widths))
 
 
 def test_tiles_are_narrower_where_memory_is_short(monkeypatch):

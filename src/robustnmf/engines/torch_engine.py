@@ -7,7 +7,7 @@ Data that takes much of the memory of the device is for `robustnmf.engines.torch
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import reduce
 from math import ceil, prod
 from threading import current_thread, main_thread
@@ -24,6 +24,7 @@ from robustnmf.engines.torch_tiles import TileRows
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.kernels.cuda.graphs import Captures, side_stream
 from robustnmf.kernels.interface import NO_KERNELS, Kernels
+from robustnmf.kernels.mixture import without_numba
 from robustnmf.utils.arrays import (
     Array,
     Blocks,
@@ -82,12 +83,14 @@ class TorchEngine(InMemoryEngine):
     def running(self) -> Iterator["TorchEngine"]:
         """Multiply matrices in full precision, and keep no record for derivatives, for the length of a fit.
 
-        In a thread of its own a fit has a stream of its own, so that several can be on the device at a time.
+        A fit on a GPU does without Numba, which takes longer to load than the fit. In a thread of its own it has a
+        stream of its own, so that several can be on the device at a time.
         """
         with (
             torch.no_grad(),
             unwatched_arithmetic(),
             _full_precision.changed(),
+            nullcontext() if self.device.type == "cpu" else without_numba(),
             _stream_of_thread(self.device),
             Captures(self.device),
         ):

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.engines.protocol import Engine
+from robustnmf.kernels.mixture import laplace_and_uniform
 from robustnmf.kernels.mixture_constants import ROUNDING, ROUNDS, SMALLEST_SHARE, SUPPORT, WIDEST
 from robustnmf.utils.arrays import Array, Blocks, Namespace, device, size, subsample, to_host
 from robustnmf.utils.medians import densest
-from robustnmf.utils.process_state import no_fork
 
 Vector = NDArray[Any]
 
@@ -82,7 +82,7 @@ def _fit(magnitudes: Vector, weights: Vector | None) -> tuple[float, bool]:
     if support == 0:
         return 0.0, False
     largest = float(magnitudes.max())
-    width, _, _, support = _kernels().laplace_and_uniform(magnitudes, weights, support, support, largest, ROUNDS)
+    width, _, _, support = laplace_and_uniform(magnitudes, weights, support, support, largest, ROUNDS)
     if width >= WIDEST * support:  # no Laplace component to be seen
         return float(np.average(magnitudes, weights=weights)), False
     return width, True
@@ -94,7 +94,7 @@ def mixture_of_width(width: float, magnitudes: Vector, weights: Vector | None = 
     support = min(SUPPORT * width, float(magnitudes.max(initial=0.0)))
     if support == 0:
         return Mixture(width, 1.0)
-    _, share, inside, _ = _kernels().laplace_and_uniform(magnitudes, weights, support, width)
+    _, share, inside, _ = laplace_and_uniform(magnitudes, weights, support, width)
     if inside == 0:
         return Mixture(width, SMALLEST_SHARE)
     within = inside / weights.sum()
@@ -142,14 +142,6 @@ def _sampled(A: Array, M: Array | None, some: slice, *, xp: Namespace) -> tuple[
         values = xp.reshape(A, (-1,))[some]
         return values, xp.ones_like(values)
     return A[M > 0][some], M[M > 0][some]
-
-
-def _kernels() -> Any:
-    """Return the compiled functions; imported late, because Numba costs a third of a second."""
-    with no_fork:
-        from robustnmf.kernels.numba import functions
-
-    return functions
 
 
 def median(values: Vector, weights: Vector) -> float:

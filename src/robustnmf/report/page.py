@@ -23,6 +23,7 @@ from robustnmf.report.pictures import explaining_cards, framed, q_ratio, set_mar
 from robustnmf.report.summary import percent, seconds, short
 from robustnmf.report.template import template
 from robustnmf.utils.files import is_sealed, sealed, write_proven
+from robustnmf.version import __version__
 
 Matrix = NDArray[Any]
 
@@ -422,9 +423,10 @@ def worst(lines: Lines, names: Sequence[str], typical: float) -> list[Row]:
 
 def versions() -> dict[str, str]:
     """Return what the page was made with, and when."""
-    packages = ("robustnmf", "numpy", "scipy", "scikit-learn")
+    packages = ("numpy", "scipy", "scikit-learn")
     return {
         "Report of": date.today().isoformat(),
         "Python": platform.python_version(),
+        "robustnmf": __version__,  # which need not be installed to be used
         **{package: version(package) for package in packages},
     }

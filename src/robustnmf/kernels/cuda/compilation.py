@@ -65,6 +65,11 @@ def plan() -> "Plan | None":
     return ahead if isinstance(ahead, Plan) else None
 
 
+def is_ahead() -> bool:
+    """Return whether this thread plans or compiles what others will launch."""
+    return getattr(_THREAD, "ahead", None) is not None
+
+
 @cache
 def shared_memory(device: torch.device) -> float:
     """Return the bytes of memory that programs on a multiprocessor can use; any number in the interpreter."""

@@ -1,4 +1,4 @@
-"""Coordinate descent on the GPU in CUDA C++, compiled when it is first needed by the compiler that comes with Torch.
+"""Coordinate descent on the GPU in CUDA C++.
 
 Every step of coordinate descent waits for the one before, and needs a row of the Gram matrix, which shared memory gives
 up four times slower than it can be used. So a few lanes share a row, with its coordinates in their registers, and where
@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from robustnmf.kernels.cuda.compilation import plan
+from robustnmf.kernels.cuda.compilation import plan, shared_memory
+from robustnmf.kernels.cuda.cplusplus import kernel_of, warn_of
 
 # Threads of a block and the most bytes of shared memory that it may take, of which more leave fewer blocks at a time:
 # the first that are enough. And lanes that share a row.
@@ -159,15 +160,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) descend(
 """
 
 
-def kernel_for(rank: int, dtype: torch.dtype, n_rows: int) -> Callable[..., None] | None:
+def kernel_for(device: torch.device, rank: int, dtype: torch.dtype, n_rows: int) -> Callable[..., None] | None:
     """Return the kernel for so many rows of a rank, or None if Torch cannot compile it or the rank is too high."""
     at_once = MOST_AT_ONCE if n_rows * rank > MANY_COORDINATES else 1
     mine, planned = -(-rank // (4 * LANES)) * 4, plan()
     if planned is not None:
-        planned.note(("descend", mine, dtype, at_once), partial(kernel_for, rank, dtype, n_rows))
+        planned.note(("descend", mine, dtype, at_once), partial(kernel_for, device, rank, dtype, n_rows))
         return _nothing
-    kernels = (_compiled(mine, dtype, at_once, *size) for size in SIZES)
-    return next((kernel for kernel in kernels if kernel is not None), None)
+    kernels = (_compiled(device, mine, dtype, at_once, *size) for size in SIZES)
+    found = next((kernel for kernel in kernels if kernel is not None), None)
+    if found is None:
+        warn_of("descend")
+    return found
 
 
 def _nothing(n_rows: int, arguments: list[Any]) -> None:
@@ -175,7 +179,9 @@ def _nothing(n_rows: int, arguments: list[Any]) -> None:
 
 
 @cache
-def _compiled(mine: int, dtype: torch.dtype, at_once: int, threads: int, most: int) -> Callable[..., None] | None:
+def _compiled(
+    device: torch.device, mine: int, dtype: torch.dtype, at_once: int, threads: int, most: int
+) -> Callable[..., None] | None:
     """Return the kernel for `mine` coordinates of each of some rows in a lane, or None."""
     size = dtype.itemsize
     chunk = 16 // size
@@ -183,18 +189,15 @@ def _compiled(mine: int, dtype: torch.dtype, at_once: int, threads: int, most: i
     rows, rank = max(1, min(at_once, MOST_KEPT // (mine * size))), LANES * mine
     groups, pitch = threads // LANES, rank + 4  # again, for rows
     shared = size * (rank * LANES * span + 2 * rank + 3 * rows * groups * pitch)
-    if shared > most:
+    if shared > min(most, shared_memory(device)):
         return None
     macros = {"REAL_TYPE": "double" if dtype == torch.float64 else "float", "THREADS": threads, "LANES": LANES}
     macros |= {"GROUPS": groups, "ROWS": rows, "RANK": rank, "MINE": mine, "SPAN": span, "CHUNK": chunk}
     macros |= {"PITCH": pitch, "MOST_PARTS": MOST_PARTS}
     macros["SMALLEST"] = "1e-292" if dtype == torch.float64 else "1e-31f"  # see `smallest_curvature`
     source = "".join(f"#define {name} {value}\n" for name, value in macros.items()) + SOURCE
-    try:
-        kernel = torch.cuda._compile_kernel(source, "descend")
-        if shared >= 48 * 1024:
-            kernel.set_shared_memory_config(shared)
-    except (AttributeError, ImportError, OSError, RuntimeError):  # an older Torch, or one without the compiler
+    kernel = kernel_of(device, source, "descend", shared)
+    if kernel is None:
         return None
 
     def launch(n_rows: int, arguments: list[Any]) -> None:

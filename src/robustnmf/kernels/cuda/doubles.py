@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from robustnmf.kernels.cuda.compilation import plan
+from robustnmf.kernels.cuda.cplusplus import kernel_of, warn_of
 from robustnmf.kernels.interface import CAUCHY, CORRENTROPY, HUBER, ROUNDED, SQUARED
 
 # Rows that a warp works on, the warps of a block, and tiles of 8 columns whose residuals a warp has at a time.
@@ -20,6 +21,8 @@ ROWS = WARP_ROWS * WARPS
 # Columns that are in shared memory at a time, and blocks that a multiprocessor should have registers for, by padded
 # rank: the fastest on an H200 of some that were tried.
 COLUMNS, BLOCKS = {16: 64, 32: 16, 64: 16}, {16: 3, 32: 3, 64: 1}
+# Blocks that a multiprocessor of an H200 has room for.
+AT_A_TIME = {16: 3, 32: 3, 64: 2}
 
 FORMS = (SQUARED, CAUCHY, HUBER, ROUNDED, CORRENTROPY)
 """Forms that `weigh` knows."""
@@ -238,9 +241,12 @@ def kernel_for(device: torch.device, kind: Kind) -> Callable[..., None] | None:
         return None
     planned = plan()
     if planned is not None:
-        planned.note(("doubles", kind), partial(_compiled, kind))
+        planned.note(("doubles", kind), partial(_compiled, device, kind))
         return _nothing
-    return _compiled(kind)
+    found = _compiled(device, kind)
+    if found is None:
+        warn_of("accumulate")
+    return found
 
 
 def _nothing(grid: tuple[int, int], arguments: list[Any]) -> None:
@@ -248,10 +254,9 @@ def _nothing(grid: tuple[int, int], arguments: list[Any]) -> None:
 
 
 @cache
-def _compiled(kind: Kind) -> Callable[..., None] | None:
-    try:
-        kernel = torch.cuda._compile_kernel(source_of(kind), "accumulate")
-    except (AttributeError, ImportError, OSError, RuntimeError):  # an older Torch, or one without the compiler
+def _compiled(device: torch.device, kind: Kind) -> Callable[..., None] | None:
+    kernel = kernel_of(device, source_of(kind), "accumulate")
+    if kernel is None:
         return None
 
     def launch(grid: tuple[int, int], arguments: list[Any]) -> None:

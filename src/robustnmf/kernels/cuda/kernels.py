@@ -6,7 +6,6 @@ from functools import partial
 from math import inf
 from typing import Any
 
-import numpy as np
 import torch
 import triton
 
@@ -29,7 +28,6 @@ from robustnmf.kernels.cuda.steps import (
 from robustnmf.kernels.interface import Kernels, Planned, Rule, form_of
 from robustnmf.kernels.line_search import checked_features
 from robustnmf.utils.arrays import is_uniform
-from robustnmf.utils.process_state import no_fork
 
 # Beyond this rank there are too few registers. Earlier versions cannot multiply matrices of doubles.
 HIGHEST_RANK = {torch.float32: 128}
@@ -83,10 +81,11 @@ class CudaKernels:
         )
 
     def start_up(self) -> None:
-        """Begin to load what compiles kernels, and what the host computes with, before the first fit needs it."""
+        """Begin to load what compiles kernels, and kernels of Torch, before the first fit needs them."""
         empty = partial(torch.empty, device="meta")
         of_one = partial(predict, empty(1, 1), empty(1, 2, dtype=torch.int64), empty(1, 1))
-        start_up(self.device, [of_one, _load_numba], [partial(kernel_for, 1, torch.float32, 1)])
+        descending = partial(kernel_for, self.device, 1, torch.float32, 1)
+        start_up(self.device, [of_one], [descending], [partial(_load_torch, self.device)])
 
     def forget(self) -> None:
         """Drop copies of the data and graphs, which hold memory of the device, at the end of a fit."""
@@ -304,12 +303,19 @@ class CudaKernels:
         return self.masked[id(positions)][1]
 
 
-def _load_numba() -> None:
-    """Load what `model.mixture` computes with on the host; it takes as long as a small fit."""
-    with no_fork:
-        from robustnmf.kernels.numba import functions
-
-    functions.laplace_and_uniform(np.ones(2), np.ones(2), 1.0, 1.0)
+def _load_torch(device: torch.device) -> None:
+    """Use once what a fit uses of Torch, which loads a kernel when it is first used: a hundred take 0.3 seconds."""
+    for dtype in (torch.float32, torch.float64):
+        a = torch.ones((64, 32), dtype=dtype, device=device)
+        some, whole = a > 0.5, a.to(torch.int64)
+        for reduced in (torch.sum, torch.mean, torch.std, torch.amax, torch.amin, torch.count_nonzero, torch.any):
+            reduced(a), reduced(a, dim=0), reduced(a, dim=1)
+        for function in (torch.abs, torch.sqrt, torch.exp, torch.log, torch.log1p, torch.isnan, torch.isfinite):
+            function(a)
+        torch.all(some), torch.where(some, a, 0.0), torch.where(some, a, a), a[some], torch.maximum(a, a)
+        torch.sort(a, dim=0), torch.sort(a.reshape(-1)), torch.round(a), torch.cumsum(whole, dim=1)
+        torch.lerp(a, a, 0.5).clamp_(min=0), torch.cat([a, a]), torch.stack([a, a]), a.clone()
+        a * a + a - a / a, 1 - a, 1 / a, a**2, a @ a.T, torch.arange(4, device=device)
 
 
 def _half_step(Y: Any, M: Any, X: Any, A: Any, rule: Rule, penalty: Any, sweeps: int) -> Any:

@@ -31,11 +31,12 @@ from robustnmf.kernels.line_search import checked_features, checked_rows
 
 # With no more samples, or features, products are of single-precision numbers: rounding errors would not average out.
 PRECISE = 1024
-# Rows and columns of the data that a program works on at a time, its warps, and tiles on their way, by padded rank.
+# Rows and columns of the data that a program works on at a time, its warps, tiles on their way, and programs that a
+# multiprocessor of an H200 has room for, by padded rank.
 TILES = {
-    torch.bfloat16: {16: (64, 128, 4, 3), 32: (64, 64, 4, 3), 64: (64, 32, 4, 3), 128: (64, 32, 4, 2)},
-    torch.float32: {16: (32, 64, 4, 2), 32: (32, 64, 4, 2), 64: (32, 64, 4, 2), 128: (32, 32, 4, 2)},
-    torch.float64: {16: (32, 32, 4, 2), 32: (32, 32, 4, 2), 64: (32, 32, 4, 2)},
+    torch.bfloat16: {16: (64, 128, 4, 3, 2), 32: (64, 64, 4, 3, 2), 64: (64, 32, 4, 3, 3), 128: (64, 32, 4, 2, 2)},
+    torch.float32: {16: (32, 64, 4, 2, 4), 32: (32, 64, 4, 2, 3), 64: (32, 64, 4, 2, 2), 128: (32, 32, 4, 2, 2)},
+    torch.float64: {16: (32, 32, 4, 2, 4), 32: (32, 32, 4, 2, 3), 64: (32, 32, 4, 2, 2)},
 }
 # Share of the memory of a multiprocessor that tiles on their way may take; the rest is for products.
 TILE_SHARE = 0.75
@@ -48,10 +49,14 @@ ADVANCING_ROWS, SPLIT_ROWS = 16, 64
 MOST_CHECKED = {torch.float32: 2**13, torch.float64: 2**10}
 # Checks at a time of the smallest matrix product.
 FEWEST_CHECKS = 16
-# Programs that a pass over the data should have at least, to keep all multiprocessors busy.
+# Programs that a check should have at least, to keep all multiprocessors busy.
 ENOUGH_PROGRAMS = 1056
 # More parts of a sum take longer to add up than they save.
 MOST_SPLITS = 40
+# Columns that a program could sum over in the time that it takes to begin and to end.
+COLUMNS_TO_BEGIN = 512
+# Multiprocessors that kernels are planned for where there is no GPU: those of an H200.
+MULTIPROCESSORS = 132
 
 
 class Data(NamedTuple):
@@ -254,10 +259,11 @@ def _sums(blocks: Sequence[Data], of_X: Any, of_A: Sequence[Any], rule: Rule) ->
     n_rows, weighted = of_X.shape[1], blocks[0].M is not None
     in_doubles = [_in_doubles(data, of_X, rule) for data in blocks]
     if all(in_doubles):
-        tile = (doubles.ROWS, doubles.COLUMNS[of_X.shape[2]], 0, 0)
+        tile = (doubles.ROWS, doubles.COLUMNS[of_X.shape[2]], 0, 0, doubles.AT_A_TIME[of_X.shape[2]])
     else:
         tile, in_doubles = _tile_for(of_X, weighted), [None] * len(blocks)
-    plans = [_splits(n_rows, data.Y.shape[1], *tile[:2]) for data in blocks]
+    at_a_time = tile[-1] * _multiprocessors(worked_on(of_X))
+    plans = [_fewest_waves(n_rows, data.Y.shape[1], *tile[:2], at_a_time) for data in blocks]
     shape, done = (2, sum(n for n, _ in plans), *of_X.shape[1:]), 0
     sums = torch.empty(shape, dtype=blocks[0].Y.dtype, device=of_X.device)
     for data, parts, (n, width), kernel in zip(blocks, of_A, plans, in_doubles, strict=True):
@@ -282,10 +288,10 @@ def _in_doubles(data: Data, of_X: Any, rule: Rule) -> Callable[..., None] | None
 
 
 def _accumulate(
-    data: Data, of_X: Any, of_A: Any, rule: Rule, into: Any, width: int, tile: tuple[int, int, int, int]
+    data: Data, of_X: Any, of_A: Any, rule: Rule, into: Any, width: int, tile: tuple[int, int, int, int, int]
 ) -> None:
-    """Write sums of a block, in splits of so many columns; the tile is rows, columns, warps and stages."""
-    (_, n_rows, padded), (rows, columns, warps, stages) = of_X.shape, tile
+    """Write sums of a block, in splits of so many columns; the tile is as in the table."""
+    (_, n_rows, padded), (rows, columns, warps, stages, _) = of_X.shape, tile
     described, strides, is_even = data.described(rows, columns), data.strides, data.is_even
     if described is not None:
         of_A = TensorDescriptor(of_A, list(of_A.shape), list(of_A.stride()), [1, columns, padded])
@@ -302,14 +308,14 @@ def _accumulate(
     )  # fmt: skip
 
 
-def _tile_for(parts: Any, weighted: bool) -> tuple[int, int, int, int]:
+def _tile_for(parts: Any, weighted: bool) -> tuple[int, int, int, int, int]:
     """Return the tile for a factor's parts: as in the table, or narrower where those on their way would not fit."""
-    rows, columns, warps, stages = TILES[parts.dtype][parts.shape[2]]
+    rows, columns, warps, stages, at_a_time = TILES[parts.dtype][parts.shape[2]]
     per_entry = max(4, parts.element_size()) * (1 + weighted)
     per_column = rows * per_entry + 3 * parts.shape[2] * parts.element_size()
     while stages * columns * per_column > TILE_SHARE * shared_memory(worked_on(parts)):
         columns //= 2
-    return rows, columns, warps, stages
+    return rows, columns, warps, stages, at_a_time
 
 
 def moves_of(X: Any, gram: Any, sums: Any, penalty: Any, sweeps: int, fixed: int) -> tuple[Any, Any, Any]:
@@ -319,7 +325,8 @@ def moves_of(X: Any, gram: Any, sums: Any, penalty: Any, sweeps: int, fixed: int
     gain, total = torch.empty((2, n_rows), dtype=X.dtype, device=X.device)
     arguments = [X, gram, sums[0], sums[1], penalty, move, gain, total]
     arguments += [n_rows, sums.shape[1], sums.shape[3], padded, rank, fixed, sweeps]
-    kernel = kernel_for(rank, X.dtype, n_rows) if worked_on(X).type == "cuda" else None
+    device = worked_on(X)
+    kernel = kernel_for(device, rank, X.dtype, n_rows) if device.type == "cuda" else None
     if kernel is not None:
         kernel(n_rows, arguments)
     else:
@@ -329,10 +336,37 @@ def moves_of(X: Any, gram: Any, sums: Any, penalty: Any, sweeps: int, fixed: int
 
 
 def _splits(n_rows: int, n_columns: int, rows: int, columns: int) -> tuple[int, int]:
-    """Return into how many parts the columns are split, and how many columns each has."""
-    wanted = min(ceil(ENOUGH_PROGRAMS / triton.cdiv(n_rows, rows)), MOST_SPLITS)
-    width = columns * max(1, ceil(n_columns / columns / max(1, wanted)))
+    """Return into how many parts the columns of a check are split, and how many columns each has."""
+    width = _width(n_columns, columns, max(1, min(ceil(ENOUGH_PROGRAMS / triton.cdiv(n_rows, rows)), MOST_SPLITS)))
     return triton.cdiv(n_columns, width), width
+
+
+@cache
+def _fewest_waves(n_rows: int, n_columns: int, rows: int, columns: int, at_a_time: int) -> tuple[int, int]:
+    """Return how the columns of a sum are split, into how many parts and of how many columns, to be done earliest.
+
+    So many programs run at a time, in waves that take equally long: a last one with few takes as long as the others.
+    """
+
+    def duration(n: int) -> int:
+        return ceil(programs * n / at_a_time) * (_width(n_columns, columns, n) + COLUMNS_TO_BEGIN)
+
+    programs = ceil(n_rows / rows)
+    width = _width(n_columns, columns, min(range(1, MOST_SPLITS + 1), key=duration))
+    return ceil(n_columns / width), width
+
+
+def _width(n_columns: int, columns: int, n: int) -> int:
+    """Return how many columns each of n parts has, a multiple of those of a tile."""
+    return columns * max(1, ceil(n_columns / columns / n))
+
+
+@cache
+def _multiprocessors(device: torch.device) -> int:
+    """Return how many multiprocessors the device has."""
+    if device.type != "cuda":
+        return MULTIPROCESSORS
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def sweep(
