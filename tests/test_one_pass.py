@@ -100,13 +100,13 @@ def test_kernels_agree_with_their_reference(loss, dtype, missing):
 @pytest.mark.parametrize(("n", "m"), [(37, 23), (40, 1100)], ids=["all features check", "some check"])
 @pytest.mark.parametrize("missing", [False, True])
 def test_tiles_of_features_agree_with_tiles_of_rows(loss, n, m, missing, monkeypatch):
-    """Wide data is worked on by tiles that have all rows: here of seven features each."""
+    """With a large basis, tiles have all rows and some of the features: here seven."""
     state = State(n=n, m=m, missing=missing)
     weighting = Weighting(loss, 0.3, np.linspace(0.5, 2, m))
     expected = state.sweep(weighting, NumPyEngine(), hidden=state.hidden)
-    monkeypatch.setattr(numba_pass, "WIDE", 1)
-    monkeypatch.setattr(numba_pass, "WIDE_ROWS", 1)
-    monkeypatch.setattr(numba_pass, "WIDE_TILE_ENTRIES", 7 * n)
+    monkeypatch.setattr(numba_pass, "LARGE_BASIS", 1)
+    monkeypatch.setattr(numba_pass, "ROWS_OF_LARGE", 1)
+    monkeypatch.setattr(numba_pass, "LARGE_TILE_ENTRIES", 7 * n)
     assert_close(state.sweep(weighting, NumPyEngine(), hidden=state.hidden), expected)
 
 

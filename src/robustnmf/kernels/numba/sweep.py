@@ -26,9 +26,9 @@ SMALLEST_TILE, LARGEST_TILE_ENTRIES = 32, 2**20
 FILLED_ENTRIES = 2**20
 # With so many coordinates, steps of several of them are taken from the gradient together.
 MANY_COORDINATES = 96
-# Of so many features and rows, tiles of so many entries have some of the features and all rows: with few rows, a matrix
-# product takes as long to arrange its factors as to multiply them.
-WIDE, WIDE_ROWS, WIDE_TILE_ENTRIES = 4096, 64, 2**16
+# If the basis has so many entries, and there are so many rows, tiles of so many entries have all rows and some of the
+# features: with few rows, a matrix product takes as long to arrange its factors as to multiply them.
+LARGE_BASIS, ROWS_OF_LARGE, LARGE_TILE_ENTRIES = 2**17, 64, 2**17
 # Bytes that the cache reads together.
 CACHE_LINE = 64
 
@@ -393,8 +393,8 @@ def sweep_block(
     if M is None and hidden is None and counts_alike(rule):
         return _sweep_alike(Y, X, checks, A, linear, ridge, sweeps)
     (X,), over = inputs(X), Pass(Y, M, hidden, A, linear, ridge, rule, sweeps)
-    if Y.shape[1] >= WIDE and len(Y) >= WIDE_ROWS:
-        return _sweep_wide(over, hidden, X, checks)
+    if A.size >= LARGE_BASIS and len(Y) >= ROWS_OF_LARGE:
+        return _sweep_by_features(over, hidden, X, checks)
     panel = Panel.of(Y)
     new, trust = np.empty_like(X), np.empty_like(X[:, 0])
     kept = np.empty((checks.size, Y.shape[1]), dtype=Y.dtype)
@@ -415,8 +415,8 @@ def sweep_block(
     return new, trust, kept, np.ascontiguousarray(descent.T), np.ascontiguousarray(curvature.T)
 
 
-def _sweep_wide(over: Pass, hidden: Any, X: Any, checks: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """Return what `sweep_block` does of many features, by tiles that have some of them and all rows."""
+def _sweep_by_features(over: Pass, hidden: Any, X: Any, checks: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """Return what `sweep_block` does with a large basis, by tiles that have all rows and some of the features."""
     tiles = FeatureTiles(over, hidden)
     descent, curvature = np.zeros_like(X), np.zeros_like(X)
     run, skip, n_checks = over.checked
@@ -453,7 +453,7 @@ class FeatureTiles:
     def __init__(self, over: Pass, hidden: Any) -> None:
         self.over = over
         n_rows, p = over.Y.shape
-        width = min(max(WIDE_TILE_ENTRIES // n_rows, 1), p)
+        width = min(max(LARGE_TILE_ENTRIES // n_rows, 1), p)
         self.columns = [slice(first, min(first + width, p)) for first in range(0, p, width)]
         self.hidden = np.empty((0, 2), dtype=np.intp) if hidden is None else hidden[np.argsort(hidden[:, 1])]
 
