@@ -365,7 +365,7 @@ def improve(
 
     def make() -> Point:
         if not judged.model.follows_predictions:
-            data = squares.everything() if squares.is_plain(judged) else squares.accepted(judged)
+            data = squares.right(judged)
             W, Ht, steady[0] = squares.improved(data, point.W, point.Ht, sweeps)
         else:
             data, W, Ht, steady[0] = reweighted(squares, point, judged, sweeps)
@@ -469,8 +469,7 @@ def finish_all_samples(fit: Fit, state: State, squares: LeastSquares, judge: Bas
         right = point
         if judge is not None:
             right = Point(judge.W, judge.encode(whole.V, whole.M, fit.engine, max_iter=0, tol=0.0), point.predictions)
-        found = Judged(right, judged.model)
-        data = squares.everything() if squares.is_plain(found) else squares.accepted(found)
+        data = squares.right(Judged(right, judged.model))
         W, Ht, _ = squares.improved(data, point.W, point.Ht, fit.last_iter)
         return fit.held.point(W, whole.part(Ht))._replace(Ht=Ht)
 

@@ -583,6 +583,13 @@ def weighted_medians(At: Any, Y: Any, M: Any, X: Any, max_iter: int) -> None:
                     x[k] = new
 
 
+def order_statistics(A: Any, ranks: Any) -> Any:
+    """Return of each row of A (B, p) the entry that has so many smaller ones, ranks (B,), without sorting all."""
+    if len(A) and (ranks == ranks[0]).all():
+        return np.partition(A, ranks[0], axis=1)[:, ranks[0]]
+    return np.array([np.partition(row, rank)[rank] for row, rank in zip(A, ranks, strict=True)], dtype=A.dtype)
+
+
 def row_medians(A: Any) -> Any:
     """Return the lower median of each row; the kernel of `algorithm.encoding.row_medians`."""
     middle = (A.shape[1] - 1) // 2

@@ -15,6 +15,7 @@ KERNELS = Kernels(
     weighted_medians=functions.weighted_medians,
     cauchy_sum=functions.cauchy_sum,
     row_medians=functions.row_medians,
+    order_statistics=functions.order_statistics,
     predict=functions.predict,
     least_squares=functions.least_squares,
     squares=sweep.squares,
