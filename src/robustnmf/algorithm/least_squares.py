@@ -312,9 +312,11 @@ class LeastSquares:
         return self.engine.keeps_masks and self.few is None and not judged.model.follows_predictions
 
     def wrong(self, judged: Judged) -> Blocks:
-        """Return which entries are wrong."""
-        found: Blocks = self.engine.map(_wrong, self.V, judged.point.Ht, W=judged.point.W, model=judged.model)
-        return found
+        """Return which entries are wrong, in parts of one array: its memory is given back as a whole."""
+        engine, n_samples = self.engine, sum(len(block) for block in self.V)
+        masks = engine.split(engine.empty((n_samples, self.V[0].shape[1]), engine.xp.bool), like=self.V)
+        engine.fill((masks,), _wrong, self.V, judged.point.Ht, W=judged.point.W, model=judged.model)
+        return masks
 
     def without(self, wrong: Blocks, judged: Judged) -> Accepted:
         """Return the data without what is wrong."""
@@ -683,9 +685,9 @@ def _accepted(
     return filled if units is None else filled * units, weights
 
 
-def _wrong(Y: Array, X: Array, *, W: Array, model: NoiseModel, xp: Namespace) -> Array:
-    """Return which entries of a block are wrong, (B, m)."""
-    return model.ratios(Y, predictions(X, W, Y), xp) > 1
+def _wrong(Y: Array, X: Array, *, W: Array, model: NoiseModel, xp: Namespace) -> tuple[Array]:
+    """Return which entries of a block are wrong, (B, m), for `Engine.fill`."""
+    return (model.ratios(Y, predictions(X, W, Y), xp) > 1,)
 
 
 @block_function(light=True)
@@ -735,7 +737,7 @@ def _count_right(
 ) -> tuple[Array, Array]:
     """Return the numbers of accepted and of observed entries of each feature of a block, (m,)."""
     if M is None and isinstance(Y, np.ndarray):
-        n_wrong = np.count_nonzero(_wrong(Y, X, W=W, model=model, xp=xp), axis=0)
+        n_wrong = np.count_nonzero(model.ratios(Y, predictions(X, W, Y), xp) > 1, axis=0)
         return len(Y) - n_wrong, np.full_like(n_wrong, len(Y))
     parts = (_kept(Y, M, X, W, model, xp), _observed(Y, M, xp))
     accepted, observed = (xp.sum(xp.astype(part > 0, xp.int64), axis=0) for part in parts)
