@@ -62,7 +62,7 @@ RANK_ENTRIES = 2**22
 RANK_STORED = 2**20
 # Data of so many entries, of which a product with the components takes so many multiplications, is worth kernels for
 # single precision; and its residuals, in units of a typical entry, are to be so large that rounding does not matter.
-SINGLE_ENTRIES, SINGLE_PRODUCTS, SINGLE_RESIDUAL = 2**21, 2**27, 1e-3
+SINGLE_ENTRIES, SINGLE_PRODUCTS, SINGLE_RESIDUAL = 2**20, 2**26, 1e-3
 
 
 class Fitted(NamedTuple):
