@@ -97,6 +97,38 @@ def test_kernels_agree_with_their_reference(loss, dtype, missing):
 
 
 @each_loss
+@pytest.mark.parametrize(("n", "m"), [(37, 23), (40, 1100)], ids=["all features check", "some check"])
+@pytest.mark.parametrize("missing", [False, True])
+def test_tiles_of_features_agree_with_tiles_of_rows(loss, n, m, missing, monkeypatch):
+    """With a large basis, tiles have all rows and some of the features: here seven."""
+    state = State(n=n, m=m, missing=missing)
+    weighting = Weighting(loss, 0.3, np.linspace(0.5, 2, m))
+    expected = state.sweep(weighting, NumPyEngine(), hidden=state.hidden)
+    monkeypatch.setattr(numba_pass, "LARGE_BASIS", 1)
+    monkeypatch.setattr(numba_pass, "ROWS_OF_LARGE", 1)
+    monkeypatch.setattr(numba_pass, "LARGE_TILE_ENTRIES", 7 * n)
+    assert_close(state.sweep(weighting, NumPyEngine(), hidden=state.hidden), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("r", [8, 24, 25, 26, 27, 28, 99])
+def test_coordinates_agree_with_the_reference(r, dtype):
+    """Steps of four of many coordinates are taken together: ranks that four divides, and others; dead ones stay."""
+    rng = np.random.default_rng(r)
+    A, X = rng.gamma(1.0, size=(150, r)).astype(dtype), rng.gamma(1.0, size=(11, r)).astype(dtype)
+    A[:, 5] = 0
+    G, descent = A.T @ A, (rng.random((11, 150)).astype(dtype) - X @ A.T / r) @ A
+    curvature = (np.diag(G) * rng.uniform(0.5, 1, (11, r))).astype(dtype)
+    curvature[3, 7] = 0
+    found = numba_pass.propose(G, descent, curvature, X, 3)
+    expected = propose(G, descent, curvature, X, 3, ReferenceEngine())
+    np.testing.assert_allclose(found, expected, rtol=0, atol=(1e-10 if dtype == np.float64 else 1e-4) * X.max())
+    assert found[3, 7] == 0
+    assert np.all(found[:, 5] == 0)
+    assert np.abs(found).max() > 0.1
+
+
+@each_loss
 @pytest.mark.parametrize("missing", [False, True], ids=["complete", "weighted"])
 def test_one_pass_is_two_half_steps(loss, missing):
     """The codes by their samples, then the basis by its features, each with weights of its own residuals.

@@ -12,6 +12,7 @@ encoded by least squares.
 """
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -288,18 +289,64 @@ def _encode_by_noise(Y: Any, M: Array | None, judge: "Judge", max_iter: int, tol
         start = judge.start_of_sweeps(Y, tol)
         if start is not None:
             return start
-    X = judge.fitted(Y, M, judge.begin(Y, M), None, max_iter, tol)
-    doubtful = xp.nonzero(judge.samples_with(judge.wrong(Y, M, X, None), M))[0]
+    with_all = WithAll(Y, M, judge, max_iter, tol)
+    doubtful = xp.nonzero(with_all.are_doubtful())[0]
     if doubtful.shape[0] == 0:
-        return X
-    some = (Y[doubtful], None if M is None else M[doubtful], X[doubtful])
+        return with_all.X
+    some = (Y[doubtful], None if M is None else M[doubtful], with_all[doubtful])
     found = _encode_without_wrong(*some, judge, max_iter, tol)
     # A sample of which all that is positive is rejected would have no code; then it is that of all its entries.
-    X[doubtful] = xp.where(xp.any(found > 0, axis=1)[:, None], found, X[doubtful])
-    return X
+    is_lost = ~xp.any(found > 0, axis=1)
+    if xp.any(is_lost):
+        found[is_lost] = with_all[doubtful[is_lost]].codes()
+    with_all.X[doubtful] = found
+    return with_all.X
 
 
-def _encode_without_wrong(Y: Any, M: Array | None, with_all: Array, judge: "Judge", max_iter: int, tol: float) -> Array:
+class WithAll:
+    """Codes of samples with all of their entries, by least squares.
+
+    Those of samples that have wrong entries for sure, whatever their codes, are found where they are needed.
+    """
+
+    def __init__(self, Y: Any, M: Array | None, judge: "Judge", max_iter: int, tol: float) -> None:
+        self.Y, self.M, self.judge, self.limits = Y, M, judge, (max_iter, tol)
+        self.X, self.is_sure = judge.begin(Y, M), judge.are_surely_wrong(Y, M)
+
+    def __getitem__(self, rows: Array) -> "WithAll":
+        """Return that of some of the samples."""
+        some = copy(self)
+        some.Y, some.M = self.Y[rows], None if self.M is None else self.M[rows]
+        some.X, some.is_sure = self.X[rows], self.is_sure[rows]
+        return some
+
+    def are_doubtful(self) -> Array:
+        """Return which samples have wrong entries, (B,)."""
+        xp, doubtful = self.judge.xp, self.judge.xp.asarray(self.is_sure, copy=True)
+        rest = xp.nonzero(~self.is_sure)[0]
+        if rest.shape[0] > 0:
+            some, observed = self.Y[rest], None if self.M is None else self.M[rest]
+            X = self._fitted(some, observed, self.X[rest])
+            self.X[rest] = X
+            doubtful[rest] = self.judge.samples_with(self.judge.wrong(some, observed, X, None), observed)
+        return doubtful
+
+    def codes(self) -> Array:
+        """Return the codes of all samples, (B, r)."""
+        sure = self.judge.xp.nonzero(self.is_sure)[0]
+        if sure.shape[0] == 0:
+            return self.X
+        X = self.judge.xp.asarray(self.X, copy=True)
+        X[sure] = self._fitted(self.Y[sure], None if self.M is None else self.M[sure], X[sure])
+        return X
+
+    def _fitted(self, Y: Any, M: Array | None, X: Array) -> Array:
+        return self.judge.fitted(Y, M, X, None, *self.limits)
+
+
+def _encode_without_wrong(
+    Y: Any, M: Array | None, with_all: WithAll, judge: "Judge", max_iter: int, tol: float
+) -> Array:
     """Return codes of samples with wrong entries; a sample of which nothing else turns out to be wrong is done.
 
     Codes that are not to be improved, by a `max_iter` of 0, are a start for more, and judged once.
@@ -454,7 +501,7 @@ class Judge:
         """Return the typical code, at the size of each sample."""
         return _start(Y, M, basis=self.basis, engine=self.engine, xp=self.xp)
 
-    def start(self, Y: Array, M: Array | None, with_all: Array, tol: float) -> Array:
+    def start(self, Y: Array, M: Array | None, with_all: WithAll, tol: float) -> Array:
         """Return codes from which wrong entries can be told.
 
         Of sparse samples it is least squares without entries that are larger than any that the fit accepted; errors
@@ -462,14 +509,24 @@ class Judge:
         or from the codes with all entries, whichever leads to the lower loss.
         """
         if self.is_sparse:
-            start = self.fitted(Y, M, with_all, Y > self.noise.largest, SETTLING_STEPS, tol)
-            return self.better(Y, M, start, with_all, tol)
+            start = self.fitted(Y, M, with_all.codes(), Y > self.noise.largest, SETTLING_STEPS, tol)
+            return self.better(Y, M, start, with_all.codes(), tol)
+        if M is not None or not self.starts_quickly:  # a sample with gaps may have observed entries in none of them
+            return self.patient_start(Y, M, with_all.codes(), tol)
         chosen = self.features_of_start()
-        if M is None and chosen is None and self.may_start_quickly:
+        if chosen is None:
             return self.quick_start(Y, with_all, tol)
-        if chosen is None or M is not None:  # a sample with gaps may have observed entries in none of them
-            return self.patient_start(Y, M, with_all, tol)
         return self.of_features(chosen).quick_start(Y[:, chosen], with_all, tol)
+
+    def are_surely_wrong(self, Y: Array, M: Array | None) -> Array:
+        """Return which samples have entries that no code predicts, (B,), if codes with these are not wanted as a start.
+
+        No prediction counts as more than some multiple of the largest entry that the fit accepted.
+        """
+        xp = self.xp
+        if M is not None or self.is_sparse or not self.starts_quickly or not can_solve(self.plain.W, self.engine):
+            return xp.zeros(Y.shape[0], dtype=xp.bool, device=device(Y))
+        return xp.any(Y > self.noise.largest_right(xp), axis=1)
 
     def start_of_sweeps(self, Y: Any, tol: float) -> Array | None:
         """Return codes that some of the features tell, or None if all of them are needed: least squares goes on there.
@@ -480,37 +537,39 @@ class Judge:
         if chosen is None or not isinstance(Y, np.ndarray) or not can_solve(self.plain.W, self.engine):
             return None
         some, of_some = Y[:, chosen], self.of_features(chosen)
-        with_all = of_some.fitted(some, None, of_some.begin(some, None), None, SETTLING_STEPS, tol)
-        doubtful = np.flatnonzero(of_some.samples_with(of_some.wrong(some, None, with_all, None), None))
-        X = np.array(with_all)
+        with_all = WithAll(some, None, of_some, SETTLING_STEPS, tol)
+        doubtful = np.flatnonzero(with_all.are_doubtful())
+        X = np.array(with_all.X)
         if len(doubtful):
             X[doubtful] = of_some.quick_start(some[doubtful], with_all[doubtful], tol)
         return X
 
     @property
-    def may_start_quickly(self) -> bool:
-        """Whether annealing would take so long that it is the last resort."""
+    def starts_quickly(self) -> bool:
+        """Whether annealing of complete samples is the last resort: some features are enough, or it would take long."""
         n_features, rank = map(int, self.W.shape)
+        if n_features_of_start(n_features, rank) is not None:
+            return True
         return n_features >= QUICK_FEATURES_PER_COMPONENT * rank and n_features * rank >= QUICK_PRODUCTS
 
     def patient_start(self, Y: Array, M: Array | None, with_all: Array, tol: float) -> Array:
         """Return the better of codes that annealing finds and of those with all entries."""
         return self.better(Y, M, self.annealed(Y, M, self.typical(Y, M)), with_all, tol)
 
-    def quick_start(self, Y: Array, with_all: Array, tol: float) -> Array:
+    def quick_start(self, Y: Array, with_all: WithAll, tol: float) -> Array:
         """Return codes from which wrong entries can be told, of complete samples with many features.
 
         First what is larger than all that the fit accepted is left out. A code by which most of many entries are as far
         off as noise is the right one; of samples for which that fails, patience finds one.
         """
         if not can_solve(self.plain.W, self.engine):
-            return self.patient_start(Y, None, with_all, tol)
-        X = self.fitted(Y, None, with_all, Y > self.noise.largest, SETTLING_STEPS, tol)
+            return self.patient_start(Y, None, with_all.codes(), tol)
+        X = self.fitted(Y, None, with_all.X, Y > self.noise.largest, SETTLING_STEPS, tol)
         X, _ = self.judged_once(Y, None, X, None, tol)
         ratios = self.noise.ratios(Y, self.predictions(Y, None, X, None), self.xp)
         unclear = self.xp.nonzero(row_medians(ratios, None, self.engine) * self.noise.threshold > LIKE_NOISE)[0]
         if unclear.shape[0]:
-            X[unclear] = self.patient_start(Y[unclear], None, with_all[unclear], tol)
+            X[unclear] = self.patient_start(Y[unclear], None, with_all[unclear].codes(), tol)
         return X
 
     def better(self, Y: Any, M: Array | None, sceptical: Array, following: Array, tol: float) -> Array:
@@ -604,13 +663,17 @@ class StoredJudge(Judge):
         """Return codes from which least squares begins."""
         return np.zeros((len(Y), self.W.shape[1]), dtype=Y.dtype)
 
-    def start(self, Y: Any, M: Array | None, with_all: Array, tol: float) -> Array:
+    def are_surely_wrong(self, Y: Any, M: Array | None) -> Array:
+        """Return that of none it is known."""
+        return np.zeros(len(Y), dtype=bool)
+
+    def start(self, Y: Any, M: Array | None, with_all: WithAll, tol: float) -> Array:
         """Return codes from which wrong entries can be told."""
         if not self.is_sparse:
             return Judge(self.basis, self.engine).start(Y.dense(), None, with_all, tol)
         large = Y.values > to_host(self.noise.largest)[Y.columns]
-        start = self.fitted(Y, None, with_all, Y.where(large), SETTLING_STEPS, tol)
-        return self.better(Y, None, start, with_all, tol)
+        start = self.fitted(Y, None, with_all.X, Y.where(large), SETTLING_STEPS, tol)
+        return self.better(Y, None, start, with_all.X, tol)
 
     def losses(self, Y: Any, M: Array | None, X: Array) -> Array:
         """Return the negative log-likelihood of each sample, up to a constant, with Cauchy's distribution, (B,)."""

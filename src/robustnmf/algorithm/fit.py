@@ -51,6 +51,7 @@ from robustnmf.model.penalties import ElasticNet, Penalties
 from robustnmf.model.scales import in_unit, reads
 from robustnmf.solvers import SharedGram, solvers_that
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
+from robustnmf.utils.process_state import give_back_freed_memory
 from robustnmf.utils.progress import tell
 from robustnmf.utils.random_state import generator, seeds
 
@@ -61,7 +62,7 @@ RANK_ENTRIES = 2**22
 RANK_STORED = 2**20
 # Data of so many entries, of which a product with the components takes so many multiplications, is worth kernels for
 # single precision; and its residuals, in units of a typical entry, are to be so large that rounding does not matter.
-SINGLE_ENTRIES, SINGLE_PRODUCTS, SINGLE_RESIDUAL = 2**21, 2**27, 1e-3
+SINGLE_ENTRIES, SINGLE_PRODUCTS, SINGLE_RESIDUAL = 2**20, 2**26, 1e-3
 
 
 class Fitted(NamedTuple):
@@ -260,6 +261,8 @@ def _fit_in(
     some = data if whole is None else replace(data, X=whole.some[0], M=whole.some[1])
     W, Ht = initial_factors(init, some, rank, rng, engine)
     W, Ht = with_known(W, Ht, known if noise is None else known / noise, engine)
+    if engine.has_tiles:
+        give_back_freed_memory()
     with fit_progress(title, estimator.max_iter, shown=bool(estimator.verbose)) as show:
         result = parts.algorithm(
             data.X,
@@ -277,6 +280,8 @@ def _fit_in(
             **_checkpoint(estimator, data, unit, engine),
         )
     del whole, some  # copies of samples, for which memory has other uses
+    if engine.has_tiles:
+        give_back_freed_memory()
     result = result._replace(history=[iteration.in_units_of(unit) for iteration in result.history])
     totals_of_samples = None if data.M is None else engine.map(_row_totals, data.M)
     unseen = _unseen(original, known)

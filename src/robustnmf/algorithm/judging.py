@@ -36,6 +36,7 @@ from robustnmf.algorithm.steps import Compute, Measure
 from robustnmf.model.noise import ARRAYS, NoiseModel, Sampled
 from robustnmf.model.weighting import Weighting
 from robustnmf.utils.arrays import Array, Blocks, to_host
+from robustnmf.utils.process_state import give_back_freed_memory
 
 # Entries are judged by their noise at least and at most so many times, as long as this share of them turns out to be
 # right; and sweeps of least squares before each time.
@@ -365,7 +366,7 @@ def improve(
 
     def make() -> Point:
         if not judged.model.follows_predictions:
-            data = squares.everything() if squares.is_plain(judged) else squares.accepted(judged)
+            data = squares.right(judged)
             W, Ht, steady[0] = squares.improved(data, point.W, point.Ht, sweeps)
         else:
             data, W, Ht, steady[0] = reweighted(squares, point, judged, sweeps)
@@ -469,8 +470,9 @@ def finish_all_samples(fit: Fit, state: State, squares: LeastSquares, judge: Bas
         right = point
         if judge is not None:
             right = Point(judge.W, judge.encode(whole.V, whole.M, fit.engine, max_iter=0, tol=0.0), point.predictions)
-        found = Judged(right, judged.model)
-        data = squares.everything() if squares.is_plain(found) else squares.accepted(found)
+        if fit.engine.has_tiles:  # a mask of all entries comes next
+            give_back_freed_memory()
+        data = squares.right(Judged(right, judged.model))
         W, Ht, _ = squares.improved(data, point.W, point.Ht, fit.last_iter)
         return fit.held.point(W, whole.part(Ht))._replace(Ht=Ht)
 

@@ -298,13 +298,36 @@ class LeastSquares:
         scaled: Blocks = self.engine.map(_multiplied, blocks, units=self.units)
         return scaled
 
+    def right(self, judged: Judged) -> Accepted:
+        """Return the data in which what is wrong hardly counts; as it is, if nothing is wrong and it is complete."""
+        if self.keeps_mask(judged) and judged.model.threshold < inf:
+            wrong = self.wrong(judged)
+            if self.M is not None or self.engine.xp.any(self.engine.join(self.engine.map(_has_any, wrong))):
+                return self.without(wrong, judged)
+            return self.everything()
+        return self.everything() if self.is_plain(judged) else self.accepted(judged)
+
+    def keeps_mask(self, judged: Judged) -> bool:
+        """Return whether what is wrong is kept, and data without it computed wherever it is needed."""
+        return self.engine.keeps_masks and self.few is None and not judged.model.follows_predictions
+
+    def wrong(self, judged: Judged) -> Blocks:
+        """Return which entries are wrong, in parts of one array: its memory is given back as a whole."""
+        engine, n_samples = self.engine, sum(len(block) for block in self.V)
+        masks = engine.split(engine.empty((n_samples, self.V[0].shape[1]), engine.xp.bool), like=self.V)
+        engine.fill((masks,), _wrong, self.V, judged.point.Ht, W=judged.point.W, model=judged.model)
+        return masks
+
+    def without(self, wrong: Blocks, judged: Judged) -> Accepted:
+        """Return the data without what is wrong."""
+        shared: dict[str, Any] = {"model": judged.model, "units": self.units, "engine": self.engine}
+        return Accepted(*self.engine.map(_without_wrong, self.V, self.M, wrong, **shared))
+
     def accepted(self, judged: Judged) -> Accepted:
         """Return the data in which what is wrong hardly counts."""
-        if self.engine.keeps_masks and self.few is None and not judged.model.follows_predictions:
-            shared: dict[str, Any] = {"model": judged.model, "units": self.units, "engine": self.engine}
-            wrong = self.engine.map(_wrong, self.V, judged.point.Ht, W=judged.point.W, model=judged.model)
-            return Accepted(*self.engine.map(_without_wrong, self.V, self.M, wrong, **shared))
-        shared = {"W": judged.point.W, "model": judged.model, "units": self.units}
+        if self.keeps_mask(judged):
+            return self.without(self.wrong(judged), judged)
+        shared: dict[str, Any] = {"W": judged.point.W, "model": judged.model, "units": self.units}
         shared |= {"engine": self.engine, "beyond": Beyond(judged.point.W, judged.model)}
         if self.robust is None or self.few is None:
             # Weights that follow predictions cost more than memory: without its traits, the function is called now.
@@ -662,9 +685,15 @@ def _accepted(
     return filled if units is None else filled * units, weights
 
 
-def _wrong(Y: Array, X: Array, *, W: Array, model: NoiseModel, xp: Namespace) -> Array:
-    """Return which entries of a block are wrong, (B, m)."""
-    return model.ratios(Y, predictions(X, W, Y), xp) > 1
+def _wrong(Y: Array, X: Array, *, W: Array, model: NoiseModel, xp: Namespace) -> tuple[Array]:
+    """Return which entries of a block are wrong, (B, m), for `Engine.fill`."""
+    return (model.ratios(Y, predictions(X, W, Y), xp) > 1,)
+
+
+@block_function(light=True)
+def _has_any(wrong: Array, *, xp: Namespace) -> Array:
+    """Return whether anything in a block is wrong, (1,)."""
+    return xp.any(wrong)[None]
 
 
 @block_function(recomputed=True, parts=2)
@@ -708,7 +737,7 @@ def _count_right(
 ) -> tuple[Array, Array]:
     """Return the numbers of accepted and of observed entries of each feature of a block, (m,)."""
     if M is None and isinstance(Y, np.ndarray):
-        n_wrong = np.count_nonzero(_wrong(Y, X, W=W, model=model, xp=xp), axis=0)
+        n_wrong = np.count_nonzero(model.ratios(Y, predictions(X, W, Y), xp) > 1, axis=0)
         return len(Y) - n_wrong, np.full_like(n_wrong, len(Y))
     parts = (_kept(Y, M, X, W, model, xp), _observed(Y, M, xp))
     accepted, observed = (xp.sum(xp.astype(part > 0, xp.int64), axis=0) for part in parts)

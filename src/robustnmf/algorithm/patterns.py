@@ -33,6 +33,8 @@ Matrix = NDArray[Any]
 
 # Samples and features that are looked at, at most, and rejected entries that a feature needs.
 MOST_SAMPLES, MOST_FEATURES, FEWEST_REJECTED = 1000, 2000, 5
+# Features that are ranked at a time: that takes several times the memory of what is ranked.
+RANKED_FEATURES = 100
 # The chance that any feature is found although its rejected entries are spread at random, and how often the score of a
 # rejected entry must be above that of another.
 SIGNIFICANCE, PREDICTED = 0.01, 0.75
@@ -116,22 +118,33 @@ def limits_of(excess: Any, is_sparse: bool = True) -> Matrix:
         return limits
     residuals = rows[:, features].toarray()
     is_rejected = residuals > 0
-    ranks = stats.rankdata(scores(is_rejected) if is_sparse else _others(is_rejected), axis=0)
+    scored = scores(is_rejected) if is_sparse else _others(is_rejected)
+    for first in range(0, features.size, RANKED_FEATURES):
+        some = slice(first, first + RANKED_FEATURES)
+        limits[features[some]] = _limits_by_rank(residuals[:, some], scored[:, some], SIGNIFICANCE / features.size)
+    return limits
+
+
+def _limits_by_rank(residuals: Matrix, scored: Matrix, significance: float) -> Matrix:
+    """Return the limits of some features (k,), whose rejected entries have positive residuals (n, k), by their scores.
+
+    Entries that are rejected have higher ranks than others if there is a pattern.
+    """
+    limits, is_rejected, ranks = np.zeros(residuals.shape[1]), residuals > 0, stats.rankdata(scored, axis=0)
     n_rejected = is_rejected.sum(axis=0)
     n_others = len(ranks) - n_rejected
     above = ((ranks * is_rejected).sum(axis=0) - n_rejected * (n_rejected + 1) / 2) / (n_rejected * n_others)
     deviations = (above - 0.5) * np.sqrt(12 * n_rejected * n_others / (len(ranks) + 1))
-    found = (above > PREDICTED) & (deviations > stats.norm.isf(SIGNIFICANCE / features.size))
-    for place in np.flatnonzero(found):
+    for place in np.flatnonzero((above > PREDICTED) & (deviations > stats.norm.isf(significance))):
         follows = is_rejected[:, place] & (ranks[:, place] > PREDICTED * len(ranks))
         if follows.any():
-            limits[features[place]] = WITHIN * np.median(residuals[follows, place])
+            limits[place] = WITHIN * np.median(residuals[follows, place])
     return limits
 
 
 def _others(is_rejected: Matrix) -> Matrix:
     """Return how many other entries of the sample are rejected, (n, m) as given."""
-    others: Matrix = is_rejected.sum(axis=1, keepdims=True) - is_rejected
+    others: Matrix = is_rejected.sum(axis=1, keepdims=True, dtype=np.int32) - is_rejected
     return others
 
 

@@ -369,6 +369,22 @@ class NoiseModel:
         predicted = xp.minimum(predicted, BEYOND_THE_LARGEST * self.largest)
         return xp.abs(Y - predicted) / self.limits(predicted, xp)
 
+    def largest_right(self, xp: Namespace) -> Array:
+        """Return the entry of each feature beyond which it is wrong whatever is predicted, (m,).
+
+        Parameters
+        ----------
+        xp : namespace
+            Of the arrays; ``numpy`` for `RobustNMF.noise_`.
+
+        Returns
+        -------
+        array (m,)
+            The largest prediction that counts, and the limit of residuals there.
+        """
+        most = BEYOND_THE_LARGEST * self.largest
+        return most + self.limits(most, xp)
+
     @cached_property
     def limits_of_zeros(self) -> Vector:
         """Predictions up to which an entry of zero is right for sure, (m,), on the host; infinite if it always is.

@@ -261,18 +261,18 @@ def solve_rows(
             continue
         _solve_systems(systems, X[rows], space, PIVOTED_SWEEPS, X.dtype.type(tol))
         for system, row in zip(systems, range(start, rows.stop), strict=False):
-            found = pivoted(system[:-1], system[-1], X[row])
+            found = pivoted(system[:-1], system[-1], X[row], space)
             if found is None:
                 _solve_systems(system[None], X[row : row + 1], space, max_iter, X.dtype.type(tol))
             else:
                 X[row] = found
 
 
-def pivoted(gram: Any, rhs: Any, x: Any) -> Any:
+def pivoted(gram: Any, rhs: Any, x: Any, space: Any) -> Any:
     """Return the non-negative solution of gram x = rhs by block principal pivoting from x (r,), None if it fails.
 
     Coordinates that are positive are solved for; those that have the wrong sign then change sides, all at a time, and
-    one at a time if that does not help three times in a row.
+    one at a time if that does not help three times in a row. There must be space for r + 1 rows of r numbers.
 
     References
     ----------
@@ -282,12 +282,9 @@ def pivoted(gram: Any, rhs: Any, x: Any) -> Any:
     smallest = (1e-12 if x.itemsize == 8 else 2e-6) * np.abs(rhs).max()
     free, chances, fewest = x > 0, PIVOT_CHANCES, len(x) + 1
     for _ in range(MOST_PIVOTS):
-        places, new = np.flatnonzero(free), np.zeros_like(x)
-        try:
-            new[places] = np.linalg.solve(gram[places[:, None], places], rhs[places])
-        except np.linalg.LinAlgError:
-            return None
-        if not np.isfinite(new).all():
+        new = np.zeros_like(x)
+        is_solved = _solve_some(*inputs(gram, rhs, np.flatnonzero(free)), space, new)
+        if not (is_solved and np.isfinite(new).all()):
             return None
         is_wrong = np.where(free, new < 0, rhs - gram @ new > smallest)
         n_wrong = int(np.count_nonzero(is_wrong))
@@ -301,6 +298,55 @@ def pivoted(gram: Any, rhs: Any, x: Any) -> Any:
             is_wrong[: np.flatnonzero(is_wrong)[-1]] = False
         free ^= is_wrong
     return None
+
+
+@njit(**FAST)
+def _solve_some(gram: Any, rhs: Any, places: Any, L: Any, x: Any) -> bool:
+    """Write the solution of the equations of some coordinates to x (r,), and return whether their Gram matrix has one.
+
+    It is found by the decomposition of Cholesky, with rhs as one more row of L (k + 1, k). Four rows at a time share
+    what they are multiplied by, for which a few hundred coordinates are too few in a library.
+    """
+    n = len(places)
+    eps = gram.dtype.type(1e-6 if gram.itemsize == 4 else 1e-13)
+    for j in range(n):
+        row = gram[places[j]]
+        for i in range(j + 1):
+            L[j, i] = row[places[i]]
+        L[n, j] = rhs[places[j]]
+    for j in range(n):
+        pivot = L[j]
+        total = pivot[j]
+        for k in range(j):
+            total -= pivot[k] * pivot[k]
+        if not total > eps * pivot[j]:
+            return False
+        root = sqrt(total)
+        pivot[j] = root
+        i = j + 1
+        while i + 3 <= n:
+            row0, row1, row2, row3 = L[i], L[i + 1], L[i + 2], L[i + 3]
+            part0, part1, part2, part3 = row0[j], row1[j], row2[j], row3[j]
+            for k in range(j):
+                part0 -= row0[k] * pivot[k]
+                part1 -= row1[k] * pivot[k]
+                part2 -= row2[k] * pivot[k]
+                part3 -= row3[k] * pivot[k]
+            row0[j], row1[j], row2[j], row3[j] = part0 / root, part1 / root, part2 / root, part3 / root
+            i += 4
+        while i <= n:
+            total = L[i, j]
+            for k in range(j):
+                total -= L[i, k] * pivot[k]
+            L[i, j] = total / root
+            i += 1
+    for back in range(1, n + 1):
+        k = n - back
+        found = L[n, k] / L[k, k]
+        x[places[k]] = found
+        for i in range(k):
+            L[n, i] -= found * L[k, i]
+    return True
 
 
 @njit(**FAST)

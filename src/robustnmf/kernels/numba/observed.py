@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from robustnmf.kernels.interface import CAUCHY, CORRENTROPY, HUBER, ROUNDED, Kernels, Rule
-from robustnmf.kernels.numba import table
+from robustnmf.kernels.numba import functions, table
 from robustnmf.kernels.numba.functions import solve_rows
 from robustnmf.kernels.numba.options import EXACT, FAST, inputs
 from robustnmf.kernels.numba.sweep import propose
@@ -333,7 +333,7 @@ def order_statistics(A: Any, ranks: Any) -> Any:
     """Return the entry of a given rank of each row."""
     if isinstance(A, Observed):
         return A.row_order_statistics(ranks)
-    return table.KERNELS.order_statistics(A, ranks)  # type: ignore[misc]
+    return functions.order_statistics(A, ranks)
 
 
 def cauchy_sum(A: Observed, M: Observed | None, scale: float) -> tuple[float, float]:

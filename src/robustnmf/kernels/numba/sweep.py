@@ -4,6 +4,7 @@ Rows are worked on by tiles that stay in the cache. Matrix products are those of
 loops in Numba. One compiled function for the whole would take several times as long to compile, and is no faster.
 """
 
+from collections.abc import Iterator
 from math import exp, inf, isfinite, prod, sqrt
 from threading import local
 from typing import Any, NamedTuple
@@ -23,6 +24,11 @@ PANEL_ENTRIES = 2**17
 SMALLEST_TILE, LARGEST_TILE_ENTRIES = 32, 2**20
 # Rows of coordinate descent that are worked on side by side, up to so many components.
 LANES, FEW_COMPONENTS = 64, 24
+# Entries that are filled in at a time: matrix products are faster with more rows, and there is little else to do.
+FILLED_ENTRIES = 2**20
+# If the basis has so many entries, and there are so many rows, tiles of so many entries have all rows and some of the
+# features: with few rows, a matrix product takes as long to arrange its factors as to multiply them.
+LARGE_BASIS, ROWS_OF_LARGE, LARGE_TILE_ENTRIES = 2**17, 64, 2**17
 # Bytes that the cache reads together.
 CACHE_LINE = 64
 
@@ -80,17 +86,21 @@ def _propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int, space:
 
 @njit(**FAST)
 def _propose_many(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int, space: Any, move: Any) -> None:
-    """Do the same for so many components that vectors run along these; space (4, 4, r) is for four rows."""
+    """Do the same for many components: four of them at a time, for eight rows; space (5, 8, r) is for them.
+
+    The steps of four coordinates follow from their gradient and their part of the Gram matrix, one after the other.
+    Then they are taken from the gradient of all together, so that it is read and written a quarter as often.
+    """
     n_problems, r = X.shape
     number = X.dtype.type
     zero, one = number(0), number(1)
     smallest = number(1e-31 if X.itemsize == 4 else 1e-292)  # see `smallest_curvature`
     dead = number(1.2e-38 if X.itemsize == 4 else 2.3e-308)
-    g, s, z, step = space[0], space[1], space[2], space[3]
+    g, s, z, step, change = space[0], space[1], space[2], space[3], space[4]
     for k in range(r):
         dead = max(dead, smallest * G[k, k])
-    for first in range(0, n_problems, 4):
-        for lane in range(4):
+    for first in range(0, n_problems, 8):
+        for lane in range(8):
             b = min(first + lane, n_problems - 1)
             row = b if len(curvature) > 1 else 0
             for k in range(r):
@@ -100,17 +110,31 @@ def _propose_many(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int, s
                 g[lane, k] = descent[b, k] / s[lane, k]
                 z[lane, k] = X[b, k] * s[lane, k]
         for _ in range(max_iter):
-            for k in range(r):
-                new0, new1 = max(z[0, k] + g[0, k] * step[0, k], zero), max(z[1, k] + g[1, k] * step[1, k], zero)
-                new2, new3 = max(z[2, k] + g[2, k] * step[2, k], zero), max(z[3, k] + g[3, k] * step[3, k], zero)
-                change0, change1, change2, change3 = new0 - z[0, k], new1 - z[1, k], new2 - z[2, k], new3 - z[3, k]
-                z[0, k], z[1, k], z[2, k], z[3, k] = new0, new1, new2, new3
-                for i in range(r):
-                    g[0, i] -= change0 * G[k, i]
-                    g[1, i] -= change1 * G[k, i]
-                    g[2, i] -= change2 * G[k, i]
-                    g[3, i] -= change3 * G[k, i]
-        for lane in range(min(4, n_problems - first)):
+            for k in range(0, r, 4):
+                k1, k2, k3 = min(k + 1, r - 1), min(k + 2, r - 1), min(k + 3, r - 1)
+                # Coordinates beyond the last do not move.
+                has1, has2, has3 = number(k + 1 < r), number(k + 2 < r), number(k + 3 < r)
+                for lane in range(8):
+                    d0 = max(z[lane, k] + g[lane, k] * step[lane, k], zero) - z[lane, k]
+                    z[lane, k] += d0
+                    gradient = g[lane, k1] - d0 * G[k, k1]
+                    d1 = has1 * (max(z[lane, k1] + gradient * step[lane, k1], zero) - z[lane, k1])
+                    z[lane, k1] += d1
+                    gradient = g[lane, k2] - d0 * G[k, k2] - d1 * G[k1, k2]
+                    d2 = has2 * (max(z[lane, k2] + gradient * step[lane, k2], zero) - z[lane, k2])
+                    z[lane, k2] += d2
+                    gradient = g[lane, k3] - d0 * G[k, k3] - d1 * G[k1, k3] - d2 * G[k2, k3]
+                    d3 = has3 * (max(z[lane, k3] + gradient * step[lane, k3], zero) - z[lane, k3])
+                    z[lane, k3] += d3
+                    change[lane, 0], change[lane, 1], change[lane, 2], change[lane, 3] = d0, d1, d2, d3
+                for lane in range(0, 8, 2):  # of more rows at a time the loop is not vectorised
+                    a0, a1, a2, a3 = change[lane, 0], change[lane, 1], change[lane, 2], change[lane, 3]
+                    b0, b1, b2, b3 = change[lane + 1, 0], change[lane + 1, 1], change[lane + 1, 2], change[lane + 1, 3]
+                    for i in range(r):
+                        g0, g1, g2, g3 = G[k, i], G[k1, i], G[k2, i], G[k3, i]
+                        g[lane, i] -= a0 * g0 + a1 * g1 + a2 * g2 + a3 * g3
+                        g[lane + 1, i] -= b0 * g0 + b1 * g1 + b2 * g2 + b3 * g3
+        for lane in range(min(8, n_problems - first)):
             for k in range(r):
                 move[first + lane, k] = z[lane, k] / s[lane, k] - X[first + lane, k]
 
@@ -122,7 +146,7 @@ def propose(G: Any, descent: Any, curvature: Any, X: Any, max_iter: int) -> Any:
     """
     move = np.empty(X.shape, dtype=X.dtype)
     few = len(G) <= FEW_COMPONENTS
-    kernel, shape = (_propose, (5, len(G), LANES)) if few else (_propose_many, (4, 4, len(G)))
+    kernel, shape = (_propose, (5, len(G), LANES)) if few else (_propose_many, (5, 8, len(G)))
     kernel(*inputs(G, descent, curvature, X), max_iter, _space(shape, X.dtype), move)
     return move
 
@@ -270,13 +294,17 @@ class Panel(NamedTuple):
         n_rows, p = Y.shape
         tile = min(n_rows, max(TILE_ENTRIES // p, min(SMALLEST_TILE, LARGEST_TILE_ENTRIES // p), 1))
         panel = min(n_rows, tile * max(1, PANEL_ENTRIES // (tile * p)))
-        needed = (tile + 2 * panel) * p
-        memory = getattr(_THREAD, "memory", None)
-        if memory is None or memory.dtype != Y.dtype or memory.size < needed:
-            memory = _THREAD.memory = np.empty(needed, dtype=Y.dtype)
-        ends = tile * p, (tile + panel) * p
-        R, Q, S = memory[: ends[0]], memory[ends[0] : ends[1]], memory[ends[1] : needed]
+        R, Q, S = _memory(Y.dtype, tile * p, panel * p, panel * p)
         return cls(R.reshape(tile, p), Q.reshape(panel, p), S.reshape(panel, p))
+
+
+def _memory(dtype: Any, *sizes: int) -> list[Any]:
+    """Return vectors of these sizes in the memory that this thread keeps."""
+    ends = np.cumsum(sizes)
+    memory = getattr(_THREAD, "memory", None)
+    if memory is None or memory.dtype != dtype or memory.size < ends[-1]:
+        memory = _THREAD.memory = np.empty(ends[-1], dtype=dtype)
+    return [memory[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
 class BasisParts(NamedTuple):
@@ -309,7 +337,8 @@ class Pass:
     def __init__(self, Y: Any, M: Any, hidden: Any, A: Any, linear: Any, ridge: float, rule: Rule, sweeps: int) -> None:
         number = Y.dtype.type
         self.Y, self.A = inputs(Y, A)
-        self.none, self.M = inputs(np.empty((0, 0), dtype=Y.dtype), M)
+        (self.none,) = inputs(np.empty((0, 0), dtype=Y.dtype))
+        (self.M,) = (self.none,) if M is None else inputs(M)
         self.hidden = None if hidden is None else hidden[:, 0] * Y.shape[1] + hidden[:, 1]
         self.linear, self.ridge, self.sweeps = linear, number(ridge), sweeps
         self.has_penalty = ridge != 0 or linear.any()
@@ -342,8 +371,7 @@ class Pass:
 
     def reweight(self, rows: slice, Y: Any, hidden: Any, R: Any, Q: Any, S: Any) -> None:
         """Write weights of residuals of some rows and their products; hidden entries have none. Y as in `_reweight`."""
-        M = self.none if self.M is None else self.M[rows]
-        _reweight(Y, R, M, *self.form, self.scale[rows], self.threshold, Q, S)
+        _reweight(Y, R, self.M[rows], *self.form, self.scale[rows], self.threshold, Q, S)
         if hidden is not None:
             Q.reshape(-1)[hidden] = 0
             S.reshape(-1)[hidden] = 0
@@ -398,7 +426,10 @@ def sweep_block(
     """
     if M is None and hidden is None and counts_alike(rule):
         return _sweep_alike(Y, X, checks, A, linear, ridge, sweeps)
-    (X,), over, panel = inputs(X), Pass(Y, M, hidden, A, linear, ridge, rule, sweeps), Panel.of(Y)
+    (X,), over = inputs(X), Pass(Y, M, hidden, A, linear, ridge, rule, sweeps)
+    if A.size >= LARGE_BASIS and len(Y) >= ROWS_OF_LARGE:
+        return _sweep_by_features(over, hidden, X, checks)
+    panel = Panel.of(Y)
     new, trust = np.empty_like(X), np.empty_like(X[:, 0])
     kept = np.empty((checks.size, Y.shape[1]), dtype=Y.dtype)
     descent, curvature = np.zeros_like(over.At), np.zeros_like(over.At)  # so these products are faster
@@ -416,6 +447,116 @@ def sweep_block(
             first, last = np.searchsorted(checks, [start, end])
             kept[first:last] = Q[checks[first:last] - start]
     return new, trust, kept, np.ascontiguousarray(descent.T), np.ascontiguousarray(curvature.T)
+
+
+def _sweep_by_features(over: Pass, hidden: Any, X: Any, checks: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """Return what `sweep_block` does with a large basis, by tiles that have all rows and some of the features."""
+    tiles = FeatureTiles(over, hidden)
+    descent, curvature = np.zeros_like(X), np.zeros_like(X)
+    run, skip, n_checks = over.checked
+    checked = (np.arange(0, n_checks // run * skip, skip)[:, None] + np.arange(run)).ravel()
+    seen = np.empty((len(X), n_checks), dtype=X.dtype)
+    for columns, Q, S in tiles.weighted(X):
+        descent += S @ over.A[columns]
+        curvature += Q @ over.squares[columns]
+        first, last = np.searchsorted(checked, [columns.start, columns.stop])
+        seen[:, first:last] = Q[:, checked[first:last] - columns.start]
+    descent -= over.linear + over.ridge * X
+    total = curvature.sum(axis=1)
+    if n_checks < over.Y.shape[1]:  # some entries stand for all
+        of_seen = seen @ over.of_features[checked]
+        seen *= (total / np.where(of_seen > 0, of_seen, np.inf))[:, None]
+    curvature += over.ridge
+    move = propose(over.G, descent, curvature, X, over.sweeps)
+    along, new = move @ over.At[:, checked], np.empty_like(X)
+    # Of the residuals that it would change here nothing is kept.
+    of_all = (n_checks, n_checks, n_checks, seen, along, seen)
+    _advance(*inputs(X, move, descent, curvature), over.ridge, over.of_features, *of_all, new)
+    squares, kept = new * new, np.empty((checks.size, over.Y.shape[1]), dtype=X.dtype)
+    of_basis, bend = np.empty_like(over.A), np.empty_like(over.A)
+    for columns, Q, S in tiles.weighted(new):
+        np.matmul(S.T, new, out=of_basis[columns])
+        np.matmul(Q.T, squares, out=bend[columns])
+        kept[:, columns] = Q[checks]
+    return new, total * over.shares[0], kept, of_basis, bend
+
+
+class FeatureTiles:
+    """Tiles of a block that have all rows and some of the features."""
+
+    def __init__(self, over: Pass, hidden: Any) -> None:
+        self.over = over
+        n_rows, p = over.Y.shape
+        width = min(max(LARGE_TILE_ENTRIES // n_rows, 1), p)
+        self.columns = [slice(first, min(first + width, p)) for first in range(0, p, width)]
+        self.hidden = np.empty((0, 2), dtype=np.intp) if hidden is None else hidden[np.argsort(hidden[:, 1])]
+
+    def weighted(self, X: Any) -> Iterator[tuple[slice, Any, Any]]:
+        """Yield features with their weights and the products of these with residuals, (B, k), for codes X (B, r)."""
+        over, n_rows = self.over, len(X)
+        for columns in self.columns:
+            width = columns.stop - columns.start
+            Q, S = (space.reshape(n_rows, width) for space in _memory(X.dtype, n_rows * width, n_rows * width))
+            np.matmul(X, over.At[:, columns], out=S)
+            _weigh_tile(
+                over.Y,
+                over.M,
+                columns.start,
+                *over.form,
+                over.scale,
+                over.threshold,
+                Q,
+                S,
+            )
+            first, last = np.searchsorted(self.hidden[:, 1], [columns.start, columns.stop])
+            rows, places = self.hidden[first:last].T
+            Q[rows, places - columns.start] = S[rows, places - columns.start] = 0
+            yield columns, Q, S
+
+
+@njit(**FAST)
+def _weigh_tile(
+    Y: Any, M: Any, first: int, form: int, constant: Any, support: Any, scale: Any, threshold: Any, Q: Any, S: Any
+) -> None:
+    """Overwrite predictions S (B, k) of features from the first on by weighted residuals, and Q by the weights."""
+    n_rows, width = S.shape
+    number = S.dtype.type
+    zero, half, one, weighted = number(0), number(0.5), number(1), len(M) > 0
+    limits = threshold[first : first + width]
+    for b in range(n_rows):
+        inverse = one / scale[b]
+        y, q, s = Y[b, first : first + width], Q[b], S[b]
+        if form == CAUCHY:
+            for i in range(width):
+                s[i] = y[i] - s[i]
+                ratio = s[i] * inverse
+                q[i] = one / (one + ratio * ratio)
+        elif form == HUBER:
+            for i in range(width):
+                s[i] = y[i] - s[i]
+                q[i] = one / max(abs(s[i] * inverse), one)
+        elif form == ROUNDED:
+            for i in range(width):
+                s[i] = y[i] - s[i]
+                ratio = s[i] * inverse
+                q[i] = half / sqrt(ratio * ratio + constant)
+        elif form == CORRENTROPY:
+            for i in range(width):
+                s[i] = y[i] - s[i]
+                ratio = s[i] * inverse
+                q[i] = half * exp(-half * ratio * ratio)
+        else:
+            for i in range(width):
+                s[i] = y[i] - s[i]
+                q[i] = one
+        for i in range(width):
+            q[i] = q[i] if abs(s[i]) <= limits[i] and abs(s[i] * inverse) <= support else zero
+            s[i] *= q[i]
+        if weighted:
+            m = M[b, first : first + width]
+            for i in range(width):
+                q[i] *= m[i]
+                s[i] *= m[i]
 
 
 def counts_alike(rule: Rule) -> bool:
@@ -449,23 +590,37 @@ def sweep_filled(
     needs no weighted curvature: three products with the data. The sixth result is a matrix C (r, r): A C is to be added
     to the descent, once for the sum over all blocks.
     """
-    panel, ridge, most = Panel.of(Y), X.dtype.type(ridge), np.max(Q, axis=1)
-    (A,) = inputs(A)
-    basis, new = basis_of(A), np.empty_like(X)
-    At, gram = basis.At, basis.gram
-    descent, steepness = np.zeros_like(At), np.diag(gram)
-    for start in range(0, len(Y), len(panel.S)):
-        rows = slice(start, min(start + len(panel.S), len(Y)))
-        S, codes = panel.S[: rows.stop - start], X[rows]
-        np.matmul(codes, At, out=S)
-        np.subtract(Y[rows], S, out=S)
-        np.multiply(S, Q[rows], out=S)
+    Y, Q, A, X = inputs(Y, Q, A, X)
+    (n_rows, p), ridge = Y.shape, X.dtype.type(ridge)
+    basis, new, most = basis_of(A), np.empty_like(X), np.empty_like(X[:, 0])
+    gram, steepness, descent = basis.gram, np.diag(basis.gram), np.zeros_like(A)
+    some = max(FILLED_ENTRIES // p, 1)
+    for start in range(0, n_rows, some):
+        rows = slice(start, min(start + some, n_rows))
+        codes, n = X[rows], rows.stop - start
+        (S,) = _memory(X.dtype, n * p)
+        S = S.reshape(n, p)
+        np.matmul(codes, basis.At, out=S)
+        _weigh_residuals(Y[rows], Q[rows], S, most[rows])
         pull = S @ A - (linear + ridge * codes)
         new[rows] = _moved(codes, propose(gram, pull, most[rows, None] * steepness + ridge, codes, sweeps))
-        descent += new[rows].T @ S
+        descent += S.T @ new[rows]
     weighted = most[:, None] * new
     curvature = np.broadcast_to(np.sum(weighted * new, axis=0), A.shape)
-    return new, most, Q[checks], np.ascontiguousarray(descent.T), curvature, (X - new).T @ weighted
+    return new, most, Q[checks], descent, curvature, (X - new).T @ weighted
+
+
+@njit(**FAST)
+def _weigh_residuals(Y: Any, Q: Any, S: Any, most: Any) -> None:
+    """Overwrite predictions S (B, p) by residuals times their weights Q, and write the largest weight of each row."""
+    n_rows, p = S.shape
+    for b in range(n_rows):
+        y, q, s = Y[b], Q[b], S[b]
+        largest = q[0]
+        for i in range(p):
+            s[i] = q[i] * (y[i] - s[i])
+            largest = max(largest, q[i])
+        most[b] = largest
 
 
 def descended(gram: Any, pull: Any, X: Any, ridge: float, sweeps: int, fixed: int = 0) -> Any:
