@@ -183,3 +183,50 @@ def _counting(method, counts):
         return method(self, Y, *rest)
 
     return call
+
+
+def test_samples_that_are_surely_wrong_need_no_code_with_all_entries(monkeypatch):
+    """No code makes their largest entries right, and codes without those that are wrong are the same."""
+    rng = np.random.default_rng(5)
+    clean = rng.gamma(1.0, size=(80, 3)) @ rng.gamma(1.0, size=(3, 600)) * (1 + 0.05 * rng.standard_normal((80, 600)))
+    X = np.abs(clean)
+    X[:60][rng.random((60, 600)) < 0.1] = 20 * X.max()
+    model = RobustNMF(3, random_state=0).fit(X)
+    noise = model.noise_
+    limits = noise.largest_right(np)
+    for predicted in (0.0, 1.0, 1e3, 1e6):
+        assert np.all(noise.ratios(1.0001 * limits, predicted + np.zeros(600), np) > 1)
+    found, seen = [], []
+    are_surely_wrong = Judge.are_surely_wrong
+
+    def note(self, Y, M):
+        seen.append(are_surely_wrong(self, Y, M))
+        return seen[-1]
+
+    for rule in (note, lambda self, Y, M: np.zeros(len(Y), dtype=bool)):
+        monkeypatch.setattr(Judge, "are_surely_wrong", rule)
+        found.append((model.transform(X), model.outlier_mask(X)))
+    np.testing.assert_array_equal(seen[0], np.arange(80) < 60)
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-6, atol=1e-9)
+    np.testing.assert_array_equal(found[0][1], found[1][1])
+
+
+@pytest.mark.parametrize("ranks", [np.full(6, 4), np.array([0, 3, 3, 8, 5, 1])], ids=["alike", "different"])
+def test_order_statistics_are_those_of_sorted_rows(ranks):
+    A = np.random.default_rng(0).random((6, 9))
+    A[2] = 1.0
+    np.testing.assert_array_equal(functions.order_statistics(A, ranks), np.sort(A, axis=1)[np.arange(6), ranks])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_many_coordinates_are_solved_for_as_scipy_does(dtype):
+    """Block principal pivoting with a decomposition of our own; a Gram matrix that has none is refused."""
+    rng = np.random.default_rng(1)
+    A, y = rng.gamma(1.0, size=(300, 130)), rng.standard_normal(300) + 3
+    gram, rhs, space = (A.T @ A).astype(dtype), (A.T @ y).astype(dtype), np.empty((132, 130), dtype=dtype)
+    found = functions.pivoted(gram, rhs, np.ones(130, dtype=dtype), space)
+    expected = nnls(A, y)[0]
+    assert 0 < np.count_nonzero(expected) < 130
+    np.testing.assert_allclose(found, expected, atol=1e-9 if dtype == np.float64 else 1e-3)
+    alike = np.ones((130, 130), dtype=dtype)
+    assert functions.pivoted(alike, alike[0], np.ones(130, dtype=dtype), space) is None
