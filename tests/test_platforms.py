@@ -300,3 +300,26 @@ def test_names_that_a_console_has_no_signs_for_do_not_end_a_command(tmp_path):
     )
     assert done.returncode == 0, done.stderr.decode("cp1252")
     assert "\\u03a9" in done.stdout.decode("cp1252") + done.stderr.decode("cp1252")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the memory of a process is read from /proc")
+def test_freed_memory_is_given_back():
+    code = (
+        "import numpy as np\n"
+        "from pathlib import Path\n"
+        "from robustnmf.utils.platforms import give_back_freed_memory\n"
+        "def held(): return int(Path('/proc/self/statm').read_text().split()[1])\n"
+        "arrays = [np.ones(2**13) for _ in range(1000)]\n"  # too small to be mapped one by one
+        "last = np.ones(2**13)\n"
+        "full = held()\n"
+        "del arrays\n"
+        "give_back_freed_memory()\n"
+        "print(4096 * (full - held()))"
+    )
+    given = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert int(given) > 30e6
+
+
+def test_other_c_libraries_keep_freed_memory(monkeypatch):
+    monkeypatch.setattr(platforms.ctypes, "CDLL", lambda name: object())
+    platforms.give_back_freed_memory()

@@ -51,7 +51,7 @@ from robustnmf.model.penalties import ElasticNet, Penalties
 from robustnmf.model.scales import in_unit, reads
 from robustnmf.solvers import SharedGram, solvers_that
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
-from robustnmf.utils.process_state import give_back_freed_memory
+from robustnmf.utils.platforms import give_back_freed_memory
 from robustnmf.utils.progress import tell
 from robustnmf.utils.random_state import generator, seeds
 

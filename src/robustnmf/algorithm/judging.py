@@ -36,7 +36,7 @@ from robustnmf.algorithm.steps import Compute, Measure
 from robustnmf.model.noise import ARRAYS, NoiseModel, Sampled
 from robustnmf.model.weighting import Weighting
 from robustnmf.utils.arrays import Array, Blocks, to_host
-from robustnmf.utils.process_state import give_back_freed_memory
+from robustnmf.utils.platforms import give_back_freed_memory
 
 # Entries are judged by their noise at least and at most so many times, as long as this share of them turns out to be
 # right; and sweeps of least squares before each time.

@@ -4,14 +4,13 @@ A setting is changed while any thread needs it. It is restored when the last of 
 success, an error, or Ctrl-C at any moment. A process that is forked meanwhile begins with the settings restored.
 """
 
-import ctypes
 import gc
 import os
 import signal
 import warnings
 from _thread import allocate_lock
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from threading import RLock, Thread, current_thread, main_thread
 from typing import Any
 
@@ -266,15 +265,6 @@ def keep_freed_memory() -> None:
     to costs nothing. This is not undone: the process may keep 64 MB that it does not use.
     """
     np.empty(LARGEST_KEPT - 2**13, dtype=np.uint8)
-
-
-def give_back_freed_memory() -> None:
-    """Let the C library give memory of freed arrays back to the system, if it can: that of Linux.
-
-    For large data that is worth some milliseconds after a stage that took more than those which follow.
-    """
-    with suppress(AttributeError, OSError, TypeError):  # another C library, or a system on which it has no such handle
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 @contextmanager
