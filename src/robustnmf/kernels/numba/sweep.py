@@ -178,21 +178,33 @@ def rule_of(weighting: Any, Y: Any, rank: int) -> Rule | None:
 
 @njit(**FAST)
 def _reweight(
-    Y: Any, R: Any, M: Any, form: int, constant: Any, support: Any, scale: Any, threshold: Any, Q: Any, S: Any
+    Y: Any,
+    R: Any,
+    M: Any,
+    start: int,
+    form: int,
+    constant: Any,
+    support: Any,
+    scale: Any,
+    threshold: Any,
+    Q: Any,
+    S: Any,
 ) -> None:
-    """Write the weights of residuals R to Q and their products to S, all (B, p); M may have no rows.
+    """Write the weights of residuals R to Q and their products to S, all (B, k), of k features from `start` on.
 
-    If Y has rows, R are predictions of it, and become residuals.
+    Y and M have all features, or no rows: if Y has rows, R are predictions of it, and become residuals.
     """
     n_rows, p = R.shape
     number = R.dtype.type
     zero, half, one, weighted = number(0), number(0.5), number(1), len(M) > 0
+    limits = threshold[start : start + p]
     for b in range(n_rows):
         inverse = one / scale[b]
         r, q, s = R[b], Q[b], S[b]
         if len(Y) > 0:
+            y = Y[b, start : start + p]
             for i in range(p):
-                r[i] = Y[b, i] - r[i]
+                r[i] = y[i] - r[i]
         if form == CAUCHY:
             for i in range(p):
                 ratio = r[i] * inverse
@@ -212,9 +224,9 @@ def _reweight(
             for i in range(p):
                 q[i] = one
         for i in range(p):
-            weight = q[i] if abs(r[i]) <= threshold[i] and abs(r[i] * inverse) <= support else zero
+            weight = q[i] if abs(r[i]) <= limits[i] and abs(r[i] * inverse) <= support else zero
             if weighted:
-                weight *= M[b, i]
+                weight *= M[b, start + i]
             q[i] = weight
             s[i] = weight * r[i]
 
@@ -338,7 +350,7 @@ class Pass:
         number = Y.dtype.type
         self.Y, self.A = inputs(Y, A)
         (self.none,) = inputs(np.empty((0, 0), dtype=Y.dtype))
-        (self.M,) = (self.none,) if M is None else inputs(M)
+        self.M = self.none if M is None else inputs(M)[0]
         self.hidden = None if hidden is None else hidden[:, 0] * Y.shape[1] + hidden[:, 1]
         self.linear, self.ridge, self.sweeps = linear, number(ridge), sweeps
         self.has_penalty = ridge != 0 or linear.any()
@@ -371,10 +383,14 @@ class Pass:
 
     def reweight(self, rows: slice, Y: Any, hidden: Any, R: Any, Q: Any, S: Any) -> None:
         """Write weights of residuals of some rows and their products; hidden entries have none. Y as in `_reweight`."""
-        _reweight(Y, R, self.M[rows], *self.form, self.scale[rows], self.threshold, Q, S)
+        self.weigh(Y, rows, 0, R, Q, S)
         if hidden is not None:
             Q.reshape(-1)[hidden] = 0
             S.reshape(-1)[hidden] = 0
+
+    def weigh(self, Y: Any, rows: slice, start: int, R: Any, Q: Any, S: Any) -> None:
+        """Write weights of residuals of some rows, and features from `start` on, and their products."""
+        _reweight(Y, R, self.M[rows], start, *self.form, self.scale[rows], self.threshold, Q, S)
 
     def step(self, rows: slice, X: Any, hidden: Any, R: Any, Q: Any, S: Any) -> tuple[Any, Any]:
         """Return improved codes of some rows, and how far each row is trusted; write the residuals that they leave."""
@@ -496,67 +512,13 @@ class FeatureTiles:
         over, n_rows = self.over, len(X)
         for columns in self.columns:
             width = columns.stop - columns.start
-            Q, S = (space.reshape(n_rows, width) for space in _memory(X.dtype, n_rows * width, n_rows * width))
-            np.matmul(X, over.At[:, columns], out=S)
-            _weigh_tile(
-                over.Y,
-                over.M,
-                columns.start,
-                *over.form,
-                over.scale,
-                over.threshold,
-                Q,
-                S,
-            )
+            R, Q, S = (space.reshape(n_rows, width) for space in _memory(X.dtype, *[n_rows * width] * 3))
+            np.matmul(X, over.At[:, columns], out=R)
+            over.weigh(over.Y, slice(None), columns.start, R, Q, S)
             first, last = np.searchsorted(self.hidden[:, 1], [columns.start, columns.stop])
             rows, places = self.hidden[first:last].T
             Q[rows, places - columns.start] = S[rows, places - columns.start] = 0
             yield columns, Q, S
-
-
-@njit(**FAST)
-def _weigh_tile(
-    Y: Any, M: Any, first: int, form: int, constant: Any, support: Any, scale: Any, threshold: Any, Q: Any, S: Any
-) -> None:
-    """Overwrite predictions S (B, k) of features from the first on by weighted residuals, and Q by the weights."""
-    n_rows, width = S.shape
-    number = S.dtype.type
-    zero, half, one, weighted = number(0), number(0.5), number(1), len(M) > 0
-    limits = threshold[first : first + width]
-    for b in range(n_rows):
-        inverse = one / scale[b]
-        y, q, s = Y[b, first : first + width], Q[b], S[b]
-        if form == CAUCHY:
-            for i in range(width):
-                s[i] = y[i] - s[i]
-                ratio = s[i] * inverse
-                q[i] = one / (one + ratio * ratio)
-        elif form == HUBER:
-            for i in range(width):
-                s[i] = y[i] - s[i]
-                q[i] = one / max(abs(s[i] * inverse), one)
-        elif form == ROUNDED:
-            for i in range(width):
-                s[i] = y[i] - s[i]
-                ratio = s[i] * inverse
-                q[i] = half / sqrt(ratio * ratio + constant)
-        elif form == CORRENTROPY:
-            for i in range(width):
-                s[i] = y[i] - s[i]
-                ratio = s[i] * inverse
-                q[i] = half * exp(-half * ratio * ratio)
-        else:
-            for i in range(width):
-                s[i] = y[i] - s[i]
-                q[i] = one
-        for i in range(width):
-            q[i] = q[i] if abs(s[i]) <= limits[i] and abs(s[i] * inverse) <= support else zero
-            s[i] *= q[i]
-        if weighted:
-            m = M[b, first : first + width]
-            for i in range(width):
-                q[i] *= m[i]
-                s[i] *= m[i]
 
 
 def counts_alike(rule: Rule) -> bool:
