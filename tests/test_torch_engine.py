@@ -12,7 +12,8 @@ from robustnmf.algorithm.halfquadratic import run
 from robustnmf.algorithm.initializers import MedianStart, RandomStart
 from robustnmf.data import quality
 from robustnmf.data.blocks import data_in_memory
-from robustnmf.engines import NumPyEngine, engine_for
+from robustnmf.engines import NumPyEngine, clear_cache, engine_for, slices
+from robustnmf.engines.protocol import block_function
 from robustnmf.methods import SOLVERS, resolve
 from robustnmf.solvers import LossSolver
 from robustnmf.utils.arrays import to_host
@@ -57,6 +58,72 @@ def observed(gaps, weighted, dtype):
         return X, None
     M = (~np.isnan(X)).astype(dtype) * (1 if weights is None else weights)
     return np.nan_to_num(X), M
+
+
+@block_function(rowwise=True)
+def half_and_sum(x, none, row, *, xp):
+    assert len(x) == len(row) <= 4
+    return x / 2, xp.sum(x, axis=1) + row
+
+
+@block_function(rowwise=True)
+def total(x, row, *, xp):
+    assert len(x) == len(row) <= 4
+    return xp.sum(x, axis=0), len(x)
+
+
+class TestPartsOfBlocks:
+    """Functions that may be called for some rows of a block are, if the block is large."""
+
+    @pytest.fixture(autouse=True)
+    def small(self, monkeypatch):
+        monkeypatch.setattr(slices, "PART_ENTRIES", 80)
+
+    def test_results_of_parts_are_those_of_blocks(self, device):
+        X = make_data().X  # 30 x 20
+        engine = TorchEngine(device, 300)
+        V = engine.split(X)
+        row = engine.split(X[:, 0], like=V)
+        halves, sums = engine.map(half_and_sum, V, None, row)
+        np.testing.assert_array_equal(to_host(engine.join(halves)), X / 2)
+        np.testing.assert_allclose(to_host(engine.join(sums)), X.sum(axis=1) + X[:, 0])
+        target = [torch.zeros_like(block) for block in V]
+        (sums,) = engine.fill((target,), half_and_sum, V, None, row)
+        np.testing.assert_array_equal(to_host(engine.join(target)), X / 2)
+        np.testing.assert_allclose(to_host(engine.join(sums)), X.sum(axis=1) + X[:, 0])
+        of_features, count = engine.sum(total, V, row)
+        np.testing.assert_allclose(to_host(of_features), X.sum(axis=0))
+        assert count == len(X)
+
+    def test_other_functions_see_whole_blocks(self, device):
+        engine = TorchEngine(device)
+        (found,) = engine.map(lambda x, *, xp: xp.asarray([len(x)]), engine.split(make_data().X))
+        assert int(found[0]) == 30
+
+    @pytest.mark.parametrize("given", [{}, {"gaps": True}, {"weighted": True}], ids=["all", "gaps", "weights"])
+    @pytest.mark.parametrize("noise", ["auto", "poisson"])
+    def test_a_fit_is_the_same(self, device, monkeypatch, given, noise):
+        X, weights = data(**given, shape=(120, 40))
+        X = torch.asarray(20 * X if noise == "auto" else np.round(20 * X), device=device)
+        options = {"random_state": 0, "noise": noise, "engine": "torch", "device": device}
+        in_parts = RobustNMF(4, **options).fit(X, weights=weights)
+        monkeypatch.setattr(slices, "PART_ENTRIES", 2**22)
+        whole = RobustNMF(4, **options).fit(X, weights=weights)
+        np.testing.assert_allclose(in_parts.components_, whole.components_, rtol=1e-6, atol=1e-9)
+        assert (in_parts.outliers_ == whole.outliers_).all()
+        np.testing.assert_allclose(to_host(in_parts.clean(X)), to_host(whole.clean(X)), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+def test_a_fit_takes_little_memory_beside_its_data():
+    generator = torch.Generator("cuda").manual_seed(0)
+    X = torch.rand((10_000, 10), generator=generator, device="cuda") @ torch.rand((10, 4_000), device="cuda")
+    X[torch.rand(X.shape, generator=generator, device="cuda") < 0.05] = 20.0
+    clear_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    TruncatedCauchyNMF(10, random_state=0).fit(X)
+    assert torch.cuda.max_memory_allocated() - before < 6 * X.nbytes
 
 
 class TestBlocks:

@@ -20,7 +20,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from robustnmf.algorithm.continuing import PreviousFit
-from robustnmf.algorithm.encoding import Description, basis_of, describe_outliers, noise_in_units
+from robustnmf.algorithm.encoding import Description, basis_of, noise_in_units, outliers_of_block
 from robustnmf.algorithm.fit import (
     Fitted,
     can_learn_by_tiles,
@@ -46,6 +46,7 @@ from robustnmf.data.out_of_core import as_data, engine_of, in_memory, is_out_of_
 from robustnmf.data.repeated_values import mark_values, without_values
 from robustnmf.data.sparse import as_sparse, sparse_of
 from robustnmf.engines import Engine, NumPyEngine, StreamingEngine, engine_for
+from robustnmf.engines.protocol import block_function
 from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeError
 from robustnmf.formats.alignment import (
     aligned_input,
@@ -1354,6 +1355,7 @@ def _check_number(name: str, value: Any, most: float, or_else: str = "") -> None
         raise ValueError(f"{name} must be a number, {limit}{or_else}; got {value!r}.")
 
 
+@block_function(rowwise=True)
 def _cleaned(
     outliers: Array,
     codes: Array,
@@ -1391,7 +1393,7 @@ def _described_and_cleaned(
     **how: Any,
 ) -> tuple[Array]:
     """Return a block of data with outliers and missing entries replaced; its outliers are found on the way."""
-    outliers, *_ = describe_outliers(scaled, M, Ht, **how, xp=xp)
+    outliers, *_ = outliers_of_block(scaled, M, Ht, **how, xp=xp)
     return _cleaned(outliers, codes, X, M, components=components, unseen=unseen, xp=xp)
 
 

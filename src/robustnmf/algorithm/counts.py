@@ -76,7 +76,7 @@ def _positive(Y: Array, M: Array | None, *, xp: Namespace) -> Array:
     return xp.where(Y > 0, xp.ones_like(Y) if M is None else M, 0)
 
 
-@block_function(recomputed=True)
+@block_function(recomputed=True, rowwise=True)
 def _limited(Y: Array, M: Array | None, *, levels: Array, engine: Engine, xp: Namespace) -> Array:
     """Return a block in which no entry is more than so many times what is typical of its sample and feature."""
     ratios = Y / levels
@@ -85,6 +85,7 @@ def _limited(Y: Array, M: Array | None, *, levels: Array, engine: Engine, xp: Na
     return xp.where(Y < most, Y, most)
 
 
+@block_function(rowwise=True)
 def _divergences(
     Y: Array, limited: Array, M: Array | None, X: Array, *, W: Array, model: NoiseModel, xp: Namespace
 ) -> tuple[float, float]:

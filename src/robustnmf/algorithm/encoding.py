@@ -25,6 +25,7 @@ from robustnmf.algorithm.leverage import leverages, sample_factors, without_own
 from robustnmf.data.sparse import as_sparse
 from robustnmf.data.units import in_range
 from robustnmf.engines.protocol import Engine, block_function
+from robustnmf.engines.slices import in_parts
 from robustnmf.kernels.interface import StoredKernels, form_of
 from robustnmf.kernels.predictions import predictions
 from robustnmf.model.losses import Cauchy, Huber, squared_ratio
@@ -176,25 +177,22 @@ class Basis:
         V: Blocks,
         M: Blocks | None,
         Ht: Blocks,
-        weights: Blocks,
+        weights: Blocks | None,
         outliers: Blocks,
         engine: Engine,
         **limits: Any,
     ) -> tuple[Blocks, Blocks, Blocks]:
-        """Write weights and outliers of encoded samples, see `Description`, and return its sums over each sample.
+        """Write weights, if they are wanted, and outliers of encoded samples, and return sums over each sample.
 
-        Both have the shape of V; the weights may take the place of V itself. The limits are those of `encode`.
+        See `Description`. Both have the shape of V; the weights may take the place of V itself. The limits are those of
+        `encode`: if another basis says what is wrong, samples are encoded in that one too.
         """
-        shared: dict[str, Any] = {"basis": self, "engine": engine, **limits}
-        sums: tuple[Blocks, Blocks, Blocks] = engine.fill((weights, outliers), _describe, V, M, Ht, **shared)
-        return sums
-
-    def describe_outliers(
-        self, V: Blocks, M: Blocks | None, Ht: Blocks, outliers: Blocks, engine: Engine, **limits: Any
-    ) -> tuple[Blocks, Blocks, Blocks]:
-        """Write outliers alone, and return the same sums."""
-        shared: dict[str, Any] = {"basis": self, "engine": engine, **limits}
-        sums: tuple[Blocks, Blocks, Blocks] = engine.fill((outliers,), describe_outliers, V, M, Ht, **shared)
+        wrong = None
+        if self.judge is not None:
+            engine.fill((outliers,), _wrong_alone, V, M, basis=self.judge, engine=engine, **limits)
+            wrong = outliers
+        function, targets = (_describe, (weights, outliers)) if weights is not None else (_outliers, (outliers,))
+        sums: tuple[Blocks, Blocks, Blocks] = engine.fill(targets, function, V, M, Ht, wrong, basis=self)
         return sums
 
     def describe_sparsely(self, V: Blocks, M: Blocks | None, Ht: Blocks, engine: Engine, **limits: Any) -> Any:
@@ -293,8 +291,7 @@ def _encode_by_noise(Y: Any, M: Array | None, judge: "Judge", max_iter: int, tol
     doubtful = xp.nonzero(with_all.are_doubtful())[0]
     if doubtful.shape[0] == 0:
         return with_all.X
-    some = (Y[doubtful], None if M is None else M[doubtful], with_all[doubtful])
-    found = _encode_without_wrong(*some, judge, max_iter, tol)
+    found = _encode_without_wrong(with_all[doubtful], judge, max_iter, tol)
     # A sample of which all that is positive is rejected would have no code; then it is that of all its entries.
     is_lost = ~xp.any(found > 0, axis=1)
     if xp.any(is_lost):
@@ -316,7 +313,7 @@ class WithAll:
     def __getitem__(self, rows: Array) -> "WithAll":
         """Return that of some of the samples."""
         some = copy(self)
-        some.Y, some.M = self.Y[rows], None if self.M is None else self.M[rows]
+        some.Y, some.M = taken(self.Y, rows), taken(self.M, rows)
         some.X, some.is_sure = self.X[rows], self.is_sure[rows]
         return some
 
@@ -325,7 +322,7 @@ class WithAll:
         xp, doubtful = self.judge.xp, self.judge.xp.asarray(self.is_sure, copy=True)
         rest = xp.nonzero(~self.is_sure)[0]
         if rest.shape[0] > 0:
-            some, observed = self.Y[rest], None if self.M is None else self.M[rest]
+            some, observed = taken(self.Y, rest), taken(self.M, rest)
             X = self._fitted(some, observed, self.X[rest])
             self.X[rest] = X
             doubtful[rest] = self.judge.samples_with(self.judge.wrong(some, observed, X, None), observed)
@@ -337,32 +334,34 @@ class WithAll:
         if sure.shape[0] == 0:
             return self.X
         X = self.judge.xp.asarray(self.X, copy=True)
-        X[sure] = self._fitted(self.Y[sure], None if self.M is None else self.M[sure], X[sure])
+        X[sure] = self._fitted(taken(self.Y, sure), taken(self.M, sure), X[sure])
         return X
 
     def _fitted(self, Y: Any, M: Array | None, X: Array) -> Array:
         return self.judge.fitted(Y, M, X, None, *self.limits)
 
 
-def _encode_without_wrong(
-    Y: Any, M: Array | None, with_all: WithAll, judge: "Judge", max_iter: int, tol: float
-) -> Array:
+def taken(A: Any, rows: Array) -> Any:
+    """Return some rows of an array that may be None, in their order; without a copy if they are all."""
+    return A if A is None or rows.shape[0] == A.shape[0] else A[rows]
+
+
+def _encode_without_wrong(with_all: WithAll, judge: "Judge", max_iter: int, tol: float) -> Array:
     """Return codes of samples with wrong entries; a sample of which nothing else turns out to be wrong is done.
 
     Codes that are not to be improved, by a `max_iter` of 0, are a start for more, and judged once.
     """
-    steps = max(max_iter, SETTLING_STEPS)
+    Y, M, steps = with_all.Y, with_all.M, max(max_iter, SETTLING_STEPS)
     X, wrong = judge.judged_once(Y, M, judge.start(Y, M, with_all, tol), None, tol, steps)
     rows = judge.xp.arange(X.shape[0], device=device(X))
     for _ in range(JUDGEMENTS - 1 if max_iter else 0):
-        some, observed = Y[rows], None if M is None else M[rows]
+        some, observed = taken(Y, rows), taken(M, rows)
         last, wrong = wrong, judge.wrong(some, observed, X[rows], wrong)
         if can_solve(judge.plain.W, judge.engine):  # else codes may be improved further
             changed = judge.xp.nonzero(judge.differ(last, wrong, observed))[0]
             if changed.shape[0] == 0:
                 break
-            rows, some, wrong = rows[changed], some[changed], wrong[changed]
-            observed = None if M is None else M[rows]
+            rows, some, observed, wrong = (taken(A, changed) for A in (rows, some, observed, wrong))
         X[rows] = judge.fitted(some, observed, X[rows], wrong, steps, tol)
     return X
 
@@ -373,7 +372,12 @@ def _wrong(
     """Return which entries of a block are wrong, by a basis that knows the noise, (B, m)."""
     assert basis.noise is not None
     X = encode(Y, M, basis=basis, engine=engine, max_iter=max_iter, tol=tol, xp=xp)
-    return basis.noise.ratios(Y, predictions(X, basis.W, Y), xp) > 1
+    return Judge(basis, engine).beyond(Y, X)
+
+
+def _wrong_alone(Y: Array, M: Array | None, **how: Any) -> tuple[Array]:
+    """Return `_wrong`, for `Engine.fill`."""
+    return (_wrong(Y, M, **how),)
 
 
 def _wrong_stored(Y: Entries, basis: Basis, engine: Engine, max_iter: int, tol: float) -> Any:
@@ -412,16 +416,21 @@ class Judge:
     def fitted_once(self, Y: Array, M: Array | None, X: Array, wrong: Array, max_iter: int, tol: float) -> Array:
         """Return codes by least squares with the weights that codes X give."""
         predicted = predictions(X, self.W, Y) if self.noise.follows_predictions else None
+        filled, weights = in_parts(self._without, wrong, Y, M, predicted)
+        return settle(filled, weights, X, self.plain, self.engine, max_iter, EXACT * tol)
+
+    def _without(self, wrong: Array, Y: Array, M: Array | None, predicted: Array | None) -> tuple[Array, Array]:
+        """Return entries in the units of least squares, and weights, without what is wrong."""
         filled, weights = without(wrong, Y, M, predicted, self.noise, self.xp)
-        return settle(self.in_units(filled), weights, X, self.plain, self.engine, max_iter, EXACT * tol)
+        return self.in_units(filled), weights
 
     def reweighted(self, Y: Array, M: Array | None, X: Array, wrong: Array, max_iter: int, tol: float) -> Array:
         """Return codes by least squares with weights that follow the predictions, until each sample is at rest."""
         xp, X = self.xp, self.xp.asarray(X, copy=True)
         rows = xp.arange(X.shape[0], device=device(X))
         for _ in range(REWEIGHTINGS):
-            some = None if M is None else M[rows]
-            new = self.fitted_once(Y[rows], some, xp.asarray(X[rows], copy=True), wrong[rows], max_iter, tol)
+            some = (taken(Y, rows), taken(M, rows), xp.asarray(X[rows], copy=True), taken(wrong, rows))
+            new = self.fitted_once(*some, max_iter, tol)
             moved = xp.max(xp.abs(new - X[rows]), axis=1) > tol * xp.max(new, axis=1)
             X[rows] = new
             rows = rows[moved]
@@ -448,13 +457,17 @@ class Judge:
         alone = without_own(predicted, Y, self.leverage_of(Y, M), self.xp)
         return alone if wrong is None else self.xp.where(wrong, predicted, alone)
 
+    def ratios(self, Y: Array, M: Array | None, X: Array, wrong: Array | None) -> Array:
+        """Return residuals by predictions without the entries themselves, in units of the threshold, (B, m)."""
+        return self.noise.ratios(Y, self.predictions(Y, M, X, wrong), self.xp)
+
     def wrong(self, Y: Array, M: Array | None, X: Array, wrong: Array | None) -> Array:
         """Return which entries are wrong, (B, m), where it is known which were until now."""
-        return self.noise.ratios(Y, self.predictions(Y, M, X, wrong), self.xp) > 1
+        return in_parts(lambda *rows: self.ratios(*rows) > 1, Y, M, X, wrong)
 
     def beyond(self, Y: Array, X: Array) -> Array:
         """Return which entries are too far from their predictions, (B, m)."""
-        return self.noise.ratios(Y, predictions(X, self.W, Y), self.xp) > 1
+        return in_parts(lambda Y, X: self.noise.ratios(Y, predictions(X, self.W, Y), self.xp) > 1, Y, X)
 
     def samples_with(self, wrong: Array, M: Array | None) -> Array:
         """Return which samples have wrong entries that are not missing, (B,)."""
@@ -566,8 +579,8 @@ class Judge:
             return self.patient_start(Y, None, with_all.codes(), tol)
         X = self.fitted(Y, None, with_all.X, Y > self.noise.largest, SETTLING_STEPS, tol)
         X, _ = self.judged_once(Y, None, X, None, tol)
-        ratios = self.noise.ratios(Y, self.predictions(Y, None, X, None), self.xp)
-        unclear = self.xp.nonzero(row_medians(ratios, None, self.engine) * self.noise.threshold > LIKE_NOISE)[0]
+        typical = in_parts(lambda *rows: row_medians(self.ratios(*rows), None, self.engine), Y, None, X, None)
+        unclear = self.xp.nonzero(typical * self.noise.threshold > LIKE_NOISE)[0]
         if unclear.shape[0]:
             X[unclear] = self.patient_start(Y[unclear], None, with_all[unclear].codes(), tol)
         return X
@@ -578,7 +591,7 @@ class Judge:
         # Where both reject the same, they lead to the same codes.
         differ = self.xp.nonzero(self.differ(first, second, M))[0]
         if differ.shape[0]:
-            some, observed, X_some, other = Y[differ], None if M is None else M[differ], X[differ], other[differ]
+            some, observed, X_some, other = taken(Y, differ), taken(M, differ), X[differ], other[differ]
             is_better = self.losses(some, observed, other) < self.losses(some, observed, X_some)
             X[differ] = self.xp.where(is_better[:, None], other, X_some)
         return X
@@ -591,14 +604,21 @@ class Judge:
     def annealed(self, Y: Array, M: Array | None, X: Array) -> Array:
         """Return codes after steps with Cauchy's weights in units of the noise, whose scale falls."""
         xp, terms = self.xp, Terms(SQUARES, self.plain.penalty(self.xp))
-        first = row_medians(self.noise.threshold * self.noise.ratios(Y, predictions(X, self.W, Y), xp), M, self.engine)
+
+        def typical(Y: Array, M: Array | None, X: Array) -> Array:
+            ratios = self.noise.threshold * self.noise.ratios(Y, predictions(X, self.W, Y), xp)
+            return row_medians(ratios, M, self.engine)
+
+        def weights(Y: Array, M: Array | None, X: Array, scale: Array) -> Array:
+            ratios = self.noise.threshold * self.ratios(Y, M, X, None)
+            Q = xp.astype(Cauchy().weight(squared_ratio(ratios, scale, xp), xp), Y.dtype)
+            return Q if M is None else Q * M
+
+        first = in_parts(typical, Y, M, X)
         excess = xp.where(first > LAST_SCALE, first / LAST_SCALE, 1)[:, None]
 
         def step(Y: Array, M: Array | None, X: Array, power: Any) -> Array:
-            ratios = self.noise.threshold * self.noise.ratios(Y, self.predictions(Y, M, X, None), xp)
-            scale = LAST_SCALE * excess**power
-            Q = xp.astype(Cauchy().weight(squared_ratio(ratios, scale, xp), xp), Y.dtype)
-            Q = Q if M is None else Q * M
+            Q = in_parts(weights, Y, M, X, LAST_SCALE * excess**power)
             # A sweep, not a solution: that would follow errors further than they can be left.
             return THOROUGH.improve_rows(self.in_units(Y), Q, X, self.plain.W, terms, self.engine)
 
@@ -611,6 +631,9 @@ class Judge:
 
     def losses(self, Y: Array, M: Array | None, X: Array) -> Array:
         """Return the negative log-likelihood of each sample, up to a constant, with Cauchy's distribution, (B,)."""
+        return in_parts(self._losses, Y, M, X)
+
+    def _losses(self, Y: Array, M: Array | None, X: Array) -> Array:
         xp = self.xp
         predicted = self.predictions(Y, M, X, self.noise.ratios(Y, predictions(X, self.W, Y), xp) > 1)
         ratios = self.noise.threshold * self.noise.ratios(Y, predicted, xp)
@@ -708,7 +731,11 @@ def without(
     """
     if M is None and not noise.follows_predictions:
         right, left = xp.astype(~wrong, Y.dtype), xp.astype(wrong, Y.dtype)  # products are faster than choices
-        return Y * right + noise.centers * left, right + noise.anchors * left
+        filled = Y * right
+        filled += noise.centers * left
+        left *= noise.anchors
+        right += left
+        return filled, right
     weights = xp.ones_like(Y) if M is None else M
     missing = weights == 0
     n_observed = xp.sum(xp.astype(~missing, weights.dtype), axis=1, keepdims=True)
@@ -806,7 +833,7 @@ def can_solve(W: Array, engine: Engine) -> bool:
 
 def totals(Y: Array, M: Array | None, X: Array, *, xp: Namespace, **how: Any) -> tuple[float, ...]:
     """Return the losses, totals and inlier squares of `Description`, summed over a block of samples with codes X."""
-    return tuple(float(xp.sum(part)) for part in _describe(Y, M, X, **how, xp=xp)[2:])
+    return tuple(float(xp.sum(part)) for part in outliers_of_block(Y, M, X, **how, xp=xp)[1:])
 
 
 def _describe_stored(
@@ -837,39 +864,42 @@ def _row_squares(Y: Entries, X: Array, W: Array, kernels: StoredKernels) -> Arra
 @block_function(stored=_describe_stored)
 def _describe_sparsely(Y: Array, M: Array | None, X: Array, *, xp: Namespace, **how: Any) -> tuple[Any, ...]:
     """Return the sums of `Description` for one block, and its outliers, few of its entries, as a sparse matrix."""
-    _, outliers, *sums = _describe(Y, M, X, **how, xp=xp)
+    outliers, *sums = outliers_of_block(Y, M, X, **how, xp=xp)
     return *sums, as_sparse(outliers)
 
 
-def describe_outliers(*block: Any, **how: Any) -> tuple[Array, ...]:
-    """Return outliers and the sums of `Description` for one block."""
-    return _describe(*block, **how, weighs=False)[1:]
+def outliers_of_block(
+    Y: Array, M: Array | None, X: Array, *, basis: Basis, engine: Engine, xp: Namespace, **limits: Any
+) -> tuple[Array, ...]:
+    """Return outliers and the sums of `Description` for one block with codes X; the limits are those of `encode`."""
+    judge = basis.judge
+    wrong = None if judge is None else _wrong(Y, M, basis=judge, engine=engine, **limits, xp=xp)
+    return _outliers(Y, M, X, wrong, basis=basis, xp=xp)
 
 
+@block_function(rowwise=True)
+def _outliers(*block: Any, basis: Basis, xp: Namespace) -> tuple[Array, ...]:
+    """Return what `_describe` does, without weights."""
+    return _describe(*block, basis=basis, weighs=False, xp=xp)[1:]
+
+
+@block_function(rowwise=True)
 def _describe(
-    Y: Array,
-    M: Array | None,
-    X: Array,
-    *,
-    basis: Basis,
-    engine: Engine,
-    max_iter: int,
-    tol: float,
-    weighs: bool = True,
-    xp: Namespace,
+    Y: Array, M: Array | None, X: Array, wrong: Array | None, *, basis: Basis, weighs: bool = True, xp: Namespace
 ) -> tuple[Any, ...]:
-    """Return weights, if they are wanted, outliers and the sums of `Description` for one block with codes X."""
+    """Return weights, if they are wanted, outliers and the sums of `Description` for one block with codes X.
+
+    What is wrong (B, m) is known, or None if the basis itself tells.
+    """
     R = Y - predictions(X, basis.W, Y)
     loss = basis.weighting.loss
     A = basis.weighting.magnitudes(R, M, xp)
     s = squared_ratio(A, basis.weighting.scale, xp)
     counts = xp.ones_like(A) if M is None else basis.weighting.counts(M, xp)
     observed = xp.ones_like(Y, dtype=xp.bool) if M is None else M > 0
-    if basis.judge is not None:
-        wrong = _wrong(Y, M, basis=basis.judge, engine=engine, max_iter=max_iter, tol=tol, xp=xp)
-    elif basis.noise is not None:
+    if wrong is None and basis.noise is not None:
         wrong = basis.noise.ratios(Y, Y - R, xp) > 1
-    else:
+    elif wrong is None:
         wrong = basis.weighting.outliers(A, M, xp)
     outliers = observed & wrong
     inlier = observed & ~outliers
@@ -892,7 +922,11 @@ def _start(Y: Array, M: Array | None, *, basis: Basis, engine: Engine, xp: Names
     bright = bright_features(typical)
     if not xp.any(bright):
         return xp.zeros((Y.shape[0], basis.W.shape[1]), dtype=Y.dtype, device=device(Y))
-    size = row_medians(Y[:, bright] / typical[bright], None if M is None else M[:, bright], engine)
+
+    def sizes(Y: Array, M: Array | None) -> Array:
+        return row_medians(Y[:, bright] / typical[bright], None if M is None else M[:, bright], engine)
+
+    size = in_parts(sizes, Y, M)
     return xp.astype(size[:, None] * basis.code, Y.dtype)
 
 

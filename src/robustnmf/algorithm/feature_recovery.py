@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from robustnmf.algorithm.encoding import Basis, encode, losses, row_medians, typical_code
 from robustnmf.algorithm.holdout import HeldOut, Point
-from robustnmf.engines.protocol import Engine
+from robustnmf.engines.protocol import Engine, block_function
 from robustnmf.kernels.predictions import predictions
 from robustnmf.model.weighting import Weighting
 from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
@@ -87,6 +87,7 @@ def _encode_if_explained(Y: Array, M: Array | None, X: Array, *, basis: Basis, e
     return xp.where((residual < EXPLAINED * spread)[:, None], new, X)
 
 
+@block_function(rowwise=True)
 def _rejected_and_all(
     Y: Array, M: Array | None, X: Array, *, W: Array, weighting: Weighting, xp: Namespace
 ) -> tuple[Array, Array]:

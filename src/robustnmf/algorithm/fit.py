@@ -280,6 +280,7 @@ def _fit_in(
             **_checkpoint(estimator, data, unit, engine),
         )
     del whole, some  # copies of samples, for which memory has other uses
+    engine.kernels.forget()
     if engine.has_tiles:
         give_back_freed_memory()
     result = result._replace(history=[iteration.in_units_of(unit) for iteration in result.history])
@@ -452,14 +453,13 @@ def describe(
     if engine.keeps_sparse and data.arrays is None:
         *sums, outliers = basis.describe_sparsely(data.X, data.M, Ht, engine, **limits)
         return engine.join(Ht), Description(None, sparse_of(outliers, bool), *map(engine.join, sums))
-    outliers = engine.empty(data.shape, xp.bool)
-    if data.arrays is None:  # it takes much of the memory, and so would the weights
-        sums = basis.describe_outliers(data.X, data.M, Ht, engine.split(outliers, like=data.X), engine, **limits)
-        return engine.join(Ht), Description(None, outliers, *map(engine.join, sums))
-    X = data.whole.X
-    weights = X if may_overwrite else xp.empty_like(X)
-    into = [engine.split(array, like=data.X) for array in (weights, outliers)]
-    sums = basis.describe(data.X, data.M, Ht, into[0], into[1], engine, **limits)
+    outliers, weights = engine.empty(data.shape, xp.bool), None
+    if data.arrays is not None:  # else it takes much of the memory, and so would the weights
+        X = data.whole.X
+        weights = X if may_overwrite else xp.empty_like(X)
+    weights_into = None if weights is None else engine.split(weights, like=data.X)
+    into = weights_into, engine.split(outliers, like=data.X)
+    sums = basis.describe(data.X, data.M, Ht, *into, engine, **limits)
     return engine.join(Ht), Description(weights, outliers, *(engine.join(blocks) for blocks in sums))
 
 

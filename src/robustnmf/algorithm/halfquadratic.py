@@ -535,13 +535,13 @@ def comparable(losses: float, weight: float, loss: Loss, ratio: float) -> float:
     return float(0.5 * (ratio**loss.scale_power * losses + loss.log_scale_coef * weight * log(ratio)))
 
 
-@block_function(recomputed=True)
+@block_function(recomputed=True, rowwise=True)
 def _kept(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:
     """Return the weights M of a block of samples without outliers, (n, m)."""
     return weighting.kept(Vt - predictions(Ht, W, Vt), M, xp)
 
 
-@block_function(recomputed=True)
+@block_function(recomputed=True, rowwise=True)
 def _magnitudes(Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> Array:
     """Return the magnitudes of V - WH, samples in rows: of each entry, or of each sample."""
     return weighting.magnitudes(Vt - predictions(Ht, W, Vt), M, xp)
@@ -564,6 +564,7 @@ def _penalty_sums(Ht: Array, *, W: Array, net: ElasticNet, xp: Namespace) -> tup
     return float(xp.sum(Ht @ xp.sum(W, axis=0), dtype=xp.float64)), net.value(Ht, xp)
 
 
+@block_function(rowwise=True)
 def _measure(
     Vt: Array, M: Array | None, Ht: Array, *, W: Array, weighting: Weighting, engine: Engine, xp: Namespace
 ) -> tuple[float, int, int, float]:

@@ -351,7 +351,7 @@ class LeastSquares:
         last = best = (W, Ht)
         objective, is_steady = self.objective(data, W, Ht), False
         for k in range(most):
-            how = {"momentum": momentum, "engine": engine}
+            how: dict[str, Any] = {"momentum": momentum, "engine": engine}
             begin = extrapolate(W, last[0], **how, xp=engine.xp), engine.map(extrapolate, Ht, last[1], **how)
             last = (W, Ht)
             W, Ht = sweep(data.V, data.M, *begin, SQUARES, method, engine)
@@ -654,7 +654,7 @@ def _told(changes: Changes, wrong: Entries, told: Entries, predicted: Array, uni
     )
 
 
-@block_function(recomputed=True, parts=2, stored=_accepted_stored, keeps_stored=True)
+@block_function(recomputed=True, rowwise=True, parts=2, stored=_accepted_stored, keeps_stored=True)
 def _accepted(
     Y: Array,
     M: Array | None,
@@ -685,6 +685,7 @@ def _accepted(
     return filled if units is None else filled * units, weights
 
 
+@block_function(rowwise=True)
 def _wrong(Y: Array, X: Array, *, W: Array, model: NoiseModel, xp: Namespace) -> tuple[Array]:
     """Return which entries of a block are wrong, (B, m), for `Engine.fill`."""
     return (model.ratios(Y, predictions(X, W, Y), xp) > 1,)
@@ -732,6 +733,7 @@ def _largest_ratio(Y: Array, M: Array | None, X: Array, *, W: Array, model: Nois
     )
 
 
+@block_function(rowwise=True)
 def _count_right(
     Y: Array, M: Array | None, X: Array, *, W: Array, model: NoiseModel, xp: Namespace
 ) -> tuple[Array, Array]:
@@ -767,7 +769,7 @@ def _squares_stored(Y: Entries, M: None, X: Array, *, W: Array, engine: Engine, 
     return NotImplemented if engine.kernels.stored is None else engine.kernels.stored.squares(Y, X, W)
 
 
-@block_function(stored=_squares_stored)
+@block_function(rowwise=True, stored=_squares_stored)
 def _squares(Y: Array, M: Array | None, X: Array, *, W: Array, engine: Engine | None = None, xp: Namespace) -> float:
     """Return the weighted sum of squared residuals of a block."""
     kernel = None if engine is None else engine.kernels.squares
@@ -782,6 +784,7 @@ def _feature_counts(M: Array, *, xp: Namespace) -> Array:
     return xp.sum(xp.astype(M > 0, M.dtype), axis=0)
 
 
+@block_function(rowwise=True)
 def _level_sums(Y: Array, M: Array, X: Array, *, W: Array, model: NoiseModel, xp: Namespace) -> tuple[float, ...]:
     """Return sums over samples with at least two accepted entries, by regression on the means of features.
 
@@ -817,10 +820,13 @@ def _of_accepted(
 
     Sums of the entries, of their squares, of the squares of their residuals, and of their weights.
     """
+
+    def total(A: Array) -> Array:
+        return xp.sum(A, axis=0, keepdims=True)
+
     kept, R = _kept(Y, M, X, W, model, xp), Y - predictions(X, W, Y)
     largest = xp.max(xp.where(kept > 0, Y, 0), axis=0, keepdims=True)
-    parts = (kept * Y, kept * (Y * Y), kept * (R * R), kept)
-    return largest, *(xp.sum(part, axis=0, keepdims=True) for part in parts)
+    return largest, total(kept * Y), total(kept * (Y * Y)), total(kept * (R * R)), total(kept)
 
 
 class Somewhere(NamedTuple):
@@ -927,6 +933,7 @@ def _sampled(
     return values, alone, xp.astype(at.columns, Y.dtype), weights, clean
 
 
+@block_function(rowwise=True)
 def _absolute_sums(
     Y: Array,
     M: Array | None,

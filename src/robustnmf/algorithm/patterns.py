@@ -288,7 +288,7 @@ def _limited_stored(
     return Y.with_values(np.minimum(Y.values, most).astype(Y.dtype, copy=False))
 
 
-@block_function(recomputed=True, stored=_limited_stored, keeps_stored=True)
+@block_function(recomputed=True, rowwise=True, stored=_limited_stored, keeps_stored=True)
 def _limited(
     Y: Array, M: Array | None, X: Array, *, W: Array, model: NoiseModel, engine: Engine, xp: Namespace
 ) -> Array:
@@ -303,6 +303,7 @@ def _gram(X: Array, *, xp: Namespace) -> Array:
     return X.T @ X
 
 
+@block_function(rowwise=True)
 def _trial_sums(
     Y: Array,
     M: Array | None,

@@ -69,7 +69,7 @@ def _winsorised_stored(
     return Y.with_values(np.minimum(Y.values, most).astype(Y.dtype, copy=False))
 
 
-@block_function(recomputed=True, stored=_winsorised_stored, keeps_stored=True)
+@block_function(recomputed=True, rowwise=True, stored=_winsorised_stored, keeps_stored=True)
 def winsorised(Y: Array, X: Array, *, W: Array, largest: float, beyond: float, engine: Engine, xp: Namespace) -> Array:
     """Return a block in which no entry is far beyond its prediction, nor the prediction beyond the `largest`."""
     most = xp.clip(X @ W.T, max=largest) + beyond

@@ -724,6 +724,7 @@ def _log_medians(
     return float(xp.sum(weights * logarithms, dtype=xp.float64)), float(xp.sum(weights, dtype=xp.float64))
 
 
+@block_function(rowwise=True)
 def _total_loss(Y: Array, M: Array | None, X: Array, *, W: Array, weighting: Weighting, xp: Namespace) -> float:
     """Return the sum of the losses of a block."""
     return float(xp.sum(weighting.row_losses(Y - predictions(X, W, Y), M, xp)))

@@ -9,7 +9,7 @@ as keyword `xp`; they must not depend on how the data was cut.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from robustnmf.formats.rows import Rows
 from robustnmf.kernels.interface import Kernels
@@ -28,6 +28,9 @@ class Traits:
     parts: int | None = None
     """How many arrays a recomputed function returns; None for one, which is no tuple. Each has the shape of the first
     argument, or one column of it, and its dtype, unless a keyword `dtype` says otherwise."""
+    rowwise: bool = False
+    """All of its arguments have the rows of a block, and its results belong to rows or are summed over them. So an
+    engine may call it for some of the rows at a time, which saves memory: it computes arrays as large as the block."""
     on_host: bool = False
     """It is written for arrays of NumPy."""
     selects_rows: bool = False
@@ -40,12 +43,13 @@ class Traits:
 
 
 ORDINARY = Traits()
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def block_function(**traits: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def block_function(**traits: Any) -> Callable[[Function], Function]:
     """Tell engines something of a function of blocks, see `Traits`; a decorator."""
 
-    def mark(function: Callable[..., Any]) -> Callable[..., Any]:
+    def mark(function: Function) -> Function:
         function.traits = Traits(**traits)  # type: ignore[attr-defined]
         return function
 

@@ -8,7 +8,7 @@ Data that takes much of the memory of the device is for `robustnmf.engines.torch
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import reduce
+from functools import partial, reduce
 from math import ceil, prod
 from threading import current_thread, main_thread
 from typing import Any, Literal
@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from robustnmf.engines.lazy import resolve
-from robustnmf.engines.protocol import InMemoryEngine
-from robustnmf.engines.slices import cuts_of
+from robustnmf.engines.protocol import InMemoryEngine, traits_of
+from robustnmf.engines.slices import cuts_of, in_parts, parts_of, rows_of
 from robustnmf.engines.torch_tiles import TileRows
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.kernels.cuda.graphs import Captures, side_stream
@@ -154,17 +154,22 @@ class TorchEngine(InMemoryEngine):
         return [self.place(resolve(block, {}, self)) for block in blocks]
 
     def map(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
-        return transposed([function(*block, **shared, xp=self.xp) for block in self._arriving(zip_blocks(blocks))])
+        work = partial(function, **shared, xp=self.xp)
+        work = partial(in_parts, work) if traits_of(function).rowwise else work
+        return transposed([work(*block) for block in self._arriving(zip_blocks(blocks))])
 
     def fill(
         self, targets: Sequence[Blocks], function: Callable[..., Any], *blocks: Blocks | None, **shared: Any
     ) -> Any:
         rest = []
         for block, *into in zip(self._arriving(zip_blocks(blocks)), *targets, strict=True):
-            results = function(*block, **shared, xp=self.xp)
-            for target, result in zip(into, results, strict=False):
-                target.copy_(result)
-            rest.append(results[len(into) :])
+            found = []
+            for rows in parts_of(*block) if traits_of(function).rowwise else [slice(None)]:
+                results = function(*rows_of(block, rows), **shared, xp=self.xp)
+                for target, result in zip(into, results, strict=False):
+                    target[rows].copy_(result)
+                found.append(results[len(into) :])
+            rest.append(tuple(map(self.join, zip(*found, strict=True))))
         return transposed(rest)
 
     def map_features(
@@ -181,6 +186,13 @@ class TorchEngine(InMemoryEngine):
     def map_and_sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> tuple[Any, Any]:
         results = [function(*block, **shared, xp=self.xp) for block in self._arriving(zip_blocks(blocks))]
         return transposed([kept for kept, _ in results]), reduce(add, [part for _, part in results])
+
+    def sum(self, function: Callable[..., Any], *blocks: Blocks | None, **shared: Any) -> Any:
+        if not traits_of(function).rowwise:
+            return super().sum(function, *blocks, **shared)
+        arriving = self._arriving(zip_blocks(blocks))
+        some = (rows_of(block, rows) for block in arriving for rows in parts_of(*block))
+        return reduce(add, [function(*part, **shared, xp=self.xp) for part in some])
 
     def quantile(self, A: Blocks, M: Blocks | None, q: float, *, axis: Literal["feature"] | None = None) -> Array:
         """Return an exact weighted quantile of non-negative entries, of many by bisection: nothing is gathered.

@@ -30,8 +30,6 @@ from robustnmf.utils.arrays import (
     is_foreign,
     is_on_host,
     is_sparse_tensor,
-    transposed,
-    zip_blocks,
 )
 from robustnmf.utils.cached import cached_property
 
@@ -41,8 +39,6 @@ BYTES_PER_TILED_ENTRY = 2**9
 # A fit takes the memory of up to 13 tiles beside the data, which is cut into so many at least. More would take longer:
 # the host launches as much for a small tile as for a large one.
 FEWEST_TILES = 48
-# Results for all entries are written for such parts of a tile at a time: they take much memory themselves.
-FILLED_PARTS = 16
 
 
 class TorchTileEngine(TorchEngine):
@@ -123,21 +119,6 @@ class TorchTileEngine(TorchEngine):
         if any(map(is_lazy, blocks)) and traits_of(function).recomputed:
             return computed_blocks(function, blocks, shared, as_dtype=_torch_dtype)
         return super().map(function, *blocks, **shared)
-
-    def fill(
-        self, targets: Sequence[Blocks], function: Callable[..., Any], *blocks: Blocks | None, **shared: Any
-    ) -> Any:
-        """Apply the function to parts of tiles, and write its first results into the targets."""
-        rest = []
-        for block, *into in zip(self._arriving(zip_blocks(blocks)), *targets, strict=True):
-            n_rows = len(into[0])
-            for rows in cuts_of(n_rows, 1, ceil(n_rows / FILLED_PARTS)):
-                some = (None if part is None else part[rows] for part in block)
-                results = function(*some, **shared, xp=self.xp)
-                for target, result in zip(into, results, strict=False):
-                    target[rows].copy_(result)
-                rest.append(results[len(into) :])
-        return transposed(rest)
 
     def map_features(
         self, function: Callable[..., Any], V: Blocks, M: Blocks | None, *rows: Array | None, **shared: Any
