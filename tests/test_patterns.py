@@ -5,7 +5,8 @@ import pytest
 from scipy import sparse
 
 from robustnmf import RobustNMF
-from robustnmf.algorithm.patterns import Trial, least_needed, limits_of, scores
+from robustnmf.algorithm import judging, patterns
+from robustnmf.algorithm.patterns import Trial, least_needed, limits_of, rejected_excess, scores
 from robustnmf.errors import DataQualityWarning
 
 
@@ -44,6 +45,22 @@ def slow_scores(is_rejected):
 def test_scores_are_those_of_the_definition():
     is_rejected = np.random.default_rng(0).random((30, 12)) < 0.3
     np.testing.assert_allclose(scores(is_rejected), slow_scores(is_rejected), atol=1e-9)
+
+
+@pytest.mark.parametrize("engine", ["numpy", "sparse"])
+def test_some_samples_have_the_excess_that_they_have_among_all(monkeypatch, engine):
+    found = []
+
+    def look(squares, judged, is_sparse):
+        found.append([rejected_excess(squares, judged, every).toarray() for every in (1, 7)])
+        return patterns.pattern_limits(squares, judged, is_sparse)
+
+    monkeypatch.setattr(judging, "pattern_limits", look)
+    X, _ = chapters()
+    RobustNMF(4, random_state=0, engine=engine).fit(sparse.csr_array(X) if engine == "sparse" else X)
+    ((of_all, of_some),) = found
+    assert np.count_nonzero(of_some) > 0
+    np.testing.assert_array_equal(of_some, of_all[::7])
 
 
 @pytest.mark.parametrize("share", [0.02, 0.2, 0.4])

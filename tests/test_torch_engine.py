@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -19,7 +20,8 @@ from robustnmf.solvers import LossSolver
 from robustnmf.utils.arrays import to_host
 
 torch = pytest.importorskip("torch")
-from robustnmf.engines.torch_engine import TorchEngine  # noqa: E402  (needs Torch)
+from robustnmf.engines import torch_engine  # noqa: E402  (needs Torch)
+from robustnmf.engines.torch_engine import TorchEngine  # noqa: E402
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU"))]
 ALTERNATING = [name for name in METHODS if name not in ("heavy-noise", "near-separable")]
@@ -373,6 +375,19 @@ def test_data_is_looked_at_for_doubtful_values(device):
     outliers[7] = True
     found += quality.rejected(sample, given, outliers, engine, found=found)
     assert ["the value 9999" in found[0].message, "1 sample (7)" in found[1].message] == [True, True]
+
+
+@pytest.mark.parametrize(("capability", "reason"), [((9, 0), "Triton could not be imported"), ((7, 5), "is older")])
+def test_a_gpu_without_kernels_is_told_once(monkeypatch, capability, reason):
+    monkeypatch.setattr(torch_engine, "_told", set())
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "An old GPU")
+    monkeypatch.setitem(sys.modules, "robustnmf.kernels.cuda.kernels", None)  # an import of it fails
+    with pytest.warns(RuntimeWarning, match=f"plain Torch.*slower.*{reason}"):
+        assert torch_engine._kernels_for(torch.device("cuda")) is torch_engine.NO_KERNELS
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch_engine._kernels_for(torch.device("cuda")) is torch_engine.NO_KERNELS
 
 
 NO_NUMBA = """

@@ -140,10 +140,12 @@ class Basis:
         tol : float
             A sample is done when no coordinate of its code moves by more than `tol` times the largest.
         """
+        engine.kernels.forget()  # what they keep of data that was worked on before
         if self.sweeps is None:
             Ht: Blocks = engine.map(encode, V, M, basis=self, engine=engine, max_iter=max_iter, tol=tol)
         else:
             *_, Ht = self.path_of_codes(V, M, self.sweeps, engine)
+        engine.kernels.forget()
         used = engine.xp.any(self.W > 0, axis=0)
         if not engine.xp.all(used):  # no data says anything of the code of a component that is zero
             Ht = engine.map(_where_used, Ht, used=used)

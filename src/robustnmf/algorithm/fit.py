@@ -280,7 +280,6 @@ def _fit_in(
             **_checkpoint(estimator, data, unit, engine),
         )
     del whole, some  # copies of samples, for which memory has other uses
-    engine.kernels.forget()
     if engine.has_tiles:
         give_back_freed_memory()
     result = result._replace(history=[iteration.in_units_of(unit) for iteration in result.history])

@@ -86,15 +86,20 @@ def pattern_limits(squares: LeastSquares, judged: Judged, is_sparse: bool) -> Ar
 
     (m,), 0 where there is none; on the host.
     """
-    limits = limits_of(rejected_excess(squares, judged), is_sparse)
+    every = -(-sum(len(block) for block in squares.V) // MOST_SAMPLES)
+    limits = limits_of(rejected_excess(squares, judged, every), is_sparse)
     return limits if squares.few is None else np.where(to_host(squares.few), 0.0, limits)
 
 
-def rejected_excess(squares: LeastSquares, judged: Judged) -> Any:
-    """Return by how much rejected entries exceed their predictions, a sparse matrix (n, m) on the host."""
-    engine, shape = squares.engine, (sum(len(block) for block in squares.V), len(judged.point.W))
-    numbers = engine.split(engine.place(np.arange(shape[0])[:, None]), like=squares.V)
-    shared = {"W": judged.point.W, "model": judged.model, "engine": engine}
+def rejected_excess(squares: LeastSquares, judged: Judged, every: int = 1) -> Any:
+    """Return by how much rejected entries exceed their predictions, a sparse matrix (n, m) on the host.
+
+    It has `every` so many of the samples.
+    """
+    engine, n_samples = squares.engine, sum(len(block) for block in squares.V)
+    shape = (-(-n_samples // every), len(judged.point.W))
+    numbers = engine.split(engine.place(np.arange(n_samples)[:, None]), like=squares.V)
+    shared = {"W": judged.point.W, "model": judged.model, "every": every, "engine": engine}
     blocks = engine.map(_excess, squares.V, squares.M, judged.point.Ht, numbers, **shared)
     samples, features, values = to_host(engine.join(blocks)).T
     return sparse.csr_array((values, (samples.astype(np.int64), features.astype(np.int64))), shape=shape)
@@ -105,9 +110,7 @@ def limits_of(excess: Any, is_sparse: bool = True) -> Matrix:
 
     `is_sparse` says whether most entries of the data are zero.
     """
-    n_samples, n_features = excess.shape
-    rows = excess[:: max(1, -(-n_samples // MOST_SAMPLES))]
-    fewest = FEWEST_REJECTED
+    rows, n_features, fewest = excess, excess.shape[1], FEWEST_REJECTED
     if not is_sparse:
         fewest = max(fewest, int(GROUP * rows.shape[0]))
         rows = rows[np.diff(rows.indptr) <= REJECTED_OF_SAMPLE * n_features]
@@ -241,7 +244,7 @@ def try_pattern(squares: LeastSquares, before: Judged, after: Judged) -> dict[st
 
 
 def _excess_stored(
-    Y: Entries, M: None, X: Array, numbers: Array, *, W: Array, model: NoiseModel, engine: Engine, xp: Namespace
+    Y: Entries, M: None, X: Array, numbers: Array, *, W: Array, model: NoiseModel, every: int, engine: Engine, xp: Any
 ) -> Any:
     kernels = engine.kernels.stored
     if kernels is None:
@@ -249,7 +252,8 @@ def _excess_stored(
     predicted = kernels.predict(Y.indptr, Y.columns, X, W)
     is_wrong = model.placed(lambda array: array[Y.columns]).ratios(Y.values, predicted, np) > 1
     places = np.flatnonzero(is_wrong & (Y.values > predicted))
-    parts = (numbers[Y.rows[places], 0], Y.columns[places], (Y.values - predicted)[places])
+    places = places[numbers[Y.rows[places], 0] % every == 0]
+    parts = (numbers[Y.rows[places], 0] // every, Y.columns[places], (Y.values - predicted)[places])
     return np.stack([part.astype(np.float64) for part in parts], axis=1)
 
 
@@ -262,13 +266,17 @@ def _excess(
     *,
     W: Array,
     model: NoiseModel,
+    every: int,
     engine: Engine,
     xp: Namespace,
 ) -> Array:
     """Return by how much rejected entries of a block exceed their predictions: sample, feature, excess, (k, 3).
 
-    Samples have numbers (B, 1).
+    Samples have numbers (B, 1), of which multiples of `every` are looked at.
     """
+    if every > 1:
+        chosen = xp.nonzero(numbers[:, 0] % every == 0)[0]
+        Y, M, X, numbers = Y[chosen], None if M is None else M[chosen], X[chosen], numbers[chosen] // every
     predicted = X @ W.T
     is_wrong = (model.ratios(Y, predicted, xp) > 1) & (Y > predicted)
     is_wrong = is_wrong if M is None else is_wrong & (M > 0)

@@ -39,6 +39,7 @@ from robustnmf.utils.arrays import (
     zip_blocks,
 )
 from robustnmf.utils.process_state import SharedSetting, unwatched_arithmetic
+from robustnmf.utils.user_warnings import warn_user
 
 # Entries of X in a block: what the portable path needs beside the data is a few times that. On CUDA it is so many, or
 # fewer if the device has less than this many bytes for each.
@@ -325,15 +326,34 @@ def _kernels_for(device: torch.device) -> Kernels:
     """Return the kernels that run on the device."""
     if device.type == "cpu":
         return Kernels(propose=_propose_on_cpu)
-    if device.type != "cuda" or torch.cuda.get_device_capability(device) < (8, 0):
+    if device.type != "cuda":
+        return NO_KERNELS
+    if torch.cuda.get_device_capability(device) < (8, 0):
+        _tell_slow(f"{torch.cuda.get_device_name(device)} is older than those that kernels are written for (Ampere).")
         return NO_KERNELS
     try:
         from robustnmf.kernels.cuda.kernels import CudaKernels
-    except ImportError:  # Triton is not installed
+    except ImportError as error:
+        _tell_slow(f"Triton could not be imported ({error}). On Linux: pip install triton; Windows: triton-windows.")
         return NO_KERNELS
     kernels = CudaKernels(device)
     kernels.start_up()
     return kernels.table
+
+
+def _tell_slow(reason: str) -> None:
+    """Warn, once in a process, that a GPU is used without kernels."""
+    if reason not in _told:
+        _told.add(reason)
+        warn_user(
+            "This GPU is used by plain Torch: with the same results, but tens of times slower than with kernels. "
+            + reason,
+            RuntimeWarning,
+        )
+
+
+_told: set[str] = set()
+"""Reasons that the user knows."""
 
 
 def _propose_on_cpu(G: Array, descent: Array, curvature: Array, X0: Array, max_iter: int) -> Array:

@@ -137,7 +137,6 @@ class TorchTileEngine(TorchEngine):
 
     def empty(self, shape: tuple[int, int], dtype: Any) -> Array:
         """Return a matrix to write results for all entries into: on the device, or on the host if it is too large."""
-        self.kernels.forget()  # what it keeps of tiles that were worked on before
         size = shape[0] * shape[1] * torch.empty((), dtype=dtype).element_size()
         fits = self.device.type != "cuda" or size <= ROOM_FOR_RESULTS * torch.cuda.mem_get_info(self.device)[0]
         return torch.empty(shape, dtype=dtype, device=self.device if fits else "cpu")
