@@ -37,9 +37,9 @@ from robustnmf.solvers.objective import Objective
 
 SIZES = [(16384, 16384, 16), (16384, 16384, 32), (16384, 16384, 64), (200_000, 2_000, 32), (400, 1024, 40)]
 DOUBLE_SIZES = [(16384, 16384, 16), (16384, 16384, 32), (16384, 16384, 64), (400, 1024, 40)]
-SCALE, CUT, OUTLIERS = 0.1, 1.0, 0.2
-# From a random start residuals are larger: a scale and a cut that let clean entries in.
-WIDE_SCALE, WIDE_CUT = 1.0, 8.0
+SCALE, THRESHOLD, OUTLIERS = 0.1, 1.0, 0.2
+# From a random start residuals are larger: a scale and a threshold that let clean entries in.
+WIDE_SCALE, WIDE_THRESHOLD = 1.0, 8.0
 PARTS = ("sweeps", "profile", "objective", "fit", "first", "many", "compiled", "streaming")
 # Momentum grows while the objective of some entries falls, and shrinks when it rises. It is worth most where each
 # half-step comes close to the best for the other factor, which takes more coordinate sweeps than the default makes.
@@ -49,8 +49,8 @@ MOMENTUM, GROWTH, SHRINKAGE, MOST_SWEEPS = 0.5, 1.2, 1.5, 250
 SOME_PER_COMPONENT = 64
 
 
-class Way(NamedTuple):
-    """How to go down."""
+class Schedule(NamedTuple):
+    """How many steps of each kind are made."""
 
     coordinate_sweeps: int
     """Those of a half-step."""
@@ -60,10 +60,10 @@ class Way(NamedTuple):
     """Half-steps that find codes of all; they make as many coordinate sweeps as those of `REFERENCE`."""
 
 
-WAYS = {16: Way(96, 140, 4), 32: Way(96, 140, 4), 64: Way(24, 200, 6)}
+SCHEDULES = {16: Schedule(96, 140, 4), 32: Schedule(96, 140, 4), 64: Schedule(24, 200, 6)}
 """By rank."""
-REFERENCE = Way(96, 0, 0)
-"""The way to the best objective that is known."""
+REFERENCE = Schedule(96, 0, 0)
+"""What leads to the best objective that is known."""
 # Seeds of the starts; the numbers above were chosen by others.
 STARTS = range(5, 10)
 # Samples and features whose entries tell whether a step was good.
@@ -106,11 +106,11 @@ def start(n: int, m: int, r: int, seed: int = 1) -> tuple[torch.Tensor, torch.Te
 
 
 def weighting(m: int, like: torch.Tensor) -> Weighting:
-    return Weighting(Cauchy(), SCALE, _cut(CUT, m, like))
+    return Weighting(Cauchy(), SCALE, _one_threshold(THRESHOLD, m, like))
 
 
-def _cut(value: float, m: int, like: torch.Tensor) -> torch.Tensor:
-    """Return one cut for all features, as the default makes it: one number, made longer."""
+def _one_threshold(value: float, m: int, like: torch.Tensor) -> torch.Tensor:
+    """Return one threshold for all features, as the default makes it: one number, made longer."""
     return torch.tensor(value, dtype=like.dtype, device=like.device).broadcast_to((m,))
 
 
@@ -186,10 +186,10 @@ def error(n: int, m: int, r: int, dtype: torch.dtype) -> float:
     with engine.running():
         ours = sweep(X, W, H, weighting(m, X), engine)
     doubles = [a.double().cpu().numpy() for a in (X, W, H)]
-    cut = np.full(m, CUT)
+    thresholds = np.full(m, THRESHOLD)
     with exact.running():
         theirs = one_pass(
-            [doubles[0]], None, None, doubles[1], [doubles[2]], weighting=Weighting(Cauchy(), SCALE, cut),
+            [doubles[0]], None, None, doubles[1], [doubles[2]], weighting=Weighting(Cauchy(), SCALE, thresholds),
             solver=SharedGram(), penalties=NO_PENALTIES, fixed=0, engine=exact,
         )  # fmt: skip
     pairs = ((ours[0], theirs[0]), (ours[1], theirs[1][0]))
@@ -249,9 +249,10 @@ def profile(n_sweeps: int = 5):
 
 def objective():
     """Yield how long it takes to come within 0.1 % of the best objective, with momentum."""
-    yield f"## Milliseconds to within 0.1 % of the best objective, 16384 x 16384, scale {WIDE_SCALE}, cut {WIDE_CUT}\n"
+    yield "## Milliseconds to within 0.1 % of the best objective, 16384 x 16384\n"
+    yield f"Scale {WIDE_SCALE}, threshold {WIDE_THRESHOLD}."
     yield f"Sweeps with {SOME_PER_COMPONENT} r samples, half-steps for codes of all, sweeps with all; momentum of both"
-    yield f"factors. By rank: {WAYS}."
+    yield f"factors. By rank: {SCHEDULES}."
     yield f"Median, lowest and highest of {len(STARTS)} random starts. The best objective is the lowest of"
     yield f"{MOST_SWEEPS} sweeps with all samples from each of them, with {REFERENCE.coordinate_sweeps} coordinate"
     yield "sweeps a half-step. Nothing is compiled or recorded in this time.\n"
@@ -264,7 +265,7 @@ def objective():
 
 def _ways_down(r: int, close: float = 1e-3) -> list[str]:
     X = make(16384, 16384, r)
-    descents = [_Descent(X, r, way) for way in (WAYS[r], REFERENCE)]
+    descents = [_Descent(X, r, schedule) for schedule in (SCHEDULES[r], REFERENCE)]
     paths = [[descent.path(seed) for seed in STARTS] for descent in descents]
     best, cells = min(map(min, paths[1])), []
     for descent, of_starts in zip(descents, paths, strict=True):
@@ -283,12 +284,12 @@ def _ways_down(r: int, close: float = 1e-3) -> list[str]:
 class _Descent:
     """From a random start down, first with some of the samples."""
 
-    def __init__(self, X: torch.Tensor, r: int, way: Way):
-        self.X, self.shape, self.way = X, (*X.shape, r), way
+    def __init__(self, X: torch.Tensor, r: int, schedule: Schedule):
+        self.X, self.shape, self.schedule = X, (*X.shape, r), schedule
         self.chosen = slice(None, None, max(1, len(X) // (SOME_PER_COMPONENT * r)))
         W, H = start(*self.shape)
-        self.some = _Momentum(X[self.chosen].contiguous(), W, H[self.chosen], way.coordinate_sweeps)
-        self.all = _Momentum(X, W, H, way.coordinate_sweeps)
+        self.some = _Momentum(X[self.chosen].contiguous(), W, H[self.chosen], schedule.coordinate_sweeps)
+        self.all = _Momentum(X, W, H, schedule.coordinate_sweeps)
         with self.some.engine.running():
             self.sweep_some, self.sweep_all = recorded(self.some.go_on), recorded(self.all.go_on)
             self.encode = recorded(self._encode)
@@ -302,9 +303,9 @@ class _Descent:
     def go(self, n_all: int, watch=lambda: None) -> None:
         """Make sweeps with some of the samples, then with all; `watch` before the first of these and after each."""
         self.all.begin()
-        if self.way.some_sweeps:
+        if self.schedule.some_sweeps:
             self.some.begin()
-            for _ in range(self.way.some_sweeps):
+            for _ in range(self.schedule.some_sweeps):
                 self.sweep_some.replay()
             self.encode.replay()
         watch()
@@ -313,7 +314,7 @@ class _Descent:
             watch()
 
     def path(self, seed: int) -> list[float]:
-        """Return the objective along the way."""
+        """Return the objective after each sweep with all samples."""
         path: list[float] = []
         self.begin(seed)
         with self.all.engine.running():
@@ -323,7 +324,7 @@ class _Descent:
     def _encode(self) -> None:
         """Go on with the basis that some samples gave, and codes of all."""
         W, H = self.some.W, self.some.H.mean(dim=0).expand(len(self.X), -1).contiguous()
-        for _ in range(self.way.encodings):
+        for _ in range(self.schedule.encodings):
             H = self.all.half_step(self.X, W, H, SharedGram(REFERENCE.coordinate_sweeps))
         self.all.keep((W, H, W, H, *self.all.first[4:]))
 
@@ -342,7 +343,7 @@ class _Momentum:
 
     def __init__(self, X: torch.Tensor, W: torch.Tensor, H: torch.Tensor, coordinate_sweeps: int):
         self.X, self.engine, self.solver = X, TorchEngine("cuda"), SharedGram(coordinate_sweeps)
-        self.cut = _cut(WIDE_CUT, 1, X)
+        self.threshold = _one_threshold(WIDE_THRESHOLD, 1, X)
         every = [-(-size // CHECKED) for size in X.shape]
         self.checked = tuple(slice(None, None, step) for step in every)
         self.checked_data = X[self.checked] / WIDE_SCALE
@@ -386,7 +387,7 @@ class _Momentum:
     def half_step(self, X: torch.Tensor, basis: torch.Tensor, codes: torch.Tensor, solver=None) -> torch.Tensor:
         """Return codes of the rows of X, improved in a basis that stays."""
         parts = {"solver": solver or self.solver, "penalties": NO_PENALTIES, "fixed": basis.shape[1]}
-        weighting = Weighting(Cauchy(), WIDE_SCALE, self.cut.expand(X.shape[1]))
+        weighting = Weighting(Cauchy(), WIDE_SCALE, self.threshold.expand(X.shape[1]))
         parts |= {"weighting": weighting, "engine": self.engine}
         return one_pass([X], None, None, basis, [codes], **parts)[1][0]
 
@@ -394,7 +395,7 @@ class _Momentum:
         """Return the mean loss of some entries."""
         rows, columns = self.checked
         ratio = torch.addmm(self.checked_data, H[rows], W[columns].T, alpha=-1 / WIDE_SCALE)
-        limit = WIDE_CUT / WIDE_SCALE
+        limit = WIDE_THRESHOLD / WIDE_SCALE
         return ratio.clamp_(-limit, limit).square_().log1p_().mean()
 
 
@@ -409,7 +410,7 @@ def _objective(X: torch.Tensor, W: torch.Tensor, H: torch.Tensor) -> float:
     """Return the truncated Cauchy objective of all entries."""
     totals = []
     for rows, codes in zip(X.split(4096), H.split(4096), strict=True):
-        E = torch.addmm(rows, codes, W.T, alpha=-1).abs_().clamp_(max=WIDE_CUT)
+        E = torch.addmm(rows, codes, W.T, alpha=-1).abs_().clamp_(max=WIDE_THRESHOLD)
         totals.append(E.div_(WIDE_SCALE).square_().log1p_().sum(dtype=torch.float64))
     return float(sum(totals))
 

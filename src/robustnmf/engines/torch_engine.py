@@ -45,7 +45,7 @@ from robustnmf.utils.user_warnings import warn_user
 # fewer if the device has less than this many bytes for each.
 BLOCK_ENTRIES = {"cuda": 2**28, "mps": 2**24, "cpu": 2**20}
 BYTES_PER_ENTRY = 256
-# Data of more than this share of the memory is worked on in tiles: a fit of less takes up to fifteen times its size.
+# Data of more than this share of the memory is worked on in tiles: a fit of less takes about four times its size.
 MUCH_OF_MEMORY = 0.025
 # Up to so many entries are sorted to find a quantile: dozens of launches take longer.
 SORTED_ENTRIES = 2**22

@@ -36,7 +36,7 @@ from robustnmf.utils.cached import cached_property
 # Most entries of a tile, and on CUDA fewer if the device has less than so many bytes for each.
 TILE_ENTRIES = {"cuda": 2**28, "cpu": 2**20}
 BYTES_PER_TILED_ENTRY = 2**9
-# A fit takes the memory of up to 13 tiles beside the data, which is cut into so many at least. More would take longer:
+# A fit takes the memory of some tiles beside the data, which is cut into so many at least. More would take longer:
 # the host launches as much for a small tile as for a large one.
 FEWEST_TILES = 48
 
