@@ -4,12 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import sparse
 from scipy.optimize import nnls
 
 from robustnmf import RobustNMF
 from robustnmf.algorithm import least_squares as least_squares_stage
 from robustnmf.algorithm.encoding import Judge
-from robustnmf.engines import NumPyEngine, numpy_engine
+from robustnmf.engines import NumPyEngine, SparseEngine, numpy_engine
+from robustnmf.formats.sparse_rows import SparseRows
+from robustnmf.kernels.interface import NO_KERNELS
 from robustnmf.kernels.numba import functions, table
 from robustnmf.kernels.numba.functions import least_squares, set_weighted_gram, weighted_grams
 from robustnmf.kernels.numba.sweep import counts_alike, rule_of, squares, sweep_block, sweep_filled
@@ -19,6 +22,12 @@ from robustnmf.solvers import SharedGram
 from robustnmf.solvers.objective import Objective
 
 SIZE, N_FEATURES, RANK = 40, 60, 5
+
+
+class ReferenceEngine(NumPyEngine):
+    """An engine without kernels."""
+
+    kernels = NO_KERNELS
 
 
 @pytest.fixture
@@ -43,6 +52,36 @@ def swept(Y, Q, X, W):
 def objective(Y, Q, X, W):
     """Return the weighted sum of squares."""
     return float(np.sum((1.0 if Q is None else Q) * (Y - X @ W.T) ** 2))
+
+
+def test_least_squares_on_all_entries_is_the_same_with_kernels_without_and_on_sparse_data():
+    """Counts of which one in a hundred is positive: some samples tell little of the curvature of all."""
+    rng = np.random.default_rng(4)
+    P = rng.gamma(0.5, 1, (300, 3)) @ rng.gamma(0.5, 1, (3, 100))
+    Y = rng.poisson(0.01 * P / P.mean()).astype(float)
+    Y[(Y > 0) & (rng.random(Y.shape) < 0.02)] *= 50
+    X, W = 0.1 * rng.random((300, 3)), 0.1 * rng.random((100, 3))
+    expected = coordinate_descent(Y, X, W)
+    engines = NumPyEngine(1), NumPyEngine(1, 5000), ReferenceEngine(1), SparseEngine(1, 5000)
+    for engine in engines:
+        V = engine.split(SparseRows(sparse.csr_array(Y)) if engine.keeps_sparse else Y)
+        found_W, found_X = SharedGram().sweep(
+            V, None, W, engine.split(X, like=V), Objective(Weighting(Squared(), 1.0)), engine
+        )
+        np.testing.assert_allclose(engine.join(found_X), expected[0], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(found_W, expected[1], rtol=1e-9, atol=1e-12)
+
+
+def coordinate_descent(Y, X, W):
+    """Return codes after sweeps of coordinate descent, then the basis, entry by entry, as the equations say."""
+    X, W = X.copy(), W.copy()
+    for data, factor, other in ((Y, X, W), (Y.T, W, X)):
+        gram, products = other.T @ other, data @ other
+        for _ in range(SharedGram().max_iter):
+            for k in range(gram.shape[0]):
+                step = (products[:, k] - factor @ gram[:, k]) / gram[k, k]
+                factor[:, k] = np.maximum(factor[:, k] + step, 0)
+    return X, W
 
 
 @pytest.mark.parametrize("weighted", [False, True])

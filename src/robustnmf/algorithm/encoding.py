@@ -267,7 +267,7 @@ def encode(
     if basis.noise is not None:
         return _encode_by_noise(Y, M, Judge(basis, engine), max_iter, tol)
     typical = _start(Y, M, basis=basis, engine=engine, xp=xp)
-    if is_least_squares(weighting):  # which is convex: any start will do
+    if weighting.is_least_squares:  # which is convex: any start will do
         return settle(Y, M, typical, basis, engine, max_iter, tol)
     sceptical = _anneal(Y, M, typical, basis, engine)
     following = _anneal(Y, M, _follow(Y, M, typical, basis, engine), basis, engine)
@@ -791,7 +791,7 @@ def settle(Y: Array, M: Array | None, X: Array, basis: Basis, engine: Engine, ma
     xp, kernel, few = engine.xp, engine.kernels.converge, engine.few_rows
     terms = Terms(basis.weighting, basis.penalty(xp))
     solve = engine.kernels.least_squares
-    squares = is_least_squares(basis.weighting)
+    squares = basis.weighting.is_least_squares
     if squares and solve is not None and can_solve(basis.W, engine):
         linear, ridge = terms.penalty or (0.0, 0.0)
         smallest = 4 * float(xp.finfo(Y.dtype).eps)
@@ -818,11 +818,6 @@ def settle(Y: Array, M: Array | None, X: Array, basis: Basis, engine: Engine, ma
             rows, moving = rows[moving], moving[moving]
             some, observed = Y[rows], None if M is None else M[rows]
     return X
-
-
-def is_least_squares(weighting: Weighting) -> bool:
-    """Return whether all entries count alike, whatever their residuals."""
-    return weighting.loss.is_quadratic and weighting.threshold is None and not weighting.is_spatial
 
 
 def can_solve(W: Array, engine: Engine) -> bool:

@@ -31,6 +31,11 @@ class Weighting:
         """Whether the rule looks at an entry together with others of its sample."""
         return self.threshold is not None and hasattr(self.rule, "mask")
 
+    @property
+    def is_least_squares(self) -> bool:
+        """Whether all entries count alike, whatever their residuals."""
+        return self.loss.is_quadratic and self.threshold is None
+
     def without_rule(self) -> "Weighting":
         """Return the weighting of the loss alone, for entries whose outliers have been taken out of M."""
         return Weighting(self.loss, self.scale)

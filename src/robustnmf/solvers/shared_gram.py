@@ -107,8 +107,11 @@ class SharedGram(LeastSquaresSolver):
         linear, ridge = penalties.given_sum(penalties.basis, total, W, scale, xp) or _no_penalty(W, xp)
         shared = {"gram": gram, "linear": linear, "ridge": ridge, "fixed": fixed, "max_iter": self.max_iter}
         moves, descents = engine.map(_basis_move, *parts, **shared, engine=engine)
+        bends: Blocks
         checked, of_checks = engine.join(weights), engine.join(codes)
-        if _are_enough(checked, sum(lengths), xp):
+        if len(checked) == 0:
+            bends = [xp.zeros_like(part[:, 0]) for part in parts[0]]
+        elif _are_enough(checked, sum(lengths), xp):
             bends = engine.map(_checked_bend, features, moves, parts[2], weights=checked, codes=of_checks)
         else:
             along = {"W": W, "move": engine.join(moves), "weighting": weighting, "engine": engine}
@@ -155,8 +158,9 @@ def _sweep_stored(
 ) -> Any:
     """Return what `_sweep_block` does of a block with its zeros, if it is least squares on all entries."""
     kernels = engine.kernels.stored
-    if kernels is None or hidden is not None or weighting.threshold is not None or not weighting.loss.is_quadratic:
+    if kernels is None or hidden is not None or not weighting.is_least_squares:
         return NotImplemented
+    checks = checks if Y.changes is not None else checks[:0]
     linear, ridge = penalty or _no_penalty(X, xp)
     X, trust, weights, descent, curvature = kernels.sweep(Y, X, checks, W, linear, ridge, solver.max_iter)
     return (X, weights, X[checks]), (descent, curvature, X.T @ (trust[:, None] * X), xp.sum(X, axis=0))
@@ -181,10 +185,13 @@ def _sweep_block(
 
     Returns
     -------
-    Codes (B, r), and weights and codes of the samples that check the step, (k, m) and (k, r); what is to be summed
-    over the blocks: descent and curvature of the basis (m, r), X' T X (r, r) with T how far each sample is trusted,
-    the sum of the codes (r,), and perhaps C (r, r), of which W C is to be added to the descent.
+    Codes (B, r), and weights and codes of the samples that check the step, (k, m) and (k, r). There are none for least
+    squares on all entries: then the Gram matrix is the curvature, and coordinate descent cannot raise the objective.
+    What is to be summed over the blocks: descent and curvature of the basis (m, r), X' T X (r, r) with T how far each
+    sample is trusted, the sum of the codes (r,), and perhaps C (r, r), of which W C is to be added to the descent.
     """
+    if M is None and hidden is None and weighting.is_least_squares:
+        checks = checks[:0]
     kernel, rule = engine.kernels.sweep_block, engine.kernels.rule_of(weighting, Y, X.shape[1])
     filled, rest = engine.kernels.sweep_filled, list[Array]()
     if solver.fills_in and filled is not None and M is not None and hidden is None:
