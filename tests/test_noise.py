@@ -10,8 +10,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_wine
 from sklearn.decomposition import NMF
 
+from conftest import make_data
 from robustnmf import RobustNMF, load
-from robustnmf.algorithm import least_squares
+from robustnmf.algorithm import judging, least_squares
 from robustnmf.algorithm.encoding import leverages, without, without_own
 from robustnmf.algorithm.feature_scaling import feature_levels
 from robustnmf.algorithm.holdout import Point
@@ -212,6 +213,14 @@ def test_much_that_is_rejected_is_told_unless_all_is_accepted_after_all():
     in_doubt = robust._replace(gain=0.5, damage=1.2, unexplained=0.3)
     assert "leaves only 30% of their residuals" in in_doubt.doubt
     assert in_doubt._replace(takes_all=True).doubt is None
+
+
+def test_entries_that_least_squares_explains_nearly_all_of_are_told_whatever_it_does_to_the_others():
+    damaging = Comparison(0.6, 4.0, 0.02, 0.02, rejected=0.013, n_samples=100, residual=0.1, damage_as_judged=1.2)
+    assert "leaves only 2% of their residuals" in damaging.doubt
+    assert damaging._replace(unexplained=0.2).doubt is None
+    assert damaging._replace(rejected=0.001).doubt is None
+    assert damaging._replace(takes_all=True).doubt is None
 
 
 def test_samples_that_are_mostly_wrong_do_not_count_for_the_components():
@@ -447,3 +456,16 @@ def test_quantiles_between_two_entries_are_those_of_numpy(size):
     values = np.random.default_rng(size).random(size)
     for q in (0.0, 0.025, 0.37, 0.5, 1.0):
         assert_allclose(_interpolated(values, q), np.quantile(values, q), rtol=1e-14)
+
+
+@pytest.mark.parametrize(("max_iter", "most"), [(50, 150), (200, 400), (1000, 2000)])
+def test_more_iterations_allow_more_sweeps_of_least_squares(monkeypatch, max_iter, most):
+    asked, improve = [], judging.improve
+
+    def look(fit, squares, point, judged, sweeps, **options):
+        asked.append(sweeps)
+        return (yield from improve(fit, squares, point, judged, sweeps, **options))
+
+    monkeypatch.setattr(judging, "improve", look)
+    RobustNMF(3, random_state=0, max_iter=max_iter).fit(make_data().X)
+    assert asked[-1] == most

@@ -1172,9 +1172,10 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             warnings.warn(f"{type(self).__name__}: {finding}", DataQualityWarning, stacklevel=stacklevel)
         if result.converged or result.stopped:
             return
-        # If that is below tol, least squares at the end has not converged: it has no history.
         last = result.history[-1].relative_change
         change = f"the relative change of the objective was still {last:.1e}, and " if self.tol < last < inf else ""
+        if last <= self.tol:  # then it is the end of the default, which has no history
+            change = "least squares on the accepted entries, its last stage, still improved, and "
         warnings.warn(
             f"{type(self).__name__} did not converge in {self.max_iter} iterations: {change}tol is {self.tol:.1e}. "
             "Increase max_iter, or tol if the result is good enough.",

@@ -51,7 +51,7 @@ NOTHING_WRONG = 1.5
 # Residuals above this part of the entries are dense noise, which a fit may follow; unless they grow with the entry, by
 # at least this power, and hardly more than this share is rejected.
 DENSE_NOISE, GROWING_NOISE, MUCH_REJECTED = 0.2, 0.8, 0.13
-# Sweeps of least squares on all entries after which it is compared, and the most in all.
+# Sweeps of least squares on all entries after which it is compared, and the most in all with the usual `max_iter`.
 TRIAL_SWEEPS, MOST_SWEEPS = (5, 30, 100), 400
 # A fit has learnt something if the median residual of held-out entries fell below this part of that at the start.
 LEARNT_NOTHING = 0.95
@@ -432,7 +432,7 @@ def finish(
     """Return the end of a fit by least squares on what is right."""
     squares, judged = replace(judgement.squares, units=fit.units), judgement.judged
     assert judged is not None
-    sweeps = min(MOST_SWEEPS, 3 * fit.max_iter)
+    sweeps = max(min(MOST_SWEEPS, 3 * fit.max_iter), 2 * fit.max_iter)
     point, steady = yield from improve(fit, squares, judgement.point, judged, sweeps, solve=True)
     is_same = judged.point is judgement.point
     if is_same:
