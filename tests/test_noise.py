@@ -221,6 +221,7 @@ def test_entries_that_least_squares_explains_nearly_all_of_are_told_whatever_it_
     assert damaging._replace(unexplained=0.2).doubt is None
     assert damaging._replace(rejected=0.001).doubt is None
     assert damaging._replace(takes_all=True).doubt is None
+    assert damaging._replace(residual=1e-15).doubt is None
 
 
 def test_samples_that_are_mostly_wrong_do_not_count_for_the_components():

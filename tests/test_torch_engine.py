@@ -97,6 +97,9 @@ class TestPartsOfBlocks:
         np.testing.assert_allclose(to_host(of_features), X.sum(axis=0))
         assert count == len(X)
 
+    def test_a_block_without_rows_is_one_part(self, device):
+        assert slices.parts_of(torch.empty((0, 5), device=device)) == [slice(None)]
+
     def test_other_functions_see_whole_blocks(self, device):
         engine = TorchEngine(device)
         (found,) = engine.map(lambda x, *, xp: xp.asarray([len(x)]), engine.split(make_data().X))
@@ -375,6 +378,56 @@ def test_data_is_looked_at_for_doubtful_values(device):
     outliers[7] = True
     found += quality.rejected(sample, given, outliers, engine, found=found)
     assert ["the value 9999" in found[0].message, "1 sample (7)" in found[1].message] == [True, True]
+
+
+@pytest.mark.parametrize("name", ["cpu:0", torch.device("cpu", 0)], ids=str)
+def test_the_cpu_is_the_same_by_any_name(name):
+    X = torch.asarray(37 * data(gaps=True)[0])
+    expected, found = (RobustNMF(4, random_state=0, engine="torch", device=device).fit(X) for device in ("cpu", name))
+    np.testing.assert_array_equal(found.components_, expected.components_)
+    assert (found.outliers_ == expected.outliers_).all()
+    assert (found.weights_ == expected.weights_).all()
+
+
+@pytest.mark.parametrize("name", ["gpu", 10**6, "meta", object()])
+def test_unknown_devices_are_refused(name):
+    with pytest.raises(ValueError, match=r"device must be 'cpu', 'cuda'|needs a CUDA GPU"):
+        RobustNMF(2, device=name, engine="torch").fit(data()[0])
+
+
+def test_autocast_does_not_change_a_fit(device):
+    X = torch.asarray(data()[0], dtype=torch.float32, device=device)
+    expected = RobustNMF(4, random_state=0, engine="torch", device=device).fit(X)
+    codes = expected.transform(X)
+    with torch.autocast(device, dtype=torch.bfloat16):
+        found = RobustNMF(4, random_state=0, engine="torch", device=device).fit(X)
+        np.testing.assert_array_equal(to_host(expected.transform(X)), to_host(codes))
+        assert (X @ X.T).dtype == torch.bfloat16
+    np.testing.assert_array_equal(found.components_, expected.components_)
+
+
+def test_the_default_device_of_torch_does_not_matter():
+    """Any array that is made without a device would be on "meta", and have no numbers."""
+    X, weights = data(gaps=True, weighted=True)
+    fits = []
+    for default in ("cpu", "meta"):
+        torch.set_default_device(default)
+        try:
+            options = {"random_state": 0, "engine": "torch", "device": "cpu"}
+            model = RobustNMF(4, **options).fit(torch.from_numpy(X), weights=weights)
+            fits.append((model.components_, to_host(model.clean(torch.from_numpy(X), weights=weights))))
+        finally:
+            torch.set_default_device(None)
+    for found, expected in zip(*fits, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_tensors_that_are_marked_negative_are_taken():
+    X = torch.asarray(data()[0])
+    marked = torch.complex(torch.zeros_like(X), -X).conj().imag
+    assert marked.is_neg()
+    found, expected = (RobustNMF(4, random_state=0).fit(A).components_ for A in (marked, X))
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(("capability", "reason"), [((9, 0), "Triton could not be imported"), ((7, 5), "is older")])

@@ -166,6 +166,13 @@ def test_what_is_as_large_as_the_data_is_of_its_kind_and_the_model_is_of_numpy(l
     assert isinstance(model.weights_, kind)
 
 
+def test_sparse_errors_are_of_the_kind_of_the_data():
+    X = torch.asarray(make())
+    tensors, arrays = (RobustNMF(4, method="rnmf-l1", random_state=0).fit(A).sparse_errors_ for A in (X, X.numpy()))
+    assert isinstance(tensors, torch.Tensor)
+    np.testing.assert_allclose(tensors.numpy(), arrays, rtol=1e-9, atol=1e-12)
+
+
 def test_a_model_of_tensors_is_saved_and_shown(tmp_path):
     import robustnmf
 

@@ -279,7 +279,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         fit lists both initial stages, one after the other.
     reconstruction_err_ : float
         Frobenius norm of the residual over observed entries that are not outliers.
-    sparse_errors_ : ndarray (n_samples, n_features)
+    sparse_errors_ : array (n_samples, n_features)
         Sparse error matrix S of X ~ codes @ components + S, for the method "rnmf-l1" only.
     n_iter_ : int
         Iterations made; 1 for methods that do not iterate.
@@ -302,7 +302,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     Notes
     -----
     The codes that `fit_transform` returns are those of `transform`: with the components, scale and thresholds fixed,
-    each sample is encoded by itself, so the same sample always gets the same code.
+    each sample is encoded by itself, so the same sample always gets the same code, but for rounding.
 
     ``warm_start=True`` suits data that has grown or changed, and other parameters, such as another `method`. Samples
     may be others, and of any number; features must be the same. Another number of features, other names of them, or
@@ -490,7 +490,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             self.input_ = Input.of(X)
             codes = self._take_in_memory(fitted, data, X, weights, uncertainties, engine)
             if parts.method.solver.models_sparse_errors:
-                self.sparse_errors_ = self._sparse_errors(data.whole, to_host(codes))
+                self.sparse_errors_ = same_kind(values_of(X), self._sparse_errors(data.whole, to_host(codes)))
             findings = self._findings(X, data, fitted, engine, codes)
         return codes, fitted.result._replace(warning=_warning_of(fitted)), findings
 

@@ -21,7 +21,7 @@ from robustnmf.model.mixture import (
     typical_positive,
 )
 from robustnmf.model.weighting import masked_out
-from robustnmf.utils.arrays import Array, Blocks, Namespace, is_foreign, to_host
+from robustnmf.utils.arrays import Array, Blocks, Namespace, device, is_foreign, to_host
 from robustnmf.utils.cached import cached_property
 from robustnmf.utils.observed import count_observed, observed_places
 
@@ -305,7 +305,7 @@ def _equal(Y: Array, M: Array | None, *, values: Array, xp: Namespace) -> tuple[
 
 def _n_observed_in(M: Array, *, xp: Namespace) -> Array:
     """Return the number of observed entries of a block, (1,)."""
-    return xp.asarray([int(xp.count_nonzero(M))])
+    return xp.asarray([int(xp.count_nonzero(M))], device=device(M))
 
 
 def _observed_positions(M: Array, numbers: Array, *, xp: Namespace) -> Array:

@@ -64,8 +64,9 @@ EXPLAINS_ALL = ((0.7, inf), (0.75, 2.5), (0.82, 1.6))
 GAIN_AND_DAMAGE = ((inf, 1.6), (0.35, 2.5))
 # There is doubt if it gains so much of the total, or explains so much of what was rejected and that is not little.
 # There is none if it damages the rest so much, unless it explains nearly all of what was rejected: where planted errors
-# were found and the fit was good, it left 15 % and more (712 fits of 89 real sets, white blocks on faces).
-CLEAR_GAIN, IN_DOUBT, MANY_REJECTED, DAMAGES, HARDLY_LEFT = 0.9, 0.6, 0.01, 2.5, 0.12
+# were found and the fit was good, it left 15 % and more (712 fits of 89 real sets, white blocks on faces). Residuals of
+# the size of rounding errors say nothing.
+CLEAR_GAIN, IN_DOUBT, MANY_REJECTED, DAMAGES, HARDLY_LEFT, ROUNDING = 0.9, 0.6, 0.01, 2.5, 0.12, 1e-6
 # Components explain little of the variance, and predict nothing, up to these shares; residuals below this part of the
 # entries are small all the same.
 EXPLAINS_LITTLE, PREDICTS_NOTHING, SMALL_RESIDUAL = 0.25, 0.03, 0.3
@@ -134,7 +135,8 @@ class Comparison(NamedTuple):
         is_explained = self.unexplained <= IN_DOUBT and self.rejected >= MANY_REJECTED
         # A gain that the accepted entries have too says that the fit had not converged, and nothing of the others.
         gains = self.gain <= CLEAR_GAIN * min(self.damage, 1.0)
-        damages = self.damage > DAMAGES and not (is_explained and self.unexplained <= HARDLY_LEFT)
+        is_nearly_all = is_explained and self.unexplained <= HARDLY_LEFT and self.residual > ROUNDING
+        damages = self.damage > DAMAGES and not is_nearly_all
         if self.takes_all or damages or not (gains or is_explained):
             return None
         left = f"{self.unexplained:.0%} of their residuals" if is_explained else f"{self.gain:.0%} of all residuals"

@@ -21,7 +21,7 @@ from robustnmf.formats.labelled_matrix import LabelledMatrix
 from robustnmf.formats.registry import rows_of
 from robustnmf.formats.rows import FloatRows
 from robustnmf.formats.sparse_rows import Pattern, SparseRows, StoredSparsely
-from robustnmf.utils.arrays import Array, Blocks, Namespace, to_host
+from robustnmf.utils.arrays import Array, Blocks, Namespace, device, to_host
 from robustnmf.utils.entries import Entries
 from robustnmf.utils.user_warnings import warn_user
 
@@ -349,7 +349,7 @@ def _look(
     largest = xp.ones_like(n_missing) if weights is None else xp.max(weights)
     given = (Y, weights, uncertainties)
     counts = [xp.count_nonzero(_wrong(problem, given[_PROBLEMS[problem]], observed, xp)) for problem in problems]
-    row = xp.stack([xp.asarray(number, dtype=xp.float64) for number in (n_missing, largest, *counts)])
+    row = xp.stack([xp.asarray(number, dtype=xp.float64, device=device(Y)) for number in (n_missing, largest, *counts)])
     return (row[None, :], ~xp.any(observed, axis=1)), seen
 
 

@@ -30,10 +30,10 @@ def parts_of(*arrays: Any) -> list[slice]:
     [slice(None, None, None)]
     """
     block = next(array for array in arrays if array is not None)
-    if not is_torch_array(block) or block.ndim != 2:
+    if not is_torch_array(block) or block.ndim != 2 or len(block) == 0:
         return [slice(None)]
     n_rows, n_columns = block.shape
-    return cuts_of(n_rows, n_columns, max(PART_ENTRIES, ceil(n_rows * n_columns / MOST_PARTS))) or [slice(None)]
+    return cuts_of(n_rows, n_columns, max(PART_ENTRIES, ceil(n_rows * n_columns / MOST_PARTS)))
 
 
 def rows_of(arrays: Any, rows: slice) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ Data that takes much of the memory of the device is for `robustnmf.engines.torch
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial, reduce
 from math import ceil, prod
 from threading import current_thread, main_thread
@@ -82,13 +82,14 @@ class TorchEngine(InMemoryEngine):
 
     @contextmanager
     def running(self) -> Iterator["TorchEngine"]:
-        """Multiply matrices in full precision, and keep no record for derivatives, for the length of a fit.
+        """Multiply matrices in full precision, not in that of an autocast, and keep no record for derivatives.
 
         A fit on a GPU does without Numba, which takes longer to load than the fit. In a thread of its own it has a
         stream of its own, so that several can be on the device at a time.
         """
         with (
             torch.no_grad(),
+            _without_autocast(self.device),
             unwatched_arithmetic(),
             _full_precision.changed(),
             nullcontext() if self.device.type == "cpu" else without_numba(),
@@ -216,7 +217,7 @@ class TorchEngine(InMemoryEngine):
         if self.keeps_sparse and bool(torch.all(self._weight(A, M, zeros, over) >= share)):
             return zeros.view(A[0].dtype)
         low = torch.full_like(weight, -1, dtype=torch.int64)
-        high = torch.full_like(low, int(_bits(torch.tensor(torch.inf, dtype=A[0].dtype))))
+        high = torch.full_like(low, int(_bits(torch.tensor(torch.inf, dtype=A[0].dtype, device="cpu"))))
         for _ in range(torch.iinfo(bits).bits):
             middle = low + torch.div(high - low, 2, rounding_mode="floor")
             reached = self._weight(A, M, middle.to(bits), over) >= share
@@ -258,6 +259,11 @@ def _highest_precision() -> Iterator[None]:
 
 
 _full_precision = SharedSetting(_highest_precision)
+
+
+def _without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Let no autocast of the user multiply in half precision; on MPS not every version of Torch has one."""
+    return nullcontext() if device.type == "mps" else torch.autocast(device.type, enabled=False)
 
 
 @contextmanager
@@ -309,10 +315,16 @@ def takes_much(X: Any, device: torch.device) -> bool:
 
 
 def _available(device: Any) -> torch.device:
-    """Return the device, or say why it cannot be used."""
-    found = torch.device(device)
+    """Return the device, as tensors name it, or say why it cannot be used."""
+    known = f"device must be 'cpu', 'cuda', 'cuda:<number>' or 'mps'; got {device!r}."
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(known) from error
     if found.type not in BLOCK_ENTRIES:
-        raise ValueError(f"device must be 'cpu', 'cuda', 'cuda:<number>' or 'mps'; got {device!r}.")
+        raise ValueError(known)
+    if found.type == "cpu":
+        return torch.device("cpu")  # tensors of "cpu:0" say that they are on "cpu", and would be copied again and again
     if found.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device={str(device)!r} needs a CUDA GPU and a Torch built for it; Torch sees none.")
     if found.type == "mps" and not torch.backends.mps.is_available():

@@ -153,7 +153,8 @@ def to_host(X: Any) -> Any:
         return X
     X = without_narrow_floats(X)
     if array_api_compat.is_torch_array(X):
-        return _scipy_of(X.detach().cpu()) if is_sparse_tensor(X) else X.detach().cpu().numpy()
+        # What is conjugate or negative is so by a mark alone, which NumPy does not know.
+        return _scipy_of(X.detach().cpu()) if is_sparse_tensor(X) else X.detach().cpu().resolve_neg().numpy()
     if array_api_compat.is_cupy_array(X):
         return X.get()
     can_convert = is_on_host(X) or array_api_compat.is_jax_array(X)  # those come to the host by themselves

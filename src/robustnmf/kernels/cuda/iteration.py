@@ -76,7 +76,7 @@ class Iteration:
         if self.compared_with is not best:
             self.best.copy_(best)
         threshold = inf if threshold is None else threshold[:1].to(torch.float64)
-        numbers = torch.tensor([1 + momentum, scale, inf, loss_scale], dtype=torch.float64)
+        numbers = torch.tensor([1 + momentum, scale, inf, loss_scale], dtype=torch.float64, device="cpu")
         self.numbers.copy_(numbers, non_blocking=True)
         self.numbers[2:3] = threshold
         factors, losses, found = self._replay()
