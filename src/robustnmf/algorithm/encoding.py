@@ -35,7 +35,7 @@ from robustnmf.model.weighting import Weighting
 from robustnmf.solvers import SharedGram
 from robustnmf.solvers.base import UNIFORM as SQUARES
 from robustnmf.solvers.objective import Terms
-from robustnmf.utils.arrays import Array, Blocks, Namespace, device, mapped, to_host
+from robustnmf.utils.arrays import Array, Blocks, Namespace, device, mapped, taken, to_host
 from robustnmf.utils.cached import cached_property
 from robustnmf.utils.entries import Entries
 
@@ -341,11 +341,6 @@ class WithAll:
 
     def _fitted(self, Y: Any, M: Array | None, X: Array) -> Array:
         return self.judge.fitted(Y, M, X, None, *self.limits)
-
-
-def taken(A: Any, rows: Array) -> Any:
-    """Return some rows of an array that may be None, in their order; without a copy if they are all."""
-    return A if A is None or rows.shape[0] == A.shape[0] else A[rows]
 
 
 def _encode_without_wrong(with_all: WithAll, judge: "Judge", max_iter: int, tol: float) -> Array:

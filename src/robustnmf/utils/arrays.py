@@ -51,6 +51,17 @@ def subsample(lengths: Sequence[int], every: int) -> list[slice]:
     return [slice(-first % every, None, every) for first in accumulate([0, *lengths[:-1]])]
 
 
+def taken(A: Any, rows: Array) -> Any:
+    """Return some rows of an array that may be None, in ascending order; without a copy if they are all.
+
+    Examples
+    --------
+    >>> taken(np.eye(2), np.array([1]))
+    array([[0., 1.]])
+    """
+    return A if A is None or rows.shape[0] == A.shape[0] else A[rows]
+
+
 def dtype_of(a: Any) -> np.dtype[Any]:
     """Return the type of the numbers of an array, or of a block that is not an array yet, as NumPy calls it."""
     if is_foreign(a):

@@ -9,6 +9,7 @@ from weakref import WeakSet
 
 import torch
 
+from robustnmf.utils.arrays import taken
 from robustnmf.utils.process_state import deferred_interrupts, hold_while_forking
 
 # Steps between two looks at how many rows still move: to look is to wait for the GPU.
@@ -183,7 +184,7 @@ def converge(step: Callable[..., Any], Y: Any, M: Any, X: Any, *, max_iter: int,
     rows, left = torch.arange(len(X), device=X.device), max_iter
     while left > 0:
         codes, moving = X[rows], torch.ones_like(rows, dtype=torch.bool)
-        recorded = _Step(step, _some(Y, rows), _some(M, rows), codes, moving, tol)
+        recorded = _Step(step, taken(Y, rows), taken(M, rows), codes, moving, tol)
         while left > 0:
             steps = min(UNSEEN_STEPS, left)
             recorded.repeat(steps)
@@ -216,11 +217,6 @@ def repeat(step: Callable[..., Any], Y: Any, M: Any, X: Any, numbers: Sequence[f
             graph, _ = record(make)
         make() if graph is None else graph.replay()
     return X
-
-
-def _some(data: Any, rows: Any) -> Any:
-    """Return some rows of the data, without a copy if they are all."""
-    return data if data is None or len(rows) == len(data) else data[rows]
 
 
 class _Step:
