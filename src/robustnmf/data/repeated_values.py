@@ -121,5 +121,6 @@ def _weights_of_others(Y: Array, M: Array | None, *, values: Array, dtype: Any, 
     return (xp.where(_has_value(Y, M, values, xp), xp.zeros_like(weights), weights),)
 
 
+@block_function(rowwise=True)
 def _or_has_value(outliers: Array, Y: Array, M: Array | None, *, values: Array, xp: Namespace) -> tuple[Array]:
     return (outliers | _has_value(Y, M, values, xp),)
