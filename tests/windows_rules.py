@@ -9,6 +9,7 @@ import fcntl
 import os
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,8 +21,10 @@ MEMORY = 2**34
 def is_open(path):
     """Return whether this process has a file open, or mapped into its memory."""
     real = os.path.realpath(path)
-    handles = (os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd"))
-    opened = {os.path.realpath(handle) for handle in handles}
+    opened = set()
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # another thread has closed it meanwhile
+            opened.add(os.path.realpath(os.path.join("/proc/self/fd", name)))
     return real in opened or any(line.rstrip("\n").endswith(f" {real}") for line in open("/proc/self/maps"))
 
 
