@@ -92,7 +92,10 @@ def test_hyperspy_learns_lazy_signals_chunk_by_chunk(hyperspy):
 
 @pytest.fixture
 def anndata():
-    return pytest.importorskip("anndata")
+    module = pytest.importorskip("anndata")
+    if hasattr(module.settings, "allow_write_nullable_strings"):  # of names, as pandas 3 makes them
+        module.settings.allow_write_nullable_strings = True
+    return module
 
 
 def cells(anndata, matrix=np.asarray, dtype=np.float64):
@@ -155,7 +158,8 @@ def test_anndata_sparse_data_keeps_its_precision_and_layers(anndata, tmp_path):
     factorise_anndata(adata, RANK, layer="half", outlier_layer="outliers", engine="sparse", **OPTIONS)
     assert adata.obsm["X_robustnmf"].dtype == adata.varm["robustnmf"].dtype == np.float32
     half = RobustNMF(RANK, **OPTIONS).fit(adata.layers["half"][:, adata.var["highly_variable"].to_numpy()])
-    np.testing.assert_allclose(adata.varm["robustnmf"][adata.var["highly_variable"]], half.components_.T, rtol=1e-3)
+    found = adata.varm["robustnmf"][adata.var["highly_variable"]]
+    np.testing.assert_allclose(found, half.components_.T, rtol=1e-3, atol=3e-3)  # both end within the tolerance of fits
     adata.write_h5ad(tmp_path / "cells.h5ad")
     stored = anndata.read_h5ad(tmp_path / "cells.h5ad")
     assert (stored.layers["outliers"] != adata.layers["outliers"]).nnz == 0
