@@ -49,6 +49,8 @@ class Fitted(NamedTuple):
     predicted: Matrix
     converged: bool
     outliers: Mask | None = None
+    comparison: Any = None
+    """How the fit compares with least squares on all entries, `RobustNMF.comparison_`."""
 
 
 Method = Callable[[Planted, int, int], Fitted]
@@ -58,7 +60,8 @@ Method = Callable[[Planted, int, int], Fitted]
 def robust(estimator: Callable[..., Any] = RobustNMF, **options: Any) -> Method:
     def fit(data: Planted, rank: int, seed: int) -> Fitted:
         model = estimator(rank, random_state=seed, **options)
-        return Fitted(model.fit_transform(data.X) @ model.components_, bool(model.converged_), model.outliers_)
+        predicted = model.fit_transform(data.X) @ model.components_
+        return Fitted(predicted, bool(model.converged_), model.outliers_, model.comparison_)
 
     return fit
 
@@ -166,6 +169,8 @@ def measured(method: str, data: Planted, clean: Matrix, reference: Matrix, rank:
     if isinstance(fitted, Exception):
         return {**measures, "error": f"{type(fitted).__name__}: {str(fitted)[:200]}"}
     measures |= {"converged": fitted.converged, **errors_of(fitted, data.judged, clean, reference)}
+    if fitted.comparison is not None:
+        measures |= {name: rounded(getattr(fitted.comparison, name)) for name in ("damage", "unexplained", "takes_all")}
     return measures if fitted.outliers is None else {**measures, **found_by(fitted.outliers, data.wrong)}
 
 

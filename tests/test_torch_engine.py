@@ -389,10 +389,18 @@ def test_the_cpu_is_the_same_by_any_name(name):
     assert (found.weights_ == expected.weights_).all()
 
 
-@pytest.mark.parametrize("name", ["gpu", 10**6, "meta", object()])
+@pytest.mark.parametrize("name", ["gpu", "meta", object()])
 def test_unknown_devices_are_refused(name):
-    with pytest.raises(ValueError, match=r"device must be 'cpu', 'cuda'|needs a CUDA GPU"):
+    with pytest.raises(ValueError, match=r"device must be 'cpu', 'cuda'"):
         RobustNMF(2, device=name, engine="torch").fit(data()[0])
+
+
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ValueError, match=r"device='cuda:2' is not there: Torch sees 2 CUDA GPU"):
+        torch_engine._available("cuda:2")
+    assert torch_engine._available("cuda:1") == torch.device("cuda", 1)
 
 
 def test_autocast_does_not_change_a_fit(device):

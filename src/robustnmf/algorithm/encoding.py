@@ -631,6 +631,7 @@ class Judge:
         return in_parts(self._losses, Y, M, X)
 
     def _losses(self, Y: Array, M: Array | None, X: Array) -> Array:
+        """Return the same of a part of the samples."""
         xp = self.xp
         predicted = self.predictions(Y, M, X, self.noise.ratios(Y, predictions(X, self.W, Y), xp) > 1)
         ratios = self.noise.threshold * self.noise.ratios(Y, predicted, xp)

@@ -64,8 +64,8 @@ EXPLAINS_ALL = ((0.7, inf), (0.75, 2.5), (0.82, 1.6))
 GAIN_AND_DAMAGE = ((inf, 1.6), (0.35, 2.5))
 # There is doubt if it gains so much of the total, or explains so much of what was rejected and that is not little.
 # There is none if it damages the rest so much, unless it explains nearly all of what was rejected: where planted errors
-# were found and the fit was good, it left 15 % and more (712 fits of 89 real sets, white blocks on faces). Residuals of
-# the size of rounding errors say nothing.
+# were found and the fit was good, it left 15 % and more (8 kinds of data and errors of `benchmarks/real_data.py`, white
+# blocks on faces). Residuals of the size of rounding errors say nothing.
 CLEAR_GAIN, IN_DOUBT, MANY_REJECTED, DAMAGES, HARDLY_LEFT, ROUNDING = 0.9, 0.6, 0.01, 2.5, 0.12, 1e-6
 # Components explain little of the variance, and predict nothing, up to these shares; residuals below this part of the
 # entries are small all the same.

@@ -42,10 +42,10 @@ def rows_of(arrays: Any, rows: slice) -> tuple[Any, ...]:
 
 
 def in_parts(function: Callable[..., Any], *arrays: Any) -> Any:
-    """Return a function of rows of some arrays, which is called with a part of the rows at a time.
+    """Return what a function returns for some arrays, which it is given a part of the rows at a time.
 
-    So what it computes on the way takes little memory. It returns an array with a row for each of theirs, or a tuple of
-    such arrays; the first array that is not None is a block (B, p).
+    So what it computes on the way takes little memory. Its result has a row for each row of the arrays, or is a tuple
+    of such results; the first array that is not None is a block (B, p).
 
     Examples
     --------

@@ -319,7 +319,7 @@ def _available(device: Any) -> torch.device:
     known = f"device must be 'cpu', 'cuda', 'cuda:<number>' or 'mps'; got {device!r}."
     try:
         found = torch.device(device)
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         raise ValueError(known) from error
     if found.type not in BLOCK_ENTRIES:
         raise ValueError(known)
@@ -327,6 +327,8 @@ def _available(device: Any) -> torch.device:
         return torch.device("cpu")  # tensors of "cpu:0" say that they are on "cpu", and would be copied again and again
     if found.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device={str(device)!r} needs a CUDA GPU and a Torch built for it; Torch sees none.")
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device={str(device)!r} is not there: Torch sees {torch.cuda.device_count()} CUDA GPU(s).")
     if found.type == "mps" and not torch.backends.mps.is_available():
         raise ValueError("device='mps' needs an Apple GPU; Torch sees none.")
     if found.type == "cuda" and found.index is None:
