@@ -13,10 +13,11 @@ from robustnmf.algorithm.halfquadratic import run
 from robustnmf.algorithm.initializers import MedianStart, RandomStart
 from robustnmf.data import quality
 from robustnmf.data.blocks import data_in_memory
-from robustnmf.engines import NumPyEngine, clear_cache, engine_for, slices
+from robustnmf.engines import NumPyEngine, clear_cache, engine_for
 from robustnmf.engines.protocol import block_function
 from robustnmf.methods import SOLVERS, resolve
 from robustnmf.solvers import LossSolver
+from robustnmf.utils import slices
 from robustnmf.utils.arrays import to_host
 
 torch = pytest.importorskip("torch")

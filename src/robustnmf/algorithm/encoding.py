@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, is_torch_array
 
 from robustnmf.algorithm.beyond import Beyond, replaced
 from robustnmf.algorithm.initializers import bright_features
@@ -25,7 +25,6 @@ from robustnmf.algorithm.leverage import leverages, sample_factors, without_own
 from robustnmf.data.sparse import as_sparse
 from robustnmf.data.units import in_range
 from robustnmf.engines.protocol import Engine, block_function
-from robustnmf.engines.slices import in_parts
 from robustnmf.kernels.interface import StoredKernels, form_of
 from robustnmf.kernels.predictions import predictions
 from robustnmf.model.losses import Cauchy, Huber, squared_ratio
@@ -38,6 +37,7 @@ from robustnmf.solvers.objective import Terms
 from robustnmf.utils.arrays import Array, Blocks, Namespace, device, mapped, taken, to_host
 from robustnmf.utils.cached import cached_property
 from robustnmf.utils.entries import Entries
+from robustnmf.utils.slices import in_parts
 
 # Reweightings while the scale falls: from ten scales down it then changes by a fifth each time.
 ANNEALING_STEPS = 10
@@ -544,13 +544,14 @@ class Judge:
         What is wrong is then told by them too, and by the codes of the whole fit in the end.
         """
         chosen = None if self.is_sparse or self.noise.follows_predictions else self.features_of_start()
-        if chosen is None or not isinstance(Y, np.ndarray) or not can_solve(self.plain.W, self.engine):
+        is_dense = isinstance(Y, np.ndarray) or is_torch_array(Y)
+        if chosen is None or not is_dense or not can_solve(self.plain.W, self.engine):
             return None
         some, of_some = Y[:, chosen], self.of_features(chosen)
         with_all = WithAll(some, None, of_some, SETTLING_STEPS, tol)
-        doubtful = np.flatnonzero(with_all.are_doubtful())
-        X = np.array(with_all.X)
-        if len(doubtful):
+        doubtful = self.xp.nonzero(with_all.are_doubtful())[0]
+        X = self.xp.asarray(with_all.X, copy=True)
+        if doubtful.shape[0]:
             X[doubtful] = of_some.quick_start(some[doubtful], with_all[doubtful], tol)
         return X
 

@@ -19,12 +19,12 @@ from robustnmf.data.repeated_values import without_values
 from robustnmf.data.sparse import is_sparse
 from robustnmf.engines.lazy import chosen_rows
 from robustnmf.engines.protocol import Engine
-from robustnmf.engines.slices import cuts_of
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.utils.arrays import Array, Blocks, Namespace, subsample, to_host
 from robustnmf.utils.cached import cached_property
 from robustnmf.utils.observed import count_observed
 from robustnmf.utils.process_state import ignored_warnings
+from robustnmf.utils.slices import cuts_of
 
 Matrix = NDArray[Any]
 Places = NDArray[np.intp]

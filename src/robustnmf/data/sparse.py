@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from robustnmf.engines.slices import cuts_of
 from robustnmf.formats.alignment import axes_of, values_of
 from robustnmf.formats.labelled_matrix import LabelledMatrix
 from robustnmf.formats.sparse_structure import problem_of
 from robustnmf.utils.observed import Observed
+from robustnmf.utils.slices import cuts_of
 
 Matrix = NDArray[Any]
 

@@ -19,7 +19,6 @@ import numpy as np
 
 from robustnmf.engines.lazy import resolve
 from robustnmf.engines.protocol import InMemoryEngine, traits_of
-from robustnmf.engines.slices import cuts_of
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.kernels.interface import Kernels
 from robustnmf.utils.arrays import Array, Blocks, Namespace, add, transposed, zip_blocks
@@ -32,6 +31,7 @@ from robustnmf.utils.process_state import (
     uncollected_garbage,
     unwatched_arithmetic,
 )
+from robustnmf.utils.slices import cuts_of
 
 # Entries of X in a block: 2 MiB in float64, so that a block's residuals and weights stay in the cache.
 BLOCK_ENTRIES = 2**18

@@ -13,7 +13,6 @@ from scipy import sparse
 
 from robustnmf.engines.numpy_engine import NumPyEngine
 from robustnmf.engines.protocol import traits_of
-from robustnmf.engines.slices import cuts_of
 from robustnmf.errors import IncompatibleError
 from robustnmf.formats.rows import Rows
 from robustnmf.formats.sparse_rows import SparseRows
@@ -22,6 +21,7 @@ from robustnmf.utils.arrays import Array, Blocks, add
 from robustnmf.utils.entries import Entries
 from robustnmf.utils.observed import Observed, Pattern, UnknownEntriesError
 from robustnmf.utils.process_state import no_fork
+from robustnmf.utils.slices import cuts_of
 
 # Stored entries of a block, and rows at most: codes of a block are as many.
 BLOCK_ENTRIES, BLOCK_ROWS = 2**17, 2**14

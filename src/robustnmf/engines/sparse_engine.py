@@ -16,12 +16,12 @@ from robustnmf.engines.lazy import ComputedBlock, LazyBlock, ReadBlock, Shared, 
 from robustnmf.engines.numpy_engine import NumPyEngine
 from robustnmf.engines.protocol import traits_of
 from robustnmf.engines.quantiles import of_stored_features
-from robustnmf.engines.slices import cuts_of
 from robustnmf.engines.streaming_engine import StreamingEngine
 from robustnmf.formats.rows import RowBlock, Rows
 from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.utils.arrays import Array, Blocks
 from robustnmf.utils.entries import Entries
+from robustnmf.utils.slices import cuts_of
 
 # Entries of a block, zeros included. Larger than those of dense data: there are fewer calls for what is stored.
 BLOCK_ENTRIES = 2**20

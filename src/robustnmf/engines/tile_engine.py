@@ -12,11 +12,11 @@ import numpy as np
 
 from robustnmf.engines.lazy import read_blocks
 from robustnmf.engines.numpy_engine import NumPyEngine
-from robustnmf.engines.slices import cuts_of
 from robustnmf.engines.streaming_engine import StreamingEngine
 from robustnmf.formats.device_rows import DeviceRows
 from robustnmf.formats.rows import Rows, row_blocks
 from robustnmf.utils.arrays import Array, Blocks
+from robustnmf.utils.slices import cuts_of
 
 # Features are gathered in so many parts: a part is what takes memory beside the data.
 FEATURE_PARTS = 16

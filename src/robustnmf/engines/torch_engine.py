@@ -19,9 +19,9 @@ import torch
 
 from robustnmf.engines.lazy import resolve
 from robustnmf.engines.protocol import InMemoryEngine, traits_of
-from robustnmf.engines.slices import cuts_of, in_parts, parts_of, rows_of
 from robustnmf.engines.torch_tiles import TileRows
 from robustnmf.formats.sparse_rows import SparseRows
+from robustnmf.kernels.cuda import pivoting
 from robustnmf.kernels.cuda.graphs import Captures, side_stream
 from robustnmf.kernels.interface import NO_KERNELS, Kernels
 from robustnmf.kernels.mixture import without_numba
@@ -39,6 +39,7 @@ from robustnmf.utils.arrays import (
     zip_blocks,
 )
 from robustnmf.utils.process_state import SharedSetting, unwatched_arithmetic
+from robustnmf.utils.slices import cuts_of, in_parts, parts_of, rows_of
 from robustnmf.utils.user_warnings import warn_user
 
 # Entries of X in a block: what the portable path needs beside the data is a few times that. On CUDA it is so many, or
@@ -339,17 +340,18 @@ def _available(device: Any) -> torch.device:
 def _kernels_for(device: torch.device) -> Kernels:
     """Return the kernels that run on the device."""
     if device.type == "cpu":
-        return Kernels(propose=_propose_on_cpu)
+        return Kernels(propose=_propose_on_cpu, least_squares=_least_squares_on_cpu)
     if device.type != "cuda":
         return NO_KERNELS
+    plain = Kernels(least_squares=pivoting.least_squares)
     if torch.cuda.get_device_capability(device) < (8, 0):
         _tell_slow(f"{torch.cuda.get_device_name(device)} is older than those that kernels are written for (Ampere).")
-        return NO_KERNELS
+        return plain
     try:
         from robustnmf.kernels.cuda.kernels import CudaKernels
     except ImportError as error:
         _tell_slow(f"Triton could not be imported ({error}). On Linux: pip install triton; Windows: triton-windows.")
-        return NO_KERNELS
+        return plain
     kernels = CudaKernels(device)
     kernels.start_up()
     return kernels.table
@@ -379,6 +381,17 @@ def _propose_on_cpu(G: Array, descent: Array, curvature: Array, X0: Array, max_i
 
     move = propose(to_host(G), to_host(descent), to_host(curvature), to_host(X0), max_iter)
     return torch.from_numpy(move)
+
+
+def _least_squares_on_cpu(
+    Y: Array, Q: Array | None, X: Array, A: Array, linear: Any, ridge: float, max_iter: int, tol: float
+) -> Array:
+    """Return the codes of `algorithm.encoding.settle` by the kernel of NumPy's arrays."""
+    from robustnmf.kernels.numba.functions import least_squares  # imported late, see above
+
+    linear = to_host(linear) if isinstance(linear, torch.Tensor) else linear
+    weights = None if Q is None else to_host(Q)
+    return torch.from_numpy(least_squares(to_host(Y), weights, to_host(X), to_host(A), linear, ridge, max_iter, tol))
 
 
 def floating_type(X: Any) -> torch.dtype:

@@ -18,7 +18,6 @@ import torch
 
 from robustnmf.engines.lazy import ComputedBlock, ReadBlock, computed_blocks, is_lazy, read_blocks, resolve
 from robustnmf.engines.protocol import traits_of
-from robustnmf.engines.slices import cuts_of
 from robustnmf.engines.streaming_engine import check_gathered
 from robustnmf.engines.torch_engine import SORTED_ENTRIES, TorchEngine, floating_type
 from robustnmf.engines.torch_tiles import TensorRows
@@ -32,6 +31,7 @@ from robustnmf.utils.arrays import (
     is_sparse_tensor,
 )
 from robustnmf.utils.cached import cached_property
+from robustnmf.utils.slices import cuts_of
 
 # Most entries of a tile, and on CUDA fewer if the device has less than so many bytes for each.
 TILE_ENTRIES = {"cuda": 2**28, "cpu": 2**20}

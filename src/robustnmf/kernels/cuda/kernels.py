@@ -14,6 +14,7 @@ from robustnmf.kernels.cuda.descent import kernel_for
 from robustnmf.kernels.cuda.functions import select
 from robustnmf.kernels.cuda.graphs import MOST_RECORDED, converge, repeat
 from robustnmf.kernels.cuda.iteration import Iteration
+from robustnmf.kernels.cuda.pivoting import least_squares
 from robustnmf.kernels.cuda.statistics import Statistics, fit_sorted, predict
 from robustnmf.kernels.cuda.steps import (
     Data,
@@ -71,6 +72,7 @@ class CudaKernels:
             propose=self.propose,
             order_statistics=self.order_statistics,
             predict=self.predict,
+            least_squares=least_squares,
             extrapolate=self.extrapolate,
             converge=converge,
             repeat=repeat,
@@ -315,6 +317,7 @@ def _load_torch(device: torch.device) -> None:
         torch.all(some), torch.where(some, a, 0.0), torch.where(some, a, a), a[some], torch.maximum(a, a)
         torch.sort(a, dim=0), torch.sort(a.reshape(-1)), torch.round(a), torch.cumsum(whole, dim=1)
         torch.lerp(a, a, 0.5).clamp_(min=0), torch.cat([a, a]), torch.stack([a, a]), a.clone()
+        torch.cholesky_solve(a[:1, :1, None], torch.linalg.cholesky_ex(a[:1, :1, None]).L)
         a * a + a - a / a, 1 - a, 1 / a, a**2, a @ a.T, torch.arange(4, device=device)
 
 
