@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -168,11 +169,33 @@ def test_tasks_are_counted_as_they_are_done():
 
 
 def test_the_first_task_of_a_kind_is_done_here_and_others_load_what_it_compiles():
-    first, *others = run_all((delayed(os.getpid)() for _ in range(4)), 2, Workers(kind="new"))
+    first, second, third, _ = run_all((delayed(os.getpid)() for _ in range(4)), 2, Workers(kind="new"))
     assert first == os.getpid()
-    assert first not in others
-    assert first not in run_all((delayed(os.getpid)() for _ in range(4)), 2, Workers(kind="new"))
+    assert first not in (second, third)
+    assert first not in run_all((delayed(os.getpid)() for _ in range(4)), 2, Workers(kind="new"))[:2]
     assert {first} == set(run_all((delayed(os.getpid)() for _ in range(4)), 2, Workers(in_threads=True)))
+
+
+def slow_elsewhere(here, number):
+    """Return a number and the process that was given it, late if that is another."""
+    if os.getpid() != here:
+        time.sleep(1)
+    return number, os.getpid() == here
+
+
+def test_until_workers_have_begun_tasks_are_done_here_from_the_back():
+    tasks = (delayed(slow_elsewhere)(os.getpid(), number) for number in range(8))
+    numbers, where = zip(*run_all(tasks, 2, Workers(kind="slow")), strict=True)
+    assert numbers == tuple(range(8))
+    assert where == (True, False, False, True, True, True, True, True)
+
+
+def test_workers_that_are_quick_do_most():
+    here = os.getpid()
+    run_all((delayed(os.getpid)() for _ in range(5)), 2, Workers(kind="quick"))
+    tasks = (delayed(time.sleep)(1) if number == 39 else delayed(os.getpid)() for number in range(40))
+    found = run_all(tasks, 2, Workers(kind="quick"))
+    assert found[-1] is None and found.count(here) < 10
 
 
 def test_what_fails_in_a_process_is_raised_here():

@@ -3,16 +3,18 @@
 Processes do not outlive the one that they work for. One that is killed cannot tell its workers: each would finish what
 it has begun, for minutes or hours, and then have no process to return it to.
 
-Processes that share a GPU each hold a copy of the data and load all that was compiled. Threads share both, and while
+Processes that share a GPU each hold a copy of the data and load all that was compiled, and until they have, this one
+works too. Threads share both, and while
 one of them waits for the GPU, another decides what it is to do next; but Python lets one of them decide at a time. So
 with small data, where the GPU waits for these decisions, processes are faster.
 """
 
 import os
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice
+from itertools import count, islice
 from threading import Event, Thread
 from typing import Any, NamedTuple
 
@@ -89,11 +91,41 @@ def _on_gpu(tasks: Iterator[Any], n_jobs: int | None, kind: Hashable) -> Iterato
     options: dict[str, Any] = {"initializer": set_environment, "initargs": (shared,)} if shared else {}
     n_jobs = min(joblib.effective_n_jobs(n_jobs), MOST_ON_GPU)
     try:
-        yield from joblib.Parallel(n_jobs=n_jobs, return_as="generator", **options)(tasks)
+        yield from _helped(tasks, n_jobs, options)
     except BaseException:
         # joblib has killed the workers, in the middle of what they launched.
         gpu_sharing.end_service()
         raise
+
+
+def _helped(tasks: Iterator[Any], n_jobs: int, options: dict[str, Any]) -> Iterator[Any]:
+    """Yield the results of tasks that workers take from the front; until they have begun, some from the back here.
+
+    Workers take ten seconds to load Torch, CUDA and the kernels.
+    """
+    waiting, have_begun = deque(tasks), Event()
+
+    def for_workers() -> Iterator[Any]:
+        for taken in count():
+            if taken == n_jobs:  # one is asked for in place of one that is done
+                have_begun.set()
+            try:
+                yield waiting.popleft()
+            except IndexError:  # all are taken
+                return
+
+    done: deque[Any] = deque()
+    results = joblib.Parallel(n_jobs, return_as="generator", pre_dispatch=n_jobs, batch_size=1, **options)(
+        for_workers()
+    )
+    while not have_begun.is_set():
+        try:
+            task = waiting.pop()
+        except IndexError:
+            break
+        done.appendleft(_now(task))
+    yield from results
+    yield from done
 
 
 def _now(task: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]) -> Any:
