@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.kernels.mixture_constants import ROUNDING
-from robustnmf.model.mixture import SPARSE, fit_mixture, quantile
+from robustnmf.model.mixture import SAMPLE, SPARSE, fit_mixture, quantile
 from robustnmf.utils.arrays import Array, Namespace, to_host
 from robustnmf.utils.cached import cached_property
 
@@ -536,16 +536,18 @@ def estimate(
     is_sparse = entries.counts(entries.values > 0) < SPARSE * entries.counts(everything)
     reliable = np.where(is_sparse & (clean < counts / 2), clean, counts)
     widths = _widths(entries, informative, reliable, levels, np.maximum(shares, FEWEST_CLEAN) / 2, floor)
-    sizes = np.clip(entries.predictions, 0, largest[entries.features]) / levels[entries.features]
-    ratios = entries.magnitudes / widths[entries.features]
     exponent, of_counts = noise.exponent, noise.of_counts
+    # What all features have in common, fewer entries tell as well.
+    common = _chosen(np.flatnonzero(informative))
+    features, weights = entries.features[common], entries.weights[common]
+    sizes = np.clip(entries.predictions[common], 0, largest[features]) / levels[features]
+    ratios = entries.magnitudes[common] / widths[features]
     if exponent is None:
-        exponent = _exponent(sizes[informative], ratios[informative], middle)
+        exponent = _exponent(sizes, ratios, middle)
         if entries.weights[entries.values > 0].sum() < SPARSE * entries.weights.sum():
             # Where most entries are zero, widths of features tell no variance: what is positive is mostly counts.
             exponent, of_counts = min(exponent, LARGEST_OF_SPARSE), True
-    ratios = (ratios / ((sizes + OFFSET) / (1 + OFFSET)) ** exponent)[informative]
-    weights = entries.weights[informative]
+    ratios = ratios / ((sizes + OFFSET) / (1 + OFFSET)) ** exponent
     typical = quantile(ratios, weights, middle) or 1.0
     decision = fit_mixture(ratios / typical, weights).decision_threshold if ratios.size else LARGEST_THRESHOLD
     threshold = min(max(decision, SMALLEST_THRESHOLD), LARGEST_THRESHOLD)
@@ -553,6 +555,11 @@ def estimate(
     widths = np.maximum(widths * typical, floor * levels)
     model = NoiseModel(widths, levels, largest, centers, anchors, least, float(exponent), float(threshold))
     return replace(model, weights_entries=noise.weights_entries, of_counts=of_counts)
+
+
+def _chosen(places: Vector) -> Vector:
+    """Return places, of many so many at random as tell a mixture; every n-th might be of a few features."""
+    return places if len(places) <= SAMPLE else places[np.random.default_rng(0).integers(0, len(places), SAMPLE)]
 
 
 def _levels(entries: Sampled) -> Vector:
