@@ -446,10 +446,10 @@ def test_a_gpu_without_kernels_is_told_once(monkeypatch, capability, reason):
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "An old GPU")
     monkeypatch.setitem(sys.modules, "robustnmf.kernels.cuda.kernels", None)  # an import of it fails
     with pytest.warns(RuntimeWarning, match=f"plain Torch.*slower.*{reason}"):
-        assert torch_engine._kernels_for(torch.device("cuda")) is torch_engine.NO_KERNELS
+        assert torch_engine._kernels_for(torch.device("cuda")).sweep is None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert torch_engine._kernels_for(torch.device("cuda")) is torch_engine.NO_KERNELS
+        assert torch_engine._kernels_for(torch.device("cuda")).sweep is None
 
 
 NO_NUMBA = """

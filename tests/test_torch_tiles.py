@@ -58,7 +58,8 @@ def test_tiles_take_weights_and_uncertainties(device, what):
     options = {what: np.random.default_rng(1).uniform(0.5, 1.5, X.shape)}
     whole = RobustNMF(4, random_state=0).fit(X, **options)
     model = in_tiles(device).fit(torch.asarray(X, device=device), **options)
-    np.testing.assert_allclose(model.components_, whole.components_, rtol=1e-5, atol=1e-8)
+    # On a GPU the scale comes from statistics in single precision.
+    np.testing.assert_allclose(model.components_, whole.components_, rtol=1e-5, atol=1e-6)
 
 
 def test_whole_numbers_stay_what_they_are_until_a_tile_is_read():

@@ -19,12 +19,12 @@ from robustnmf.methods import resolve  # noqa: E402
 from robustnmf.utils.arrays import to_host  # noqa: E402
 
 
-def data(n, m, rank=3, seed=0):
+def data(n, m, rank=3, seed=0, dtype="float32"):
     """Return data with 10 % outliers."""
     rng = np.random.default_rng(seed)
     X = rng.random((n, rank)) @ rng.random((rank, m)) + 0.01 * rng.random((n, m))
     X[rng.random((n, m)) < 0.1] = 5.0
-    return X.astype(np.float32)
+    return X.astype(dtype)
 
 
 @pytest.fixture
@@ -62,16 +62,17 @@ def fit(X, M, stage, *, whole):
 
 # 20 x 15 entries are too few to hide any; with 100 x 60 some are hidden, and given weights they are NaN besides.
 @pytest.mark.parametrize(
-    ("shape", "weighted", "stage"),
+    ("shape", "weighted", "stage", "dtype"),
     [
-        pytest.param((20, 15), False, HUBER, marks=() if ON_GPU else pytest.mark.slow),
-        pytest.param((100, 60), True, TRUNCATED_L1, marks=pytest.mark.slow),
+        pytest.param((20, 15), False, HUBER, "float32", marks=() if ON_GPU else pytest.mark.slow),
+        pytest.param((20, 15), False, HUBER, "float64", marks=() if ON_GPU else pytest.mark.slow),
+        pytest.param((100, 60), True, TRUNCATED_L1, "float32", marks=pytest.mark.slow),
     ],
 )
-def test_whole_iterations_are_those_of_single_kernels(shape, weighted, stage, counted, monkeypatch):
+def test_whole_iterations_are_those_of_single_kernels(shape, weighted, stage, dtype, counted, monkeypatch):
     monkeypatch.setattr(staged, "misfit", lambda fit, point: 0.0)  # which takes long in the interpreter
-    X = data(*shape)
-    M = (np.random.default_rng(1).random(shape) < 0.9).astype(np.float32) if weighted else None
+    X = data(*shape, dtype=dtype)
+    M = (np.random.default_rng(1).random(shape) < 0.9).astype(dtype) if weighted else None
     (factors, history), (expected, expected_history) = (fit(X, M, stage, whole=way) for way in (True, False))
     assert history == expected_history
     for found, wanted in zip(factors, expected, strict=True):
@@ -87,13 +88,15 @@ def test_data_that_lies_otherwise_in_memory_is_of_another_kind():
     layouts = [kernels._layout(a.reshape(6, -1)) for a in (numbers[:36], numbers[4:40], numbers[1:37])]
     assert layouts[0] == layouts[1] != layouts[2]
     assert kernels._layout(torch.zeros(6, 6).T[:, :5]) != kernels._layout(torch.zeros(6, 5))
+    assert kernels._layout(torch.zeros(6, 6)) != kernels._layout(torch.zeros(6, 6, dtype=torch.float64))
 
 
 @pytest.mark.skipif(not ON_GPU, reason="whole fits take long in the interpreter")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("options", [{}, {"weights": True}, {"fixed": 1}, {"alpha_W": 0.01}, {"scale": 0.1}])
-def test_fits_are_the_same_without_whole_iterations(options, counted, monkeypatch):
-    X = data(200, 120)
-    weights = np.random.default_rng(1).random(X.shape).astype(np.float32) if options.pop("weights", False) else None
+def test_fits_are_the_same_without_whole_iterations(options, dtype, counted, monkeypatch):
+    X, options = data(200, 120, dtype=dtype), dict(options)
+    weights = np.random.default_rng(1).random(X.shape).astype(dtype) if options.pop("weights", False) else None
     if options.pop("fixed", False):
         options["fixed_components"] = X[:1]
     model = TruncatedCauchyNMF(4, random_state=0, device="cuda", **options)

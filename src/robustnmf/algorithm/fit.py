@@ -44,7 +44,7 @@ from robustnmf.data.sample_scaling import SampleScaling
 from robustnmf.data.sparse import as_rows, is_sparse, sparse_of
 from robustnmf.data.units import unit_of
 from robustnmf.data.validation import check_components, check_rank
-from robustnmf.engines import Engine, NumPyEngine, TileEngine
+from robustnmf.engines import Engine, NumPyEngine
 from robustnmf.errors import IncompatibleError, OutOfRangeError
 from robustnmf.model.noise import NoiseModel
 from robustnmf.model.penalties import ElasticNet, Penalties
@@ -225,7 +225,8 @@ def _fit_from(
 def _may_be_single(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) -> bool:
     """Return whether factors of data in double precision may be found in single precision."""
     is_default = isinstance(parts.algorithm, Staged) and isinstance(parts.method.solver, SharedGram)
-    if given.dtype != np.float64 or not is_default or type(engine) not in (NumPyEngine, TileEngine):
+    in_reach = (given.arrays is not None or engine.has_tiles) and not engine.keeps_sparse
+    if given.dtype != np.float64 or not (is_default and in_reach):
         return False
     if estimator.fixed_components is not None or estimator.checkpoint is not None:
         return False  # those components are to stay as they are, and a checkpoint is that of one fit

@@ -100,7 +100,7 @@ class HeldOut:
         if not hidden:
             positions = some_positions(V, M, n_observed, n_observed, engine)
         values, weights = map(engine.join, engine.map(_take, V, M, positions))
-        stays = engine.kernels.statistics is not None and V[0].dtype == engine.xp.float32
+        stays = engine.kernels.statistics is not None
         # The kernels do not know that errors may be the majority of what is positive in sparse data.
         stays = stays and (hidden or not _is_sparse(values, weights))
         values, weights = (

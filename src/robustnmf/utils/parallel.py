@@ -3,10 +3,9 @@
 Processes do not outlive the one that they work for. One that is killed cannot tell its workers: each would finish what
 it has begun, for minutes or hours, and then have no process to return it to.
 
-Processes that share a GPU each hold a copy of the data and load all that was compiled, and until they have, this one
-works too. Threads share both, and while
-one of them waits for the GPU, another decides what it is to do next; but Python lets one of them decide at a time. So
-with small data, where the GPU waits for these decisions, processes are faster.
+Processes that share a GPU each hold a copy of the data and load all that was compiled; until they have, this one works
+too. Threads share both, and while one of them waits for the GPU, another decides what it is to do next; but Python lets
+one of them decide at a time. So with small data, where the GPU waits for these decisions, processes are faster.
 """
 
 import os

@@ -101,7 +101,7 @@ class Iteration:
 
     def _iterate(self) -> tuple[list[Any], Any, Any]:
         """Make one iteration from where the last one led."""
-        step = self.numbers[:3].to(torch.float32)
+        step = self.numbers[:3].to(self.now.dtype)
         W, *Ht = apart(torch.lerp(self.before, self.now, step[0]).clamp_(min=0), self.like)
         W, Ht, (predictions,) = self.sweep(self.rule._replace(scale=step[1:2], threshold=step[2:3]), W, Ht)
         losses, found = self.statistics.measure(predictions, self.best, self.numbers[3:4], step[2:3])

@@ -367,5 +367,5 @@ def _arrays_in(data: tuple[Any, ...]) -> list[Any]:
 
 
 def _layout(a: Any) -> tuple[Any, ...]:
-    """Return how an array lies in memory, as far as kernels are compiled for it."""
-    return a.shape, a.stride(), a.data_ptr() % 16
+    """Return type and layout in memory of an array, as far as kernels are compiled for them."""
+    return a.dtype, a.shape, a.stride(), a.data_ptr() % 16
