@@ -19,6 +19,7 @@ from robustnmf.algorithm.holdout import Point
 from robustnmf.algorithm.least_squares import Comparison, Explained, LeastSquares
 from robustnmf.engines import NumPyEngine
 from robustnmf.errors import IncompatibleError
+from robustnmf.model import noise as noise_module
 from robustnmf.model.mixture import quantile
 from robustnmf.model.noise import NOISES, OFFSET, Noise, NoiseModel, Sampled, _interpolated, estimate
 from robustnmf.utils.medians import densest
@@ -84,6 +85,18 @@ def test_width_and_exponent_are_found_among_errors(exponent, share):
     assert_allclose(model.widths / widths, 1, atol=0.5)
     assert_allclose(np.median(model.widths / widths), 1, atol=0.2)
     assert ((model.ratios(X, P, np) > 1) == wrong).mean() > 0.99
+
+
+def test_some_of_very_many_entries_tell_what_features_have_in_common(monkeypatch):
+    rng, P = low_rank(1)
+    X, wrong = spiked(rng, noisy("poisson", rng, P), 0.2)
+    by_all = estimated(X, P, clean=~wrong)
+    monkeypatch.setattr(noise_module, "ENOUGH", 4000)
+    by_some = estimated(X, P, clean=~wrong)
+    assert by_some.exponent != by_all.exponent
+    assert_allclose(by_some.exponent, by_all.exponent, atol=0.1)
+    assert_allclose(by_some.widths, by_all.widths, rtol=0.2)
+    assert_allclose(by_some.threshold, by_all.threshold, rtol=0.2)
 
 
 def test_a_given_exponent_is_used():

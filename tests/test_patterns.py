@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy import sparse
+from scipy import sparse, stats
 
 from robustnmf import RobustNMF
 from robustnmf.algorithm import judging, patterns
@@ -45,6 +45,12 @@ def slow_scores(is_rejected):
 def test_scores_are_those_of_the_definition():
     is_rejected = np.random.default_rng(0).random((30, 12)) < 0.3
     np.testing.assert_allclose(scores(is_rejected), slow_scores(is_rejected), atol=1e-9)
+
+
+def test_ranks_of_numbers_of_entries_are_those_of_scipy():
+    scored = np.random.default_rng(0).integers(0, 9, (50, 7), dtype=np.int32)
+    for numbers in (scored, np.zeros_like(scored), scored / 3):
+        np.testing.assert_array_equal(patterns._ranks(numbers), stats.rankdata(numbers, axis=0))
 
 
 @pytest.mark.parametrize("engine", ["numpy", "sparse"])

@@ -419,10 +419,11 @@ def _is_one_value(sample: Sample) -> Matrix:
 
 def _runs(X: Matrix) -> Matrix:
     """Return in how many consecutive samples, up to each, a feature has had its value, (n, m) as X."""
-    place = np.arange(len(X))[:, None]
+    place = np.arange(len(X), dtype=np.int32)[:, None]
     is_first = np.ones(X.shape, dtype=bool)
     is_first[1:] = X[1:] != X[:-1]
-    return np.asarray(1 + place - np.maximum.accumulate(np.where(is_first, place, 0), axis=0))
+    first = np.where(is_first, place, np.int32(0))
+    return np.asarray(1 + place - np.maximum.accumulate(first, axis=0, out=first))
 
 
 CHECKS: tuple[Callable[[Sample], Iterator[Finding]], ...] = (

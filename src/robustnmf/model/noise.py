@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.kernels.mixture_constants import ROUNDING
-from robustnmf.model.mixture import SAMPLE, SPARSE, fit_mixture, quantile
+from robustnmf.model.mixture import SPARSE, fit_mixture, quantile
 from robustnmf.utils.arrays import Array, Namespace, to_host
 from robustnmf.utils.cached import cached_property
 
@@ -54,6 +54,8 @@ BEYOND_THE_LARGEST = 1.5
 FEWEST_CLEAN = 0.05
 # Quantiles of features are found in a table with a row for each, if that has at most so many places for each entry.
 MOST_OF_TABLE = 4
+# So many entries are enough to tell what all features have in common.
+ENOUGH = 2**18
 # Halvings of an interval that holds the prediction from which on a zero is wrong.
 BISECTIONS = 40
 
@@ -558,8 +560,8 @@ def estimate(
 
 
 def _chosen(places: Vector) -> Vector:
-    """Return places, of many so many at random as tell a mixture; every n-th might be of a few features."""
-    return places if len(places) <= SAMPLE else places[np.random.default_rng(0).integers(0, len(places), SAMPLE)]
+    """Return places, of very many some at random; every n-th might be of a few features."""
+    return places if len(places) <= ENOUGH else places[np.random.default_rng(0).integers(0, len(places), ENOUGH)]
 
 
 def _levels(entries: Sampled) -> Vector:
