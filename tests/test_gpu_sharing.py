@@ -101,6 +101,14 @@ def test_that_of_the_user_is_left_alone(journal, devices, tmp_path):
     assert not journal.exists()
 
 
+def test_a_program_that_hangs_is_not_waited_for(journal, devices, tmp_path, monkeypatch):
+    (tmp_path / "bin" / COMMAND).write_text('#!/bin/sh\n[ "$1" != -d ] && exit 1\nsleep 100\n')
+    monkeypatch.setattr(gpu_sharing, "PATIENCE", 0.2)
+    begin = time.monotonic()
+    assert environment_of_workers(devices=devices) == {}
+    assert time.monotonic() - begin < 20
+
+
 @pytest.mark.parametrize("change", ["two GPUs", "no GPU", "chosen GPUs", "no program", "it does not start"])
 def test_no_service_is_used_where_there_may_be_none(journal, devices, monkeypatch, change):
     if change == "two GPUs":

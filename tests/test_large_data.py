@@ -60,6 +60,22 @@ def test_data_with_hardly_any_noise_is_fitted_in_double_precision(single):
     np.testing.assert_array_equal(model.components_, RobustNMF(RANK, random_state=0).fit(X).components_)
 
 
+def test_rounding_of_large_predictions_is_not_taken_for_noise(single):
+    rng = np.random.default_rng(0)
+    sizes = np.exp(4 * rng.standard_normal((300, 1)))
+    X = sizes * data(noise=1e-7, outliers=0.0)
+    RobustNMF(RANK, random_state=0).fit(X)
+    assert single == ["float32", "float64"]
+
+
+def test_few_entries_with_weight_do_not_hide_how_small_residuals_are(single):
+    X = data(noise=1e-4, outliers=0.0)
+    weights = np.full(X.shape, 0.01)
+    weights[0] = 1.0
+    RobustNMF(RANK, random_state=0).fit(X, weights=weights)
+    assert single == ["float32", "float64"]
+
+
 def test_known_components_are_not_rounded(single):
     X = data()
     known = np.random.default_rng(1).random((1, X.shape[1])) + 1e-9

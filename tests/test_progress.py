@@ -198,6 +198,30 @@ def test_workers_that_are_quick_do_most():
     assert found[-1] is None and found.count(here) < 10
 
 
+def fail(log, *, here, fails_here):
+    """Fail here or elsewhere; where it does not, take a while and note that."""
+    if (os.getpid() == here) == fails_here:
+        raise MemoryError("no room for this")
+    time.sleep(0.1)
+    with log.open("a") as notes:
+        notes.write("done\n")
+
+
+@pytest.mark.parametrize("fails_here", [False, True])
+def test_after_an_error_nobody_does_the_rest(tmp_path, fails_here):
+    here, log = os.getpid(), tmp_path / "log"
+    log.touch()
+    run_all((delayed(time.sleep)(1) for _ in range(5)), 2, Workers(kind="ready"))  # workers are there
+    tasks = (delayed(fail)(log, here=here, fails_here=fails_here) for _ in range(60))
+    with pytest.raises(MemoryError) as error:  # a notebook, too, keeps the error and with it what was going on
+        run_all(tasks, 2, Workers(kind="ready"))
+    n_done = len(log.read_text().split())
+    assert n_done < 20
+    time.sleep(0.5)
+    assert len(log.read_text().split()) == n_done
+    assert "no room" in str(error.value)
+
+
 def test_what_fails_in_a_process_is_raised_here():
     with pytest.raises(ZeroDivisionError):
         run_all((delayed(divmod)(1, divisor) for divisor in (1, 1, 0, 1)), 2, Workers(kind="failing"))

@@ -111,6 +111,17 @@ def test_tiles_are_parts_of_the_data(n_rows, given, n_tiles):
     assert [len(tiles.read(rows)) for tiles in (engine, copy.deepcopy(engine))] == [n_tiles] * 2
 
 
+@ON_GPU
+def test_pages_stay_locked_until_the_last_fit_has_ended():
+    X, engines = torch.ones(2000, 1000), [in_tiles("cuda").engine for _ in range(2)]
+    for engine in engines:
+        engine._pin(X)
+    engines[0]._unpin()
+    assert X.is_pinned()
+    engines[1]._unpin()
+    assert not X.is_pinned()
+
+
 def test_rows_of_a_device_are_read_to_the_host():
     X = make(dtype="float32")
     rows = DeviceRows(torch.asarray(X))

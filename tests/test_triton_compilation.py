@@ -136,9 +136,9 @@ JITFunction.run = note
 kernels = CudaKernels(torch.device("cpu"))
 for shape in ((400, 1024), (1100, 1200), (1100, 1201), (5000, 1200)):
     for dtype in (torch.float32, torch.float64):
-        works = [Planned(Cauchy(), shape, False, True), Planned(Squared(), shape, True)]
-        works += [Planned(Squared(), (n, 256), on, of_codes=True) for n in (1, 5000) for on in (True, False)]
-        planned = set(kernels.plan(10, dtype, works).jobs)
+        works = [Planned(Cauchy(), shape, dtype, False, True), Planned(Squared(), shape, dtype, True)]
+        works += [Planned(Squared(), (n, 256), dtype, on, of_codes=True) for n in (1, 5000) for on in (True, False)]
+        planned = set(kernels.plan(10, works).jobs)
         launched.clear()
         sweep(shape, 10, gaps=True, dtype=dtype)
         sweep(shape, 10, form=0, weighted=True, dtype=dtype)

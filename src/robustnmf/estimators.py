@@ -243,7 +243,9 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         notebook, as a few lines elsewhere. If `logging` is set up for messages of level INFO of the logger
         "robustnmf", they go there instead, whatever `verbose` is.
     callback : callable or None
-        Called with every `robustnmf.algorithm.halfquadratic.Iteration`; returning True ends the fit.
+        Called with every `robustnmf.algorithm.halfquadratic.Iteration`; returning True ends the fit. Iterations are
+        counted anew for each start, and if the fit is made again: without values that turned out to be wrong wherever
+        they occur, or in double precision, because the residuals of large data turned out to be tiny.
 
     Attributes
     ----------

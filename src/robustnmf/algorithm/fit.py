@@ -7,7 +7,7 @@ of which the parameters are read and nothing is changed.
 from copy import copy, deepcopy
 from dataclasses import replace
 from functools import partial
-from math import ceil, inf, log, sqrt
+from math import ceil, inf, log, prod, sqrt
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -61,7 +61,8 @@ Matrix = NDArray[Any]
 RANK_ENTRIES = 2**22
 RANK_STORED = 2**20
 # Data of so many entries, of which a product with the components takes so many multiplications, is worth kernels for
-# single precision; and its residuals, in units of a typical entry, are to be so large that rounding does not matter.
+# single precision. Its residuals must be this part of a typical entry, and of the predictions: then rounding does not
+# matter.
 SINGLE_ENTRIES, SINGLE_PRODUCTS, SINGLE_RESIDUAL = 2**20, 2**26, 1e-3
 
 
@@ -215,11 +216,22 @@ def _fit_from(
         return _fit_in(given.dtype, rng, estimator, given, rank, parts, engine, title)
     again = deepcopy(rng)
     fitted = _fit_in(np.dtype(np.float32), rng, estimator, given, rank, parts, engine, title)
-    residual = sqrt(fitted.inlier_squares / fitted.n_entries) if fitted.n_entries > 0 else 0.0
-    if residual >= SINGLE_RESIDUAL or fitted.result.stopped:
+    if fitted.result.stopped or _is_far_from_rounding(fitted, given.shape, engine):
         return fitted
+    del fitted  # codes and masks, for which memory has other uses
     tell(f"{title}: residuals are too small for single precision, so the fit is made again in double precision.")
     return _fit_in(given.dtype, again, estimator, given, rank, parts, engine, title)
+
+
+def _is_far_from_rounding(fitted: Fitted, shape: tuple[int, ...], engine: Engine) -> bool:
+    """Return whether the residuals of a fit in single precision are not those of rounding.
+
+    Rounding grows with the predictions. If entries are missing or rejected, the mean is too small: the fit is rather
+    made again.
+    """
+    W, codes, n_entries = engine.place(fitted.basis.W), fitted.codes, prod(shape)
+    predicted = sqrt(float(engine.xp.sum((codes.T @ codes) * (W.T @ W))) / n_entries)
+    return sqrt(fitted.inlier_squares / n_entries) >= SINGLE_RESIDUAL * max(1.0, predicted)
 
 
 def _may_be_single(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) -> bool:
@@ -278,6 +290,7 @@ def _fit_in(
             callback=_Watch(show, estimator.callback, unit),
             **({} if units is None else {"units": engine.place(units, W.dtype)}),
             **({} if whole is None else {"whole": whole}),
+            **({} if working == given.dtype else {"codes_dtype": getattr(engine.xp, given.dtype.name)}),
             **_checkpoint(estimator, data, unit, engine),
         )
     del whole, some  # copies of samples, for which memory has other uses

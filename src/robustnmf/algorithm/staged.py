@@ -24,6 +24,7 @@ Each stage is a function of an immutable `State` and returns one; `robustnmf.alg
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from math import inf
 from typing import Any, NamedTuple
 
@@ -174,12 +175,14 @@ class Staged:
         checkpoint: Checkpoint | None = None,
         units: Array | None = None,
         whole: AllSamples | None = None,
+        codes_dtype: Any = None,
     ) -> Result:
         """Fit by stages, at most `max_iter` iterations in all, initial stages included.
 
         `units` (m,) are what features are multiplied by in least squares, if they were divided by something. If samples
         to learn from have been chosen, `whole` has them, and the initial codes are theirs. With a `checkpoint` that
-        holds the steps of an earlier fit it goes on from there.
+        holds the steps of an earlier fit it goes on from there. `codes_dtype` is that in which the samples will be
+        encoded, if it is not that of V.
         """
         if whole is None:
             whole = AllSamples.of(V, M, W.shape[1], engine)
@@ -191,7 +194,7 @@ class Staged:
         limits = {"max_iter": max_iter, "tol": tol, "scale_floor": scale_floor}
         fit = StagedFit.of(self, V, M, W.shape[1], method, engine, **limits, whole=whole, units=units)
         if engine.kernels.prepare is not None and method.solver.sweeps_by_kernel:
-            engine.kernels.prepare(W.shape[1], W.dtype, planned(fit))
+            engine.kernels.prepare(W.shape[1], planned(fit, W.dtype, codes_dtype))
         data = [V] if whole is None else [V, whole.V]
         n_held = len(fit.held.values)
         journal = None if checkpoint is None else Journal(checkpoint, engine, data, W.shape[1], n_held)
@@ -281,19 +284,21 @@ class StagedFit(Fit):
         return cls(V=V, M=M, method=method, engine=engine, held=HeldOut.draw(V, M, engine), rank=rank, **options)
 
 
-def planned(fit: StagedFit) -> list[Planned]:
+def planned(fit: StagedFit, dtype: Any, codes_dtype: Any = None) -> list[Planned]:
     """Return what a fit will do, for kernels that are compiled ahead."""
     m, weighted, blocks = fit.n_features, fit.M is not None, fit.V if fit.whole is None else fit.whole.V
     losses = [*(stage.loss for stage in fit.plan.initial_stages), fit.method.loss]
-    work = [Planned(loss, (fit.n_samples, m), weighted, fit.held.hidden) for loss in losses]
+    work = [Planned(loss, (fit.n_samples, m), dtype, weighted, fit.held.hidden) for loss in losses]
     at_end = [(fit.method.loss, weighted), (Huber(), weighted)]
     if fit.judges_by_noise:
         at_end = [(SQUARES.loss, True), (SQUARES.loss, weighted)]
     sizes = {fit.n_samples, fit.n_samples if is_lazy(blocks) else sum(len(block) for block in blocks)}
-    work += [Planned(loss, (n, m), with_weights) for loss, with_weights in at_end for n in sizes]
+    work += [Planned(loss, (n, m), dtype, with_weights) for loss, with_weights in at_end for n in sizes]
     # Codes of a block of samples, or of few of them, by all features or by some.
     shapes = [(len(blocks[0]), m), (1, m), (1, n_features_of_start(m, fit.rank) or m)]
-    return work + [Planned(loss, shape, on, of_codes=True) for loss, on in at_end for shape in shapes]
+    dtypes = [dtype] if codes_dtype is None else [dtype, codes_dtype]
+    of_codes = product(at_end, shapes, dtypes)
+    return work + [Planned(loss, shape, kind, on, of_codes=True) for (loss, on), shape, kind in of_codes]
 
 
 class Path(NamedTuple):

@@ -8,9 +8,11 @@ Kernels that read the data of all blocks, or record it in a CUDA graph, need it 
 subsample that large data is learnt from; tiles have those that work on a tile.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import ceil, prod
+from threading import Lock
 from typing import Any, Literal
 
 import numpy as np
@@ -31,6 +33,7 @@ from robustnmf.utils.arrays import (
     is_sparse_tensor,
 )
 from robustnmf.utils.cached import cached_property
+from robustnmf.utils.process_state import hold_while_forking
 from robustnmf.utils.slices import cuts_of
 
 # Most entries of a tile, and on CUDA fewer if the device has less than so many bytes for each.
@@ -198,14 +201,28 @@ class TorchTileEngine(TorchEngine):
 
     def _pin(self, X: Array) -> None:
         """Lock the pages of host data, so that copies do not wait for the processor; without, they are slower."""
-        if self.device.type != "cuda" or X.is_cuda or X.is_pinned() or not X.is_contiguous():
+        if self.device.type != "cuda" or X.is_cuda or not X.is_contiguous():
             return
-        if torch.cuda.cudart().cudaHostRegister(X.data_ptr(), X.nbytes, 0).value == 0:
-            self._pinned.append(X.data_ptr())
+        place, driver = X.data_ptr(), torch.cuda.cudart()
+        with _lock:
+            if not _users[place] and (X.is_pinned() or driver.cudaHostRegister(place, X.nbytes, 0).value != 0):
+                return
+            _users[place] += 1
+        self._pinned.append(place)
 
     def _unpin(self) -> None:
         while self._pinned:
-            torch.cuda.cudart().cudaHostUnregister(self._pinned.pop())
+            place = self._pinned.pop()
+            with _lock:
+                _users[place] -= 1
+                if not _users[place]:
+                    torch.cuda.cudart().cudaHostUnregister(place)
+
+
+_users: Counter[int] = Counter()
+"""How many fits, in as many threads, use pages that they have locked, by address."""
+_lock = Lock()
+hold_while_forking(_lock)
 
 
 def _sources(block: Any) -> list[Any]:

@@ -91,6 +91,7 @@ class Planned(NamedTuple):
     loss: Any
     shape: tuple[int, int]
     """Samples and features."""
+    dtype: Any
     weighted: bool
     gaps: bool = False
     """Whether entries are hidden."""
@@ -161,8 +162,8 @@ class Kernels:
     """(weights, informative, hidden, compare): statistics of held-out residuals, `algorithm.holdout`."""
     iterate: Callable[..., Any] | None = None
     """(V, M, held, hide, method, now, before, momentum, weighting, monitor): an iteration of `algorithm.staged`."""
-    prepare: Callable[[int, Any, Sequence[Planned]], None] | None = None
-    """(rank, dtype, planned): compile what a fit will need, all at a time."""
+    prepare: Callable[[int, Sequence[Planned]], None] | None = None
+    """(rank, planned): compile what a fit will need, all at a time."""
     forget: Callable[[], None] = _nothing_to_forget
     """Drop what is kept of the data between two calls."""
 

@@ -20,14 +20,14 @@ COMMAND = "nvidia-cuda-mps-control"
 PATIENCE = 10.0
 # It is a shell that starts the service, since a process that is killed can end nothing. The shell reads until there is
 # nothing more to come, which is when this process has ended or closed its end, and then ends the service. How long that
-# waits for workers that still run is the number of seconds.
+# waits for workers that still run is the number of seconds. A program that does not answer is not waited for.
 SCRIPT = """
 folder=$(mktemp -d) || exit 1
 export CUDA_MPS_PIPE_DIRECTORY="$folder" CUDA_MPS_LOG_DIRECTORY="$folder"
-if "$0" -d > /dev/null 2>&1; then
+if timeout "$1" "$0" -d > /dev/null 2>&1; then
     echo "$folder"
     cat > /dev/null
-    echo "quit -t 2" | "$0" > /dev/null 2>&1
+    echo "quit -t 2" | timeout "$1" "$0" > /dev/null 2>&1
 fi
 rm -r "$folder"
 """
@@ -45,7 +45,8 @@ class Service:
     def __init__(self, command: str) -> None:
         # In a session of its own: Ctrl-C is for this process, and workers are to end before the service does.
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        self.shell = subprocess.Popen(["sh", "-c", SCRIPT, command], **pipes, text=True, start_new_session=True)
+        arguments = ["sh", "-c", SCRIPT, command, str(PATIENCE)]
+        self.shell = subprocess.Popen(arguments, **pipes, text=True, start_new_session=True)
         assert self.shell.stdout is not None
         self.folder = self.shell.stdout.readline().strip()
         """Where workers find it; empty if it has not started."""

@@ -11,7 +11,7 @@ one of them decide at a time. So with small data, where the GPU waits for these 
 import os
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from itertools import count, islice
 from threading import Event, Thread
@@ -92,7 +92,7 @@ def _on_gpu(tasks: Iterator[Any], n_jobs: int | None, kind: Hashable) -> Iterato
     try:
         yield from _helped(tasks, n_jobs, options)
     except BaseException:
-        # joblib has killed the workers, in the middle of what they launched.
+        # The workers were killed, in the middle of what they launched.
         gpu_sharing.end_service()
         raise
 
@@ -114,16 +114,19 @@ def _helped(tasks: Iterator[Any], n_jobs: int, options: dict[str, Any]) -> Itera
                 return
 
     done: deque[Any] = deque()
-    results = joblib.Parallel(n_jobs, return_as="generator", pre_dispatch=n_jobs, batch_size=1, **options)(
-        for_workers()
-    )
-    while not have_begun.is_set():
+    parallel = joblib.Parallel(n_jobs, return_as="generator", pre_dispatch=n_jobs, batch_size=1, **options)
+    with closing(parallel(for_workers())) as results:  # after an error here, workers would do all the rest
         try:
-            task = waiting.pop()
-        except IndexError:
-            break
-        done.appendleft(_now(task))
-    yield from results
+            # Workers that fail ask for nothing more. Their error is raised below.
+            while not (have_begun.is_set() or getattr(parallel, "_aborting", False)):
+                try:
+                    task = waiting.pop()
+                except IndexError:
+                    break
+                done.appendleft(_now(task))
+            yield from results
+        finally:
+            waiting.clear()
     yield from done
 
 

@@ -218,23 +218,25 @@ class CudaKernels:
         self.predicted = [(Ht[0], held.positions[0], W, predictions)]
         return W, Ht
 
-    def prepare(self, rank: int, dtype: torch.dtype, planned: Sequence[Planned]) -> None:
+    def prepare(self, rank: int, planned: Sequence[Planned]) -> None:
         """Compile what a fit will need, side by side."""
-        key = (self.device, rank, dtype, *((form_of(work.loss), *work[1:]) for work in planned))
-        if self.device.type == "cuda" and rank <= HIGHEST_RANK.get(dtype, 0) and key not in _prepared:
-            self.plan(rank, dtype, planned).compile()
+        planned = [work for work in planned if rank <= HIGHEST_RANK.get(work.dtype, 0)]
+        key = (self.device, rank, *((form_of(work.loss), *work[1:]) for work in planned))
+        if self.device.type == "cuda" and planned and key not in _prepared:
+            self.plan(rank, planned).compile()
             _prepared.add(key)
 
-    def plan(self, rank: int, dtype: torch.dtype, planned: Sequence[Planned]) -> Plan:
+    def plan(self, rank: int, planned: Sequence[Planned]) -> Plan:
         """Return what is to be compiled for a fit."""
-        plan, n_features = Plan(self.device), {work.shape[1] for work in planned}
+        plan = Plan(self.device)
         with plan.planning(), torch.device("meta"):
             for work in planned:
-                _plan_for(work, rank, dtype)
-            for size in n_features:
+                _plan_for(work, rank)
+            for dtype, size in {(work.dtype, work.shape[1]) for work in planned}:
                 self.order_statistics(torch.empty(2, size, dtype=dtype), torch.empty(2, dtype=torch.int64))
-            X, W = (torch.empty(size, rank, dtype=dtype) for size in (1, max(n_features)))
-            predict(X, torch.empty(1, 2, dtype=torch.int64), W)
+            for dtype in {work.dtype for work in planned}:
+                X, W = (torch.empty(1, rank, dtype=dtype) for _ in range(2))
+                predict(X, torch.empty(1, 2, dtype=torch.int64), W)
             fit_sorted(torch.empty(1), torch.empty(2, 2, dtype=torch.int64), hidden=True)
         return plan
 
@@ -346,8 +348,9 @@ def _swept(
     return W, codes, [predict(X, some, W) for X, some in zip(codes, positions, strict=False)]
 
 
-def _plan_for(work: Planned, rank: int, dtype: torch.dtype) -> None:
+def _plan_for(work: Planned, rank: int) -> None:
     """Do some work on tensors of the default device, while what it launches is noted."""
+    dtype = work.dtype
     form, one = form_of(work.loss), torch.empty(1, dtype=dtype)
     if form is None:
         return

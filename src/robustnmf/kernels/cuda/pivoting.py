@@ -71,7 +71,9 @@ def solved(gram: Any, rhs: Any, X: Any, max_iter: int, tol: float) -> Any:
     alive = torch.diagonal(gram, dim1=1, dim2=2) > DEAD[X.dtype]
     free = alive & ((X > 0) | ~torch.any(X > 0, dim=1, keepdim=True))
     gram, rhs = gram.to(torch.float64), rhs.to(torch.float64)
-    limits = smallest * torch.amax(torch.abs(rhs), dim=1, keepdim=True)
+    # The gradient of a coordinate is as large as its component.
+    sizes = torch.sqrt(torch.diagonal(gram, dim1=1, dim2=2).clamp(min=DEAD[X.dtype]))
+    limits = smallest * sizes * torch.amax(torch.abs(rhs) / sizes, dim=1, keepdim=True)
     found, places = torch.zeros_like(X), torch.arange(n_rows, device=X.device)
     chances, fewest = (torch.full_like(places, number) for number in (PIVOT_CHANCES, r + 1))
     coordinates = torch.arange(r, device=X.device)
@@ -101,8 +103,8 @@ def _solved_where(gram: Any, rhs: Any, free: Any, eps: float) -> Any:
     system = torch.where(free[:, :, None] & free[:, None, :], gram, 0.0)
     diagonal = torch.diagonal(system, dim1=1, dim2=2)
     diagonal += (~free).to(system.dtype)
-    factor = torch.linalg.cholesky_ex(system).L
-    is_weak = ~torch.all(torch.diagonal(factor, dim1=1, dim2=2) ** 2 > eps * diagonal, dim=1)
+    factor, failed = torch.linalg.cholesky_ex(system)
+    is_weak = (failed > 0) | ~torch.all(torch.diagonal(factor, dim1=1, dim2=2) ** 2 > eps * diagonal, dim=1)
     if bool(torch.any(is_weak)):  # components that are alike share what they explain
         diagonal *= torch.where(is_weak, 1 + 10 * eps, 1.0)[:, None]
         factor = torch.linalg.cholesky_ex(system).L
