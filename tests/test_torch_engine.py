@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from conftest import make_data
-from robustnmf import METHODS, RobustNMF, TruncatedCauchyNMF
+from robustnmf import METHODS, RobustNMF, TruncatedCauchyNMF, load
 from robustnmf.algorithm.halfquadratic import run
 from robustnmf.algorithm.initializers import MedianStart, RandomStart
 from robustnmf.data import quality
@@ -253,6 +253,31 @@ def test_estimators_give_the_results_of_numpy(device, method, dtype):
         (ours.score_samples(X), theirs.score_samples(X)),
     ):
         assert np.mean(np.abs(mine - other)) < agree * np.mean(np.abs(other))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_features_of_different_sizes_have_the_fit_of_numpy(device, dtype):
+    rng = np.random.default_rng(0)
+    sizes = np.exp(rng.standard_normal(50))
+    X = (rng.gamma(1.0, size=(80, 3)) @ rng.gamma(1.0, size=(3, 50)) * sizes).astype(dtype)
+    theirs = RobustNMF(3, random_state=0).fit(X)
+    assert theirs._basis.units is not None
+    for given in (X, torch.asarray(X, device=device)):
+        ours = RobustNMF(3, random_state=0, engine="torch", device=device).fit(given)
+        assert np.mean(to_host(ours.outliers_) != theirs.outliers_) < (1e-3 if dtype == "float32" else 1e-9)
+        np.testing.assert_allclose(ours.components_, theirs.components_, atol=5e-3 if dtype == "float32" else 1e-5)
+        assert str(ours.transform(given).dtype).endswith(dtype)
+    assert theirs.transform(X).dtype == dtype
+
+
+@pytest.mark.parametrize("name", ["cpu", "cpu:0", torch.device("cpu")])
+def test_the_cpu_may_be_named_as_torch_does(name, tmp_path):
+    X = data(gaps=False)[0]
+    assert type(engine_for(X, device=name)) is NumPyEngine
+    for engine in ("numpy", "stream"):
+        model = RobustNMF(3, random_state=0, engine=engine, device=name, max_iter=20).fit(X)
+    model.save(tmp_path / "model.robustnmf")
+    assert load(tmp_path / "model.robustnmf").device == "cpu"
 
 
 @pytest.mark.thinned(4)

@@ -232,7 +232,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         that is larger than a quarter of the memory. Dense data of 2**23 entries or more, of which some samples are
         enough to learn the components, is worked on by tiles, which takes less memory than the data has; "numpy" keeps
         copies of it, which is faster. Or a `DaskEngine`, `SparseEngine` or `StreamingEngine` of `robustnmf.engines`.
-    device : str or None
+    device : str, torch.device or None
         Where the work is done: "cpu", "cuda", "cuda:1", "mps". None is where X is. With Dask, "cuda" is the GPU of
         each worker.
     checkpoint : path or None
@@ -363,7 +363,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         fixed_components: Any = None,
         forget_factor: float = 0.95,
         engine: EngineName | Engine = "auto",
-        device: str | None = None,
+        device: Any = None,
         checkpoint: Any = None,
         verbose: int = 0,
         callback: Callback | None = None,
@@ -1237,7 +1237,7 @@ class TruncatedCauchyNMF(RobustNMF):
         fixed_components: Any = None,
         forget_factor: float = 0.95,
         engine: EngineName | Engine = "auto",
-        device: str | None = None,
+        device: Any = None,
         checkpoint: Any = None,
         verbose: int = 0,
         callback: Callback | None = None,

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from robustnmf.errors import DataQualityWarning
-from robustnmf.utils.arrays import is_on_host
+from robustnmf.utils.arrays import device_name, is_on_host
 from robustnmf.utils.parallel import Workers
 from robustnmf.utils.process_state import ignored_warnings
 from robustnmf.utils.progress import without_progress
@@ -58,7 +58,7 @@ def workers_for(
 
     On a device other than the CPU that is threads, which share the data; many fits of small data are for processes.
     """
-    device = str(getattr(estimator, "device", None) or "cpu")
+    device = device_name(getattr(estimator, "device", None)) or "cpu"
     if device == "cpu":
         return Workers()
     many = device.startswith("cuda") and effective_n_jobs(n_jobs) > FEW_JOBS

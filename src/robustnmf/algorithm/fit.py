@@ -274,6 +274,7 @@ def _fit_in(
     some = data if whole is None else replace(data, X=whole.some[0], M=whole.some[1])
     W, Ht = initial_factors(init, some, rank, rng, engine)
     W, Ht = with_known(W, Ht, known if noise is None else known / noise, engine)
+    units = None if units is None else np.asarray(units, dtype=W.dtype)
     if engine.has_tiles:
         give_back_freed_memory()
     with fit_progress(title, estimator.max_iter, shown=bool(estimator.verbose)) as show:
@@ -288,7 +289,7 @@ def _fit_in(
             tol=estimator.tol,
             scale_floor=float(np.finfo(W.dtype).eps),
             callback=_Watch(show, estimator.callback, unit),
-            **({} if units is None else {"units": engine.place(units, W.dtype)}),
+            **({} if units is None else {"units": engine.place(units)}),
             **({} if whole is None else {"whole": whole}),
             **({} if working == given.dtype else {"codes_dtype": getattr(engine.xp, given.dtype.name)}),
             **_checkpoint(estimator, data, unit, engine),

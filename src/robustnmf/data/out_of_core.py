@@ -19,7 +19,16 @@ from robustnmf.formats.device_rows import DeviceRows
 from robustnmf.formats.registry import rows_of
 from robustnmf.formats.rows import BLOCK_BYTES, FloatRows, Rows, is_dask, number_type, package_of, row_blocks
 from robustnmf.formats.sparse_rows import Columns, SparseRows, StoredSparsely
-from robustnmf.utils.arrays import Array, Blocks, Namespace, is_on_host, is_sparse_tensor, subsample, to_host
+from robustnmf.utils.arrays import (
+    Array,
+    Blocks,
+    Namespace,
+    device_name,
+    is_on_host,
+    is_sparse_tensor,
+    subsample,
+    to_host,
+)
 from robustnmf.utils.extras import optional
 from robustnmf.utils.platforms import memory
 
@@ -60,6 +69,7 @@ def engine_of(X: Any, engine: Any, device: Any, checkpoint: Any) -> Any:
     """Return the engine for such data; a `device` other than the CPU is that of each worker of a cluster."""
     if isinstance(engine, DaskEngine) and device is not None:
         raise ValueError("A DaskEngine knows its device: use DaskEngine(inside='torch', device=...) and device=None.")
+    device = device_name(device)
     streams = isinstance(engine, StreamingEngine) or engine == "stream" or (engine == "auto" and not is_dask(X))
     if streams and device not in (None, "cpu"):
         raise ValueError(

@@ -14,7 +14,7 @@ from robustnmf.engines.sparse_engine import SparseEngine
 from robustnmf.engines.streaming_engine import StreamingEngine
 from robustnmf.engines.tile_engine import TileEngine
 from robustnmf.errors import MissingExtraError
-from robustnmf.utils.arrays import is_on_host, is_sparse_tensor
+from robustnmf.utils.arrays import device_name, is_on_host, is_sparse_tensor
 
 __all__ = [
     "DaskEngine",
@@ -47,7 +47,7 @@ def engine_for(X: Any, engine: Any = "auto", device: Any = None, *, zeros: str =
         "auto" is Torch for data on a GPU and for a `device` other than the CPU, and else NumPy; large sparse matrices
         stay sparse with both, others are made dense. "sparse" keeps any sparse matrix sparse. The others of `ENGINES`
         are for data that is not in memory.
-    device : str or None
+    device : str, torch.device or None
         Where the work is done: "cpu", "cuda", "cuda:1", "mps". None is where X is.
     zeros : {"data", "missing"}
         What entries of a sparse X are that are not stored.
@@ -58,6 +58,7 @@ def engine_for(X: Any, engine: Any = "auto", device: Any = None, *, zeros: str =
         return engine
     if engine not in ENGINES:
         raise ValueError(f"engine must be one of {', '.join(map(repr, ENGINES))}; got {engine!r}.")
+    device = device_name(device)
     if engine == "numpy" and device not in (None, "cpu"):
         raise ValueError(f"engine='numpy' works on the CPU; for device={device!r} use engine='torch' or 'auto'.")
     is_sparse = sparse.issparse(X) or is_sparse_tensor(X)

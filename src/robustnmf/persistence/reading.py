@@ -179,7 +179,8 @@ def restored(document: Mapping[str, Any], arrays: Mapping[str, Matrix]) -> Any:
     model.fixed_components = arrays.get("fixed_components")
     weighting = Weighting(scalars["loss"], scalars["scale"], arrays.get("cut"), scalars["rule"])
     W, code = basis_of(arrays["components_"], arrays.get("noise")), arrays["typical_code"]
-    basis = Basis(W, code, weighting, scalars["penalties"], scalars["sweeps"], units=arrays.get("units"))
+    units = None if "units" not in arrays else arrays["units"].astype(W.dtype)  # version 0.1 always had doubles
+    basis = Basis(W, code, weighting, scalars["penalties"], scalars["sweeps"], units=units)
     attributes["_basis"] = _with_noise(basis, document, arrays)
     attributes |= {"_stream": None, "_noise": arrays.get("noise"), "_samples": _sample_scaling(arrays)}
     attributes |= {"_unseen": arrays.get("unseen"), "rejected_values_": None}

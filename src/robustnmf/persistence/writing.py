@@ -19,6 +19,7 @@ from robustnmf.model.noise import ARRAYS, NoiseModel
 from robustnmf.persistence import contents
 from robustnmf.persistence.contents import ModelFileError, bytes_of, checksum, field_in_file, field_names, type_name
 from robustnmf.persistence.reading import array_entries, parse, restored
+from robustnmf.utils.arrays import device_name
 from robustnmf.utils.files import write_proven
 from robustnmf.version import __version__
 
@@ -144,6 +145,7 @@ def _document_of(model: Any) -> dict[str, Any]:
     if isinstance(parameters["random_state"], np.random.Generator | np.random.RandomState):
         parameters["random_state"] = None
     parameters["checkpoint"] = None
+    parameters["device"] = device_name(parameters["device"])
     if not isinstance(parameters["engine"], str):
         parameters["engine"] = "auto"
     weighting = model._basis.weighting

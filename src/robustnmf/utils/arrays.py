@@ -134,6 +134,18 @@ def is_on_host(X: Any) -> bool:
     return not hasattr(X, "__dlpack_device__") or int(X.__dlpack_device__()[0]) == 1  # DLPack's number of the CPU
 
 
+def device_name(device: Any) -> str | None:
+    """Return a device, given as text or as one of Torch, as text: "cpu" by whatever number; None for none.
+
+    Examples
+    --------
+    >>> device_name("cpu:0"), device_name("cuda:1"), device_name(None)
+    ('cpu', 'cuda:1', None)
+    """
+    name = None if device is None else str(device)
+    return "cpu" if name is not None and name.startswith("cpu:") else name
+
+
 def is_sparse_tensor(X: Any) -> bool:
     """Return whether X is a tensor of Torch that stores only some of its entries."""
     return array_api_compat.is_torch_array(X) and str(X.layout) != "torch.strided"
