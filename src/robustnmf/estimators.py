@@ -40,7 +40,7 @@ from robustnmf.algorithm.streaming import Stream, clean_samples
 from robustnmf.baselines.starts import refuse_gaps
 from robustnmf.data import quality
 from robustnmf.data.blocks import Data, Observations, data_elsewhere, data_in_memory
-from robustnmf.data.lazy_results import LazyMatrix
+from robustnmf.data.lazy_results import LazyMatrix, is_lazy_result
 from robustnmf.data.lazy_results import result as lazy_result
 from robustnmf.data.out_of_core import as_data, engine_of, in_memory, is_out_of_core, stored_weights
 from robustnmf.data.repeated_values import mark_values, without_values
@@ -72,7 +72,16 @@ from robustnmf.persistence import save
 from robustnmf.persistence.contents import OF_TRAINING, storable
 from robustnmf.solvers import SharedGram, Solver
 from robustnmf.solvers.sparse_error import sparse_error
-from robustnmf.utils.arrays import Array, Namespace, dtype_of, is_foreign, is_on_host, same_kind, to_host
+from robustnmf.utils.arrays import (
+    Array,
+    Namespace,
+    dtype_of,
+    is_foreign,
+    is_on_host,
+    is_sparse_tensor,
+    same_kind,
+    to_host,
+)
 from robustnmf.utils.names import (
     Auto,
     EngineName,
@@ -1039,7 +1048,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             options = names | shapes | {"units": X.unit} | options
             with ignored_warnings((UserWarning, "X does not have valid feature names")):  # they are those of the model
                 return write(self._on_host(), X.values, path, **options)
-        return write(self._on_host(), X if is_on_host(X) else to_host(X), path, **options)
+        model = self._on_host()
+        if is_lazy_result(model.outliers_):  # of data that was read block by block, and is here now
+            model = copy(model)
+            model.outliers_ = np.asarray(model.outliers_)
+        return write(model, to_host(X) if is_foreign(X) else X, path, **options)
 
     def _html_repr(self) -> str:
         """Return what a notebook shows; scikit-learn asks for it by this name."""
@@ -1412,6 +1425,7 @@ def _rows_of_entries(values: Any) -> Any:
     """Return data in memory from which something is computed when it is asked for: without a copy, if it can be."""
     values = None if values is None else values_of(values)
     is_plain = isinstance(values, np.ndarray) and not isinstance(values, np.ma.MaskedArray)
+    is_plain = is_plain or (is_foreign(values) and not is_sparse_tensor(values))
     return UnchangedRows(values) if is_plain else as_data(values)
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
+from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
 from robustnmf.errors import ChangedDataError
@@ -51,17 +52,27 @@ class UnchangedRows(DeviceRows):
     """Of each row the sum of its bits, (n,)."""
 
     def __post_init__(self) -> None:
-        parts = [_sums_of_bits(super(UnchangedRows, self).read(*cut)) for cut in self.cuts(BLOCK_BYTES)]
+        parts = [_sums_of_bits(self.array[start:stop]) for start, stop in self.cuts(BLOCK_BYTES)]
         object.__setattr__(self, "sums", np.concatenate(parts))
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return some rows, (stop - start, m)."""
-        rows = super().read(start, stop)
-        if not np.array_equal(_sums_of_bits(rows), self.sums[start:stop]):
+        if not np.array_equal(_sums_of_bits(self.array[start:stop]), self.sums[start:stop]):
             raise ChangedDataError
-        return rows
+        return super().read(start, stop)
 
 
-def _sums_of_bits(rows: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return the sum of the numbers in each row, read as integers: exact in any order, and defined for NaN."""
+def _sums_of_bits(rows: Any) -> NDArray[Any]:
+    """Return the sum of the numbers in each row, read as integers: exact in any order, and defined for NaN.
+
+    Those of a tensor are summed up where it is.
+    """
+    if is_torch_array(rows):
+        import torch
+
+        integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+        sums: NDArray[Any] = to_host(torch.sum(rows.detach().view(integers[rows.itemsize]), dim=1, dtype=torch.int64))
+        return sums
+    rows = to_host(rows)
+    rows = rows if rows.itemsize <= 8 else rows.astype(np.float64)
     return np.asarray(rows.view(f"u{rows.itemsize}").sum(axis=1, dtype=np.uint64))
