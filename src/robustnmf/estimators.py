@@ -37,6 +37,7 @@ from robustnmf.algorithm.fit import (
 from robustnmf.algorithm.halfquadratic import Callback, Result, take_start
 from robustnmf.algorithm.least_squares import DAMAGES, Comparison
 from robustnmf.algorithm.streaming import Stream, clean_samples
+from robustnmf.algorithm.undetermined import Factors, undetermined_entries
 from robustnmf.baselines.starts import refuse_gaps
 from robustnmf.data import quality
 from robustnmf.data.blocks import Data, Observations, data_elsewhere, data_in_memory
@@ -44,7 +45,7 @@ from robustnmf.data.lazy_results import LazyMatrix, is_lazy_result
 from robustnmf.data.lazy_results import result as lazy_result
 from robustnmf.data.out_of_core import as_data, engine_of, in_memory, is_out_of_core, stored_weights
 from robustnmf.data.repeated_values import mark_values, without_values
-from robustnmf.data.sparse import as_sparse, sparse_of
+from robustnmf.data.sparse import as_sparse, is_sparse, sparse_of
 from robustnmf.engines import Engine, NumPyEngine, StreamingEngine, engine_for
 from robustnmf.engines.protocol import block_function
 from robustnmf.errors import DataQualityWarning, IncompatibleError, OutOfRangeError
@@ -560,6 +561,8 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             how["sizes_count_alike"] = self.feature_scaling == "robust"
             how["unexplained"] = _borne_unexplained(fitted.result.comparison)
             found += quality.rejected(sample, data, fitted.about.outliers, engine, found=found, **how)
+            if data.counts_alike(engine):
+                found += _undetermined(replace(sample, known=sample.without(found).known), fitted, codes)
         if fitted.rejected_values is not None:
             found.append(quality.rejected_values(fitted.rejected_values, data, engine))
         return [finding.message for finding in found]
@@ -1419,6 +1422,15 @@ def _cleaned_sparsely(
     """Return a block of sparse data with outliers replaced, as a sparse matrix; missing entries may stay zero."""
     M = None if keeps_zeros else M
     return as_sparse(_cleaned(outliers, codes, X, M, **shared)[0])
+
+
+def _undetermined(sample: quality.Sample, fitted: Fitted, codes: Any) -> list[quality.Finding]:
+    """Return what the user should know of dense data that was fitted by least squares, and is not told by the fit."""
+    about, comparison = fitted.about, fitted.result.comparison
+    if about is None or comparison is None or is_sparse(about.outliers):
+        return []
+    outliers, some = (to_host(array[:: sample.every]) for array in (about.outliers, codes))
+    return undetermined_entries(Factors(sample, outliers, some, fitted.components), comparison)
 
 
 def _rows_of_entries(values: Any) -> Any:

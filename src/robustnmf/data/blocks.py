@@ -68,6 +68,10 @@ class Data:
         assert self.arrays is not None
         return self.arrays
 
+    def counts_alike(self, engine: Engine) -> bool:
+        """Return whether all observed entries have one weight, and one uncertainty."""
+        return self.noise is None and (self.M is None or engine.sum(_n_below_one, self.M) == 0)
+
     @property
     def shape(self) -> tuple[int, int]:
         """Samples and features."""
@@ -249,6 +253,11 @@ def _as_type(M: Array, *, dtype: Any, xp: Namespace) -> Array:
 
 
 @block_function(on_host=True)
+def _n_below_one(M: Array, *, xp: Namespace) -> int:
+    """Return how many observed entries of a block have less than the largest weight."""
+    return int(xp.count_nonzero((M > 0) & (M < 1)))
+
+
 def _largest(Y: Array, *, xp: Namespace) -> Array:
     return xp.max(Y)[None]
 

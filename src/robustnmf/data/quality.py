@@ -534,7 +534,7 @@ def accepted_cover(sample: Sample, outliers: Matrix) -> list[Finding]:
 
 
 def accepted_units(sample: Sample, outliers: Matrix) -> list[Finding]:
-    """Find features whose entries are in two groups far apart, of which the smaller was fitted like data.
+    """Find features whose entries are in two groups far apart, both of which were fitted like data.
 
     A part of them may be in another unit: a component of its own explains it. The outliers are those of the sample.
     """
@@ -565,7 +565,7 @@ def _in_two_groups(sample: Sample) -> list[int]:
 def _accepted_ratio(entries: Matrix, outliers: Matrix) -> float:
     """Return how many times the lower of two groups of a feature's entries, (n',), the upper is; else 0.
 
-    The gap between them is wider than either group, and most of the smaller one is not rejected.
+    The gap between them is wider than either group, and most of neither is rejected.
     """
     logarithms = np.sort(np.log(entries[entries > 0]))
     fewest = max(ceil(FEWEST_OF_GROUP * len(logarithms)), FEWEST_ENTRIES)
@@ -576,8 +576,10 @@ def _accepted_ratio(entries: Matrix, outliers: Matrix) -> float:
     if gaps.max() < max(log(WIDE_GAP), BEYOND_SPREAD * spread):
         return 0.0
     is_upper = entries >= np.exp((groups[0][-1] + groups[1][0]) / 2)
-    smaller = is_upper if len(groups[1]) < len(groups[0]) else ~is_upper & (entries > 0)
-    return 0.0 if outliers[smaller].mean() > MOST else float(np.exp(np.median(groups[1]) - np.median(groups[0])))
+    for group in (is_upper, ~is_upper & (entries > 0)):
+        if outliers[group].mean() > MOST:
+            return 0.0
+    return float(np.exp(np.median(groups[1]) - np.median(groups[0])))
 
 
 def rejected(
