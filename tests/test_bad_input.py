@@ -13,8 +13,8 @@ from robustnmf import RobustNMF, load
 from robustnmf.errors import DataQualityWarning
 
 # Any warning from inside NumPy is a failure. Where a UserWarning is documented, the test expects it. Such unusual data
-# has features of different sizes, few entries, more components than it can tell, or is mostly rejected, and the fit says
-# so.
+# has features of different sizes, few entries, more components than it can tell, or is mostly rejected, and the fit
+# says so.
 pytestmark = pytest.mark.filterwarnings(
     "error",
     "ignore::sklearn.exceptions.ConvergenceWarning",

@@ -252,12 +252,13 @@ def _as_type(M: Array, *, dtype: Any, xp: Namespace) -> Array:
     return xp.astype(M, getattr(xp, np.dtype(dtype).name), copy=False)
 
 
-@block_function(on_host=True)
+@block_function(rowwise=True, on_host=True)
 def _n_below_one(M: Array, *, xp: Namespace) -> int:
     """Return how many observed entries of a block have less than the largest weight."""
     return int(xp.count_nonzero((M > 0) & (M < 1)))
 
 
+@block_function(on_host=True)
 def _largest(Y: Array, *, xp: Namespace) -> Array:
     return xp.max(Y)[None]
 
