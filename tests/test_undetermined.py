@@ -1,4 +1,4 @@
-"""What a fit says although its accepted entries do not tell it: found where it is so, and not where it is not."""
+"""Warnings of predictions that the accepted entries do not determine: given where it is so, and only there."""
 
 import warnings
 
@@ -9,12 +9,12 @@ from sklearn.datasets import load_iris
 
 from robustnmf import RobustNMF, TruncatedCauchyNMF
 from robustnmf.algorithm.leverage import UNBOUNDED, entry_leverages
-from robustnmf.algorithm.undetermined import Evidence, Factors, _chance, unbounded, unpredicted_zeros
+from robustnmf.algorithm.undetermined import Evidence, Factors, _probability_larger, unbounded, unpredicted_zeros
 from robustnmf.data.quality import Sample
 from robustnmf.datasets import load_orl
 from robustnmf.errors import DataQualityWarning
 
-ZEROS, SELF_EXPLAINED, UNTOLD = "as large as positive", "follow single entries", "not told by the accepted"
+ZEROS, SELF_EXPLAINED, UNDETERMINED = "as large as positive", "follow single entries", "not determined by the accepted"
 
 
 def table(seed=0, shape=(200, 12), rank=3, spread=0.0):
@@ -25,8 +25,8 @@ def table(seed=0, shape=(200, 12), rank=3, spread=0.0):
     return rng, clean * np.exp(0.05 * rng.standard_normal(shape))
 
 
-def told(X, rank, **of_entries):
-    """Return a fit, and what it warns of."""
+def fit_and_warnings(X, rank, **of_entries):
+    """Return a fit, and the text of its warnings."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         model = TruncatedCauchyNMF(rank, random_state=0).fit(X, **of_entries)
@@ -53,7 +53,7 @@ def test_leverages_are_those_of_a_projection():
             np.testing.assert_allclose(found[j], h / (1 - h), rtol=1e-4)
 
 
-def test_what_nothing_tells_has_a_large_leverage():
+def test_what_nothing_determines_has_a_large_leverage():
     A, accepted = np.eye(3), np.array([[True, True, False], [False, False, False]])
     found = entry_leverages(A, accepted)
     np.testing.assert_allclose(found[0, :2], 1, rtol=1e-9)
@@ -68,17 +68,17 @@ def test_leverages_do_not_depend_on_the_size_of_a_component():
     )
 
 
-def test_the_prediction_of_an_entry_alone_is_that_of_least_squares_without_it():
+def test_leave_one_out_predictions_are_those_of_least_squares_without_the_entry():
     """The codes of one sample; its part in the components is nothing if there are many samples."""
     rng = np.random.default_rng(0)
     components, codes = rng.gamma(1.0, size=(3, 15)), rng.gamma(1.0, size=(5000, 3))
     X = codes @ components + 0.01 * rng.random((5000, 15))
     codes = lstsq(components.T, X.T, rcond=None)[0].T
-    alone = X.max() * evidence(X, np.zeros(X.shape, dtype=bool), codes, components).alone
+    found = X.max() * evidence(X, np.zeros(X.shape, dtype=bool), codes, components).leave_one_out
     for j in (0, 7):
         rest = np.arange(15) != j
         expected = lstsq(components.T[rest], X[0, rest], rcond=None)[0] @ components[:, j]
-        np.testing.assert_allclose(alone[0, j], expected, rtol=1e-2)
+        np.testing.assert_allclose(found[0, j], expected, rtol=1e-2)
 
 
 def test_other_samples_count_where_some_are_looked_at():
@@ -91,17 +91,17 @@ def test_other_samples_count_where_some_are_looked_at():
     np.testing.assert_allclose(by_feature, expected[1] / 4)
 
 
-def test_the_chance_to_be_larger_counts_pairs():
+def test_the_probability_of_a_larger_number_counts_pairs():
     rng = np.random.default_rng(0)
     some, others = rng.integers(0, 5, 30), rng.integers(0, 6, 40)
     pairs = np.subtract.outer(some, others)
-    assert _chance(some, others) == pytest.approx(np.mean((pairs > 0) + 0.5 * (pairs == 0)))
+    assert _probability_larger(some, others) == pytest.approx(np.mean((pairs > 0) + 0.5 * (pairs == 0)))
 
 
 # --- Zeros ------------------------------------------------------------------------------------------------------------
 
 
-def test_zeros_that_are_predicted_like_positive_entries_are_told():
+def test_zeros_that_are_predicted_like_positive_entries_are_reported():
     rng, X = table()
     clean = X.copy()
     X[rng.random(X.shape) < 0.1] = 0
@@ -119,13 +119,13 @@ def test_zeros_that_the_components_know_are_data():
     X = codes @ components * np.exp(0.05 * rng.standard_normal((200, 12)))
     assert 0.2 < np.mean(X == 0) < 0.4
     assert unpredicted_zeros(evidence(X, np.zeros(X.shape, dtype=bool), codes, components)) == []
-    _, message = told(X, 3)
+    _, message = fit_and_warnings(X, 3)
     assert ZEROS not in message
 
 
 def test_zeros_among_counts_are_data():
     rng, X = table()
-    _, message = told(rng.poisson(2 * X / X.mean()).astype(float), 3)
+    _, message = fit_and_warnings(rng.poisson(2 * X / X.mean()).astype(float), 3)
     assert ZEROS not in message
 
 
@@ -138,30 +138,30 @@ def factors(X, rank=3):
 # --- Entries that explain themselves ----------------------------------------------------------------------------------
 
 
-def test_components_that_follow_single_entries_are_told():
+def test_components_that_follow_single_entries_are_reported():
     """Numbers that have nothing to do with each other: four components fit six features, and predict none."""
     X = np.exp(1.5 * np.random.default_rng(0).standard_normal((300, 6)))
-    model, message = told(X, 4)
+    model, message = fit_and_warnings(X, 4)
     assert model.comparison_.takes_all and model.comparison_.rejected > 0.03
     assert SELF_EXPLAINED in message
 
 
-def test_a_fit_that_predicts_is_not_accused():
+def test_a_fit_that_predicts_gets_no_warning():
     for X, rank in ((load_iris().data, 2), (table()[1], 3), (load_orl().data[:100].astype(float), 10)):
-        assert SELF_EXPLAINED not in told(X, rank)[1]
+        assert SELF_EXPLAINED not in fit_and_warnings(X, rank)[1]
 
 
-# --- Entries that nothing tells ---------------------------------------------------------------------------------------
+# --- Predictions that nothing bounds -----------------------------------------------------------------------------------
 
 
-def test_predictions_that_accepted_entries_do_not_tell_are_told():
+def test_predictions_that_accepted_entries_do_not_determine_are_reported():
     _, X = table(shape=(60, 10))
     codes, components = factors(X)
     outliers = np.zeros(X.shape, dtype=bool)
     outliers[:3, 2:] = True  # two entries of these samples are left for three components
     codes[:3] *= 5
     found = unbounded(evidence(X, outliers, codes, components))
-    assert len(found) == 1 and UNTOLD in found[0].message
+    assert len(found) == 1 and UNDETERMINED in found[0].message
     assert "3 samples (" in found[0].message
 
 
@@ -170,40 +170,40 @@ def test_missing_entries_count_as_rejected_ones_do():
     codes, components = factors(X)
     X[:3, 2:] = np.nan
     codes[:3] *= 5
-    assert UNTOLD in unbounded(evidence(X, np.zeros(X.shape, dtype=bool), codes, components))[0].message
+    assert UNDETERMINED in unbounded(evidence(X, np.zeros(X.shape, dtype=bool), codes, components))[0].message
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.3])
-def test_errors_and_gaps_that_the_rest_predicts_are_no_cause_for_alarm(share):
+def test_errors_and_gaps_that_the_rest_predicts_get_no_warning(share):
     rng, X = table(shape=(200, 40))
     X[rng.random(X.shape) < share] = 100 * X.max()
     X[rng.random(X.shape) < 0.1] = np.nan
-    model, message = told(X, 3)
+    model, message = fit_and_warnings(X, 3)
     assert model.outliers_.mean() == pytest.approx(0.9 * share, abs=0.02)
-    assert not any(words in message for words in (ZEROS, SELF_EXPLAINED, UNTOLD))
+    assert not any(words in message for words in (ZEROS, SELF_EXPLAINED, UNDETERMINED))
 
 
-def test_where_entries_do_not_count_alike_nothing_is_said():
-    """What tells a prediction then depends on weights."""
+def test_entries_of_unequal_weight_get_no_warning():
+    """Leverages would depend on the weights."""
     X = np.exp(1.5 * np.random.default_rng(0).standard_normal((300, 6)))
     weights = np.full(X.shape, 0.5)
-    assert SELF_EXPLAINED in told(X, 4, weights=weights)[1]  # all alike
+    assert SELF_EXPLAINED in fit_and_warnings(X, 4, weights=weights)[1]  # all alike
     weights[0, 0] = 1.0
-    assert SELF_EXPLAINED not in told(X, 4, weights=weights)[1]
-    assert SELF_EXPLAINED not in told(X, 4, uncertainties=0.1 * X + 0.1)[1]
+    assert SELF_EXPLAINED not in fit_and_warnings(X, 4, weights=weights)[1]
+    assert SELF_EXPLAINED not in fit_and_warnings(X, 4, uncertainties=0.1 * X + 0.1)[1]
 
 
 @pytest.mark.parametrize("factor", [1e-200, 1e200])
 def test_the_size_of_the_data_does_not_matter(factor):
     X = np.exp(1.5 * np.random.default_rng(0).standard_normal((300, 6)))
-    assert SELF_EXPLAINED in told(factor * X, 4)[1]
+    assert SELF_EXPLAINED in fit_and_warnings(factor * X, 4)[1]
 
 
-def test_faces_under_squares_are_no_cause_for_alarm():
+def test_faces_under_squares_get_no_warning():
     X = load_orl().data[:200].astype(float)
     rng = np.random.default_rng(0)
     for face in X.reshape(-1, 32, 32):
         row, column = rng.integers(0, 24, 2)
         face[row : row + 8, column : column + 8] = 255
-    _, message = told(X, 20)
-    assert not any(words in message for words in (ZEROS, SELF_EXPLAINED, UNTOLD))
+    _, message = fit_and_warnings(X, 20)
+    assert not any(words in message for words in (ZEROS, SELF_EXPLAINED, UNDETERMINED))

@@ -1,8 +1,8 @@
-"""What a fit says although its accepted entries do not tell it: three ways to be wrong that residuals do not show.
+"""Predictions that the accepted entries do not determine: three ways to be wrong that residuals do not show.
 
-By least squares an entry has a part in its own prediction, its leverage. What the prediction without the entry is worth
-tells whether components describe the data or follow single entries; and where accepted entries have a small leverage
-but rejected or missing ones would have a large one, nothing bounds what is predicted there.
+By least squares an entry has a part in its own prediction, its leverage. Leave-one-out predictions, which follow from
+it, say whether components describe the data or follow single entries. And where a rejected or missing entry would have
+a large leverage, its prediction is an extrapolation that nothing bounds.
 """
 
 from typing import Any, NamedTuple
@@ -21,20 +21,20 @@ Matrix = NDArray[Any]
 # The numbers below were chosen on 69 sets of real data, clean and with ten kinds of errors and gaps, and checked on the
 # 89 of `benchmarks/real_sets.py`.
 
-# Zeros count in features of which at most this share is zero, with so many zeros each and in all, if so many of the
-# features have them. They are unpredicted if they are predicted to be as large as positive entries: of a zero and a
-# positive entry, the zero has the larger prediction with this probability, which would be 0.5 by chance.
+# Zeros are looked at in features of which at most this share is zero, with so many zeros each and in all, if so many of
+# the features have them. They are unpredicted if the leave-one-out prediction of a zero is larger than that of a
+# positive entry with this probability, the area under a ROC curve, which is 0.5 by chance.
 MOST_ZERO, FEWEST_ZEROS, ZEROS_IN_ALL, FEATURES_WITH_ZEROS, UNPREDICTED = 0.4, 3, 20, 0.1, 0.44
-# If least squares takes all entries although so many looked wrong, components should predict more than means do.
+# If least squares takes all entries although so many looked wrong, components should predict better than means.
 LOOKED_WRONG = 0.03
-# Rejected and missing entries that would have more than all of the weight in their prediction, with this share of the
-# squares; and how many times they raise the root of the mean variance of predictions.
+# Rejected and missing entries whose leverage would exceed this, with this share of the sum of squares; and how many
+# times they raise the root mean variance of predictions.
 FULL_LEVERAGE, MUCH_OF_SQUARES, RAISES_VARIANCE = 1.0, 0.03, 1.2
-# With more missing, a fit says whether there are too few entries.
+# Of data with more gaps another warning says that there are too few entries.
 MOST_UNKNOWN = 0.5
-# The prediction without an entry of larger leverage would be a guess.
+# The leave-one-out prediction of an entry of larger leverage would be a guess.
 LARGEST_LEVERAGE = 1 - 1e-6
-# Multiplications of a sum of products over all entries, beyond which it takes too long.
+# Gram matrices of all samples and features take so many multiplications at most; more would take too long.
 MOST_PRODUCTS = 2**31
 
 
@@ -51,7 +51,7 @@ class Factors(NamedTuple):
 
 
 class Evidence:
-    """What the accepted entries of some samples tell of each entry, in units of the largest."""
+    """Leverages and leave-one-out predictions of the entries of some samples, in units of the largest entry."""
 
     def __init__(self, factors: Factors) -> None:
         self.sample, outliers, self.codes, self.components = factors
@@ -62,27 +62,30 @@ class Evidence:
 
     @property
     def is_quick(self) -> bool:
-        """Whether leverages are found quickly."""
+        """Whether leverages are quick to compute."""
         return self.X.size * len(self.components) ** 2 <= MOST_PRODUCTS
 
     @cached_property
     def leverages(self) -> tuple[Matrix, Matrix]:
-        """The part that each entry has, or would have, in its prediction by its sample and by its feature, (n', m)."""
+        """The leverage of each entry in the regression of its sample and in that of its feature, (n', m) each.
+
+        That of an entry which is not accepted is what it would have beside the accepted ones.
+        """
         by_sample = entry_leverages(self.components.T, self.accepted)
         by_feature = entry_leverages(self.codes, self.accepted.T).T
         return by_sample, by_feature / self.sample.every  # the other samples count as well
 
     @cached_property
-    def alone(self) -> Matrix:
-        """The prediction of each accepted entry without itself, (n', m)."""
+    def leave_one_out(self) -> Matrix:
+        """The prediction of each accepted entry by the others, (n', m)."""
         by_sample, by_feature = self.leverages
         both = np.clip(by_sample + by_feature - by_sample * by_feature, 0, LARGEST_LEVERAGE)
-        alone = self.X - (self.X - self.predicted) / (1 - both)
-        return np.maximum(np.where(self.accepted, alone, self.predicted), 0)
+        found = self.X - (self.X - self.predicted) / (1 - both)
+        return np.maximum(np.where(self.accepted, found, self.predicted), 0)
 
 
 def undetermined_entries(factors: Factors, comparison: Comparison) -> list[Finding]:
-    """Return what a user should know of a fit to data in memory that its accepted entries do not tell."""
+    """Return what a user should know of predictions that the accepted entries do not determine."""
     evidence = Evidence(factors)
     if not evidence.is_quick:
         return []
@@ -90,7 +93,7 @@ def undetermined_entries(factors: Factors, comparison: Comparison) -> list[Findi
 
 
 def unpredicted_zeros(evidence: Evidence) -> list[Finding]:
-    """Find zeros that were fitted like data, although without them they are predicted like positive entries.
+    """Find zeros that were fitted like data, although the other entries predict them like positive ones.
 
     One component describes sizes of samples and features, and is not meant to predict more.
     """
@@ -104,46 +107,47 @@ def unpredicted_zeros(evidence: Evidence) -> list[Finding]:
     n_zeros, n_features = counts[features].sum(), sample.X.shape[1]
     if n_zeros < ZEROS_IN_ALL or len(features) < FEATURES_WITH_ZEROS * n_features:
         return []
-    chances = [_chance(evidence.alone[is_zero[:, j], j], evidence.alone[sample.X[:, j] > 0, j]) for j in features]
-    if np.average(chances, weights=counts[features]) < UNPREDICTED:
+    columns = [(evidence.leave_one_out[:, j], is_zero[:, j], sample.X[:, j] > 0) for j in features]
+    probabilities = [_probability_larger(of[zero], of[positive]) for of, zero, positive in columns]
+    if np.average(probabilities, weights=counts[features]) < UNPREDICTED:
         return []
     return [
         Finding(
             f"zeros, {n_zeros / np.count_nonzero(accepted):.1%} of the entries, of {sample.named(features)}, were "
-            "fitted like data, but from the other entries they are predicted to be as large as positive ones. If zero "
-            "stands for missing, replace it by NaN before the fit.",
+            "fitted like data, but the other entries predict them to be as large as positive ones. If zero stands for "
+            "missing, replace it by NaN before the fit.",
             features,
         )
     ]
 
 
-def _chance(some: Matrix, others: Matrix) -> float:
-    """Return how likely one of some numbers is larger than one of others."""
+def _probability_larger(some: Matrix, others: Matrix) -> float:
+    """Return the probability that one of some numbers is larger than one of others (Mann and Whitney's statistic)."""
     ranks = rankdata(np.concatenate([some, others]))[: len(some)]
     return float((ranks.mean() - (len(some) + 1) / 2) / len(others))
 
 
 def self_explained(evidence: Evidence, comparison: Comparison) -> list[Finding]:
-    """Find a fit that takes entries for right because it explains them, while nothing else does."""
+    """Find a fit that accepts entries because it explains them, although the other entries do not predict them."""
     if not comparison.takes_all or comparison.rejected < LOOKED_WRONG:
         return []
     X, accepted = evidence.X, evidence.accepted
     means = np.sum(X * accepted, axis=0) / np.maximum(accepted.sum(axis=0), 1)
-    unpredicted, varying = (np.sum((accepted * (X - other)) ** 2) for other in (evidence.alone, means))
-    if unpredicted <= varying:
+    by_others, by_means = (np.sum((accepted * (X - other)) ** 2) for other in (evidence.leave_one_out, means))
+    if by_others <= by_means:
         return []
     return [
         Finding(
             f"{comparison.rejected:.1%} of the entries looked wrong, and were accepted because least squares on all "
-            "entries explains them. But without themselves, entries are predicted worse than by the mean of their "
-            "feature: components follow single entries, wrong ones too. Use fewer components, or give entries that "
-            "you doubt weight 0."
+            "entries explains them. But leave-one-out predictions are worse than the mean of each feature: components "
+            "follow single entries, wrong ones included. Use fewer components, or give weight 0 to entries that you "
+            "doubt."
         )
     ]
 
 
 def unbounded(evidence: Evidence) -> list[Finding]:
-    """Find rejected or missing entries of which the accepted ones of their sample, or feature, tell nothing."""
+    """Find rejected or missing entries whose predictions the accepted ones of the sample, or feature, do not bound."""
     accepted, predicted = evidence.accepted, evidence.predicted
     n_unknown = accepted.size - np.count_nonzero(accepted)
     if not 0 < n_unknown <= MOST_UNKNOWN * accepted.size:
@@ -162,8 +166,8 @@ def unbounded(evidence: Evidence) -> list[Finding]:
     samples = evidence.sample.every * np.argsort(-of_samples, kind="stable")[: np.count_nonzero(of_samples)]
     return [
         Finding(
-            f"what is predicted for rejected or missing entries of {evidence.sample.named_samples(samples)} is not "
-            "told by the accepted ones, and may be far off: do not trust clean and inverse_transform there. Use fewer "
-            "components. If rejected entries are right, use method='l2'."
+            f"predictions of rejected or missing entries of {evidence.sample.named_samples(samples)} are not "
+            "determined by the accepted ones and may be far off: do not trust clean and inverse_transform there. Use "
+            "fewer components. If the rejected entries are right, use method='l2'."
         )
     ]
