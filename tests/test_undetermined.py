@@ -151,7 +151,7 @@ def test_a_fit_that_predicts_gets_no_warning():
         assert SELF_EXPLAINED not in fit_and_warnings(X, rank)[1]
 
 
-# --- Predictions that nothing bounds -----------------------------------------------------------------------------------
+# --- Predictions that nothing bounds ----------------------------------------------------------------------------------
 
 
 def test_predictions_that_accepted_entries_do_not_determine_are_reported():
