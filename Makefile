@@ -18,7 +18,7 @@ KERNEL_TESTS := tests/test_solvers.py tests/test_one_pass.py tests/test_engines.
 # Bytecode is written whatever the environment says: many tests start processes, and each would compile the package anew.
 PYTEST := $(ONE_THREAD) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q --doctest-modules --doctest-ignore-import-errors
 
-.PHONY: ratings sparse sparse-real counts demo compare reproduce fireworks ranks tables breakdown real hard bench docs test test-all fuzz soak release coverage mutants lock audit lint dist check-wheel clean distclean
+.PHONY: ratings sparse sparse-real counts demo compare reproduce fireworks ranks tables breakdown real hard bench docs test test-all test-gpu fuzz soak release coverage mutants lock audit lint dist check-wheel clean distclean
 
 demo: $(STAMP)
 	$(BIN)/python -m robustnmf.paper.demo
@@ -90,6 +90,10 @@ test: $(STAMP)
 
 test-all: $(STAMP)
 	$(PYTEST) -m "" src tests
+
+# What needs a CUDA GPU, slow tests too (two minutes with WORKERS=14); without one, all of it is skipped.
+test-gpu: $(STAMP)
+	$(PYTEST) -m gpu tests
 
 # Spoilt files of every kind, at random, for some minutes (SECONDS=n).
 fuzz: $(STAMP)

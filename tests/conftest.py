@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,15 @@ if not Path("/dev/nvidiactl").exists():
 # A shell lets what it starts in the background, and all that this starts, ignore Ctrl-C: its tests would wait for ever.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def has_gpu() -> bool:
+    """Return whether there is a CUDA GPU, and a Torch that can use it."""
+    if find_spec("torch") is None:
+        return False
+    from torch.cuda import is_available  # imported late: few tests need Torch
+
+    return is_available()
 
 
 class Sample(NamedTuple):
@@ -53,7 +63,19 @@ if os.environ.get("ROBUSTNMF_WINDOWS_RULES"):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave all variants of a test but every k-th to test-all, where it is marked ``thinned(k)``."""
+    """Skip tests marked ``gpu`` where there is none, and mark variants of tests marked ``thinned(k)`` as slow."""
+    skip_without_gpu([item for item in items if item.get_closest_marker("gpu")])
+    thin(items)
+
+
+def skip_without_gpu(items: list[pytest.Item]) -> None:
+    if items and not has_gpu():
+        for item in items:
+            item.add_marker(pytest.mark.skip(reason="no CUDA GPU"))
+
+
+def thin(items: list[pytest.Item]) -> None:
+    """Leave all variants of a test but every k-th to test-all."""
     counts: Counter[str] = Counter()
     for item in items:
         thinned = item.get_closest_marker("thinned")

@@ -109,7 +109,7 @@ def test_without_a_folder_all_is_compiled_anew(monkeypatch, tmp_path):
     assert cplusplus._binary("a", "descend", (9, 0)) == b"1"
 
 
-@pytest.mark.skipif(not ON_GPU, reason="no CUDA GPU")
+@pytest.mark.gpu
 def test_kernels_from_disk_are_those_that_were_compiled(monkeypatch):
     def moved():
         descent._compiled.cache_clear()
@@ -128,7 +128,7 @@ def test_kernels_from_disk_are_those_that_were_compiled(monkeypatch):
     assert np.array_equal(compiled, moved())
 
 
-@pytest.mark.skipif(not ON_GPU, reason="no CUDA GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_fit_without_them_is_warned_of_and_gives_the_same(monkeypatch, dtype):
     rng = np.random.default_rng(0)

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from conftest import make_data
+from conftest import has_gpu, make_data
 from robustnmf import RobustNMF
 from robustnmf.algorithm import checkpoint, stage
 from robustnmf.algorithm.checkpoint import Checkpoint, CheckpointError
@@ -45,17 +45,9 @@ PLAIN = ["l2", "nenmf", "l1", "l21", "capped", "cim", "huber", "cauchy", "trunca
 @pytest.fixture(scope="module")
 def client():
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": ":0"}
-    limit = "8GiB" if gpu_is_here() else "1GiB"  # CUDA itself takes 3 GiB
+    limit = "8GiB" if has_gpu() else "1GiB"  # CUDA itself takes 3 GiB
     with distributed.LocalCluster(memory_limit=limit, **options) as cluster, distributed.Client(cluster) as client:
         yield client
-
-
-def gpu_is_here():
-    try:
-        import torch
-    except ImportError:
-        return False
-    return torch.cuda.is_available()
 
 
 @pytest.fixture(autouse=True)
@@ -325,8 +317,8 @@ def test_devices_that_are_not_there_are_refused(client):
 
 
 def test_a_gpu_for_each_worker_is_asked_of_each(client):
-    torch = pytest.importorskip("torch")
-    if torch.cuda.is_available():
+    pytest.importorskip("torch")
+    if has_gpu():
         pytest.skip("there is a GPU")
     with pytest.raises(ValueError, match=r"worker \d sees none"):
         model_of(da.from_array(X, chunks=(20, -1)), device="cuda")

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from robustnmf.engines import torch_engine  # noqa: E402  (needs Torch)
 from robustnmf.kernels.cuda import pivoting  # noqa: E402
 
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU"))]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 def problem(n=40, p=60, r=5, *, weighted=True, seed=0):

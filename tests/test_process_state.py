@@ -335,9 +335,6 @@ def test_interrupts_at_random_moments_leave_the_process_as_it_was(n_interrupts, 
 @on_posix
 def test_interrupts_leave_a_gpu_as_it_was():
     """A recording of CUDA that is left open would make every later fit of the process fail."""
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device")
     assert int(python(INTERRUPTS, 150, {"device": "cuda", "max_iter": 60})) >= 30
 
 

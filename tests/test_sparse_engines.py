@@ -28,8 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 HALF_QUADRATIC = ["l2", "nenmf", "l1", "l21", "capped", "cim", "huber", "cauchy", "truncated-cauchy", "rndl"]
 DENSE_ONLY = ["hypersurface", "mahnmf", "rnmf-l1", "heavy-noise", "near-separable"]
 DENSITIES = [0.001, 0.01, 0.1, 0.5]
-GPU = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")]
-DEVICES = ["cpu", pytest.param("cuda", marks=GPU)]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 # Few enough for L1 weights, which make rounding grow by a factor of ten in five iterations.
 FIT = {"n_components": 3, "random_state": 0, "max_iter": 8}
 TILE = 1500
@@ -175,7 +174,6 @@ def test_some_of_many_samples_are_chosen_and_stay_sparse_on_a_device(kind, monke
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_large_sparse_data_on_a_gpu_takes_little_memory(dtype):
     S = sparse.random_array((60_000, 6_000), density=0.01, rng=0, dtype=np.float64, format="csr")

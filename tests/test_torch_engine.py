@@ -24,7 +24,7 @@ torch = pytest.importorskip("torch")
 from robustnmf.engines import torch_engine  # noqa: E402  (needs Torch)
 from robustnmf.engines.torch_engine import TorchEngine  # noqa: E402
 
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU"))]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 ALTERNATING = [name for name in METHODS if name not in ("heavy-noise", "near-separable")]
 
 
@@ -120,7 +120,7 @@ class TestPartsOfBlocks:
         np.testing.assert_allclose(to_host(in_parts.clean(X)), to_host(whole.clean(X)), rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+@pytest.mark.gpu
 def test_a_fit_takes_little_memory_beside_its_data():
     generator = torch.Generator("cuda").manual_seed(0)
     X = torch.rand((10_000, 10), generator=generator, device="cuda") @ torch.rand((10, 4_000), device="cuda")
@@ -380,7 +380,7 @@ def test_a_fit_leaves_the_settings_of_torch_as_they_were():
         torch.set_float32_matmul_precision(before)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+@pytest.mark.gpu
 def test_cupy_comes_back_as_cupy():
     cupy = pytest.importorskip("cupy")
     X = data(gaps=True)[0]
@@ -490,7 +490,7 @@ print("numba" in sys.modules)
 """
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+@pytest.mark.gpu
 def test_a_fit_on_a_gpu_does_not_wait_for_numba():
     run = subprocess.run([sys.executable, "-c", NO_NUMBA], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["False"]

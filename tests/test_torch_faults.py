@@ -21,8 +21,7 @@ from robustnmf.utils.parallel import Workers, delayed, run_all  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::robustnmf.errors.DataQualityWarning")
 
-ON_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
-DEVICES = ["cpu", pytest.param("cuda", marks=ON_GPU)]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 class FailsAt:
@@ -90,7 +89,7 @@ def test_a_fit_that_runs_out_of_memory_leaves_the_next_as_it_was(device, name, m
         check_same(X, reference, held, device)
 
 
-@ON_GPU
+@pytest.mark.gpu
 def test_a_kernel_that_fails_while_it_is_recorded_leaves_the_next_fit_as_it_was(monkeypatch):
     from robustnmf.kernels.cuda import steps
 
@@ -107,7 +106,7 @@ def test_a_kernel_that_fails_while_it_is_recorded_leaves_the_next_fit_as_it_was(
         check_same(X, reference, held, "cuda")
 
 
-@ON_GPU
+@pytest.mark.gpu
 def test_graphs_are_gone_with_their_owner():
     device = torch.device("cuda", 0)
     A = torch.ones(4, device=device) + 1
@@ -148,7 +147,7 @@ def test_a_callback_that_raises_leaves_the_next_fit_as_it_was(device):
         check_same(X, reference.components_, held, device)
 
 
-@ON_GPU
+@pytest.mark.gpu
 def test_memory_that_runs_out_is_an_error_and_comes_back():
     X = make("cuda", shape=(6000, 1500))
     reference = fit(X).components_
@@ -174,7 +173,7 @@ def _in_fork(found):
     clear_cache()
 
 
-@ON_GPU
+@pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_process_is_told_to_spawn_and_the_gpu_stays_usable():
     X = make("cuda")
@@ -188,7 +187,7 @@ def test_a_forked_process_is_told_to_spawn_and_the_gpu_stays_usable():
     np.testing.assert_array_equal(fit(X).components_, reference)
 
 
-@ON_GPU
+@pytest.mark.gpu
 def test_fits_in_processes_on_a_gpu_are_those_of_one():
     X = make("cuda")
     one, many = (consensus(X, 3, n_init=4, random_state=0, n_jobs=n_jobs) for n_jobs in (1, 3))
@@ -197,7 +196,7 @@ def test_fits_in_processes_on_a_gpu_are_those_of_one():
     assert (one.model.outliers_ == many.model.outliers_).all()
 
 
-@ON_GPU
+@pytest.mark.gpu
 @pytest.mark.skipif(which(COMMAND) is None, reason="needs NVIDIA's Multi-Process Service")
 def test_processes_share_a_gpu_after_workers_were_killed():
     X, reference = make("cuda"), fit(make("cuda")).components_

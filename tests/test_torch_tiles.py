@@ -19,8 +19,7 @@ from robustnmf.utils.arrays import to_host  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::robustnmf.errors.DataQualityWarning")
 
-ON_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
-DEVICES = ["cpu", pytest.param("cuda", marks=ON_GPU)]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 def make(*, gaps=False, dtype="float64", shape=(300, 50)):
@@ -115,7 +114,7 @@ def test_tiles_refuse_what_the_whole_refuses():
         in_tiles("cpu").fit(torch.zeros((3, 4, 5)))
 
 
-@ON_GPU
+@pytest.mark.gpu
 def test_results_stay_on_the_host_if_the_gpu_has_no_room(monkeypatch):
     X = torch.asarray(make(), device="cuda")
     whole = in_tiles("cuda").fit(X).outliers_
@@ -134,7 +133,7 @@ def test_tiles_are_parts_of_the_data(n_rows, given, n_tiles):
     assert [len(tiles.read(rows)) for tiles in (engine, copy.deepcopy(engine))] == [n_tiles] * 2
 
 
-@ON_GPU
+@pytest.mark.gpu
 def test_pages_stay_locked_until_the_last_fit_has_ended():
     X, engines = torch.ones(2000, 1000), [in_tiles("cuda").engine for _ in range(2)]
     for engine in engines:
@@ -154,7 +153,7 @@ def test_rows_of_a_device_are_read_to_the_host():
     assert (cuts[0][0], cuts[-1][1]) == (0, len(X))
 
 
-@ON_GPU
+@pytest.mark.gpu
 def test_data_of_much_memory_is_worked_on_in_tiles(monkeypatch):
     X = make()
     here = torch.asarray(X, device="cuda")
@@ -167,15 +166,14 @@ def test_data_of_much_memory_is_worked_on_in_tiles(monkeypatch):
     np.testing.assert_allclose(model.clean(X), RobustNMF(4, random_state=0).fit(X).clean(X), rtol=1e-3, atol=1e-6)
 
 
-LIBRARIES = ["numpy", "torch", pytest.param("cuda", marks=ON_GPU), "array_api_strict", "cupy", "jax"]
+ON_GPU = [pytest.param(name, marks=pytest.mark.gpu) for name in ("cuda", "cupy")]
+LIBRARIES = ["numpy", "torch", "array_api_strict", "jax", *ON_GPU]
 
 
 def array_of(library, X):
     """Return an array of a library, and its class."""
     if library in ("torch", "cuda"):
         return torch.asarray(X, device="cpu" if library == "torch" else "cuda"), torch.Tensor
-    if library == "cupy" and not torch.cuda.is_available():
-        pytest.skip("no CUDA GPU")
     xp = pytest.importorskip("jax.numpy" if library == "jax" else library)
     array = xp.asarray(X)
     return array, type(array)
@@ -218,7 +216,7 @@ def test_a_model_of_tensors_is_saved_and_shown(tmp_path):
     assert "RobustNMF" in model._html_repr()
 
 
-@ON_GPU
+@pytest.mark.gpu
 def test_memory_does_not_grow_with_the_number_of_fits():
     for n in (200, 230, 260):
         RobustNMF(4, random_state=0, max_iter=30).fit(torch.asarray(make(shape=(n, 60)), device="cuda"))
@@ -233,7 +231,7 @@ def test_memory_does_not_grow_with_the_number_of_fits():
     assert torch.cuda.memory_reserved() < held
 
 
-@ON_GPU
+@pytest.mark.gpu
 @pytest.mark.parametrize("rank", [65, 100, 128])
 def test_many_components_with_weights_fit_on_the_gpu(rank):
     X = make(shape=(400, 300), dtype="float32")
@@ -241,7 +239,7 @@ def test_many_components_with_weights_fit_on_the_gpu(rank):
     assert codes.shape == (400, rank)
 
 
-@ON_GPU
+@pytest.mark.gpu
 def test_other_default_types_of_torch_do_not_matter():
     X = torch.asarray(make(dtype="float32"), device="cuda")
     expected = RobustNMF(4, random_state=0).fit(X).components_

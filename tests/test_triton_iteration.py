@@ -18,6 +18,9 @@ from robustnmf.kernels.cuda.iteration import Iteration  # noqa: E402
 from robustnmf.methods import resolve  # noqa: E402
 from robustnmf.utils.arrays import to_host  # noqa: E402
 
+# Where there is a GPU, it runs all tests here.
+pytestmark = [pytest.mark.gpu] if ON_GPU else []
+
 
 def data(n, m, rank=3, seed=0, dtype="float32"):
     """Return data with 10 % outliers."""
@@ -91,7 +94,7 @@ def test_data_that_lies_otherwise_in_memory_is_of_another_kind():
     assert kernels._layout(torch.zeros(6, 6)) != kernels._layout(torch.zeros(6, 6, dtype=torch.float64))
 
 
-@pytest.mark.skipif(not ON_GPU, reason="whole fits take long in the interpreter")
+@pytest.mark.gpu  # whole fits take long in the interpreter
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("options", [{}, {"weights": True}, {"fixed": 1}, {"alpha_W": 0.01}, {"scale": 0.1}])
 def test_fits_are_the_same_without_whole_iterations(options, dtype, counted, monkeypatch):

@@ -42,6 +42,9 @@ from robustnmf.solvers.objective import Objective  # noqa: E402
 from robustnmf.solvers.shared_gram import propose  # noqa: E402
 from robustnmf.utils.arrays import to_host  # noqa: E402
 
+# Where there is a GPU, it runs all tests here.
+pytestmark = [pytest.mark.gpu] if ON_GPU else []
+
 
 def triton_engine(block_entries=None):
     engine = TorchEngine("cuda" if ON_GPU else "cpu", block_entries)
@@ -196,7 +199,7 @@ def weights_of(E, form, scale, cut, support, constant):
     return torch.where((E.abs() <= cut) & (ratio.abs() <= support), forms[form], 0.0)
 
 
-@pytest.mark.skipif(not ON_GPU, reason="no CUDA GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("form", range(5))
 @pytest.mark.parametrize(("n", "m", "r"), [(70, 34, 3), (1101, 1203, 30), (1100, 1200, 64)])
 def test_sums_in_double_precision_are_what_they_stand_for(n, m, r, form):
@@ -261,7 +264,7 @@ def test_what_kernels_cannot_follow_is_left_to_torch():
     assert kernels.rule_of(Weighting(Cauchy(), 1.0), Y.double(), 65) is None
 
 
-@pytest.mark.skipif(not ON_GPU, reason="the interpreter knows no products of bfloat16")
+@pytest.mark.gpu
 @pytest.mark.parametrize("shape", [(1100, 1300), (1111, 1037)])
 @pytest.mark.parametrize(("rank", "weighted"), [(3, False), (20, False), (50, False), (100, False), (3, True)])
 def test_large_data_are_close_to_numpy(shape, rank, weighted):
@@ -294,7 +297,7 @@ def test_a_graph_is_recorded_only_of_data_that_stay():
     assert not kernels._is_done_again((id(V[0]), id(M[0]), "another loss"), (V, M))
 
 
-@pytest.mark.skipif(not ON_GPU, reason="graphs are CUDA's")
+@pytest.mark.gpu
 def test_a_step_of_codes_is_the_same_when_it_is_recorded():
     X, W, H = (a.astype(np.float32) for a in factors())
     engine = triton_engine()
@@ -317,7 +320,7 @@ def test_a_step_of_codes_is_the_same_when_it_is_recorded():
         torch.testing.assert_close(first, second, rtol=0, atol=0)
 
 
-@pytest.mark.skipif(not ON_GPU, reason="graphs are CUDA's")
+@pytest.mark.gpu
 def test_new_weights_are_seen_by_the_next_sweep():
     X, W, H = (a.astype(np.float32) for a in factors())
     engine, weighting = triton_engine(), Weighting(Cauchy(), 0.3)
@@ -448,7 +451,7 @@ def test_momentum_is_that_of_the_reference():
     np.testing.assert_allclose(to_host(found), expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.skipif(not ON_GPU, reason="threads share a GPU")
+@pytest.mark.gpu
 def test_fits_in_threads_are_those_one_after_the_other():
     X = torch.asarray(factors(n=200, m=100, r=4)[0], dtype=torch.float32, device="cuda")
     alone, together = (consensus(X, 4, n_init=6, random_state=0, n_jobs=n_jobs) for n_jobs in (1, 6))
@@ -456,7 +459,7 @@ def test_fits_in_threads_are_those_one_after_the_other():
     np.testing.assert_array_equal(together.similarity, alone.similarity)
 
 
-@pytest.mark.skipif(not ON_GPU, reason="trial fits go where the data is")
+@pytest.mark.gpu
 def test_trial_fits_of_data_on_a_device_are_those_of_the_host():
     X = factors(n=60, m=40, r=3)[0].astype(np.float32)
     there = torch.asarray(X, device="cuda")
