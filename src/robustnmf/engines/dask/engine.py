@@ -74,12 +74,16 @@ ROOM = 5
 IN_GRAPH_BYTES = 2**22
 # Arrays up to this size, in all blocks together, travel in the graph.
 SMALL_BYTES = 2**20
-# Seconds after which it is asked whether there are workers at all, and what is said if not.
+# Seconds after which it is asked whether there are workers at all, and what is said if not; and whether they work.
 LONG_WAIT = 60.0
 NO_WORKERS = (
     "The Dask cluster has no workers left, and the fit waits for some. Start workers to go on; with a checkpoint "
     "folder it can be interrupted, and goes on when fit is called again."
 )
+
+
+class AllPausedError(Exception):
+    """Dask has paused all workers, because their memory is nearly full, and none will free any."""
 
 
 class DaskEngine(NumPyEngine):
@@ -439,6 +443,8 @@ class DaskEngine(NumPyEngine):
             results: list[Any] = self.client.gather(futures)
         except distributed.KilledWorker as error:
             raise MemoryError(self._advice("were killed several times in a task, most likely because they ")) from error
+        except AllPausedError as error:
+            raise MemoryError(self._advice("are all paused, and none works on anything: they ")) from error
         except MemoryError as error:
             raise MemoryError(self._advice("")) from error
         except (distributed.client.FutureCancelledError, distributed.comm.core.CommClosedError, OSError) as error:
@@ -451,8 +457,11 @@ class DaskEngine(NumPyEngine):
         return results
 
     def _wait_for(self, futures: list[Any]) -> None:
-        """Wait until futures are done; if there is nobody to do them, warn: workers may come, or not."""
-        distributed, told = _distributed(), False
+        """Wait until futures are done; if there is nobody to do them, warn: workers may come, or not.
+
+        Workers whose memory is nearly full take no tasks. If none of them works on anything, none will ever free some.
+        """
+        distributed, told, was_full = _distributed(), False, False
         while True:
             try:
                 with self.client.as_current():
@@ -464,6 +473,17 @@ class DaskEngine(NumPyEngine):
                 if not told and not self.client.nthreads():
                     warnings.warn(NO_WORKERS, RuntimeWarning, stacklevel=2)
                     told = True
+                is_full = self._is_full
+                if is_full and was_full:
+                    raise AllPausedError from None
+                was_full = is_full
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether all workers are paused, and none is at work."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        at_work = (worker["metrics"].get("task_counts", {}).get("executing", 0) for worker in workers)
+        return bool(workers) and all(worker["status"] == "paused" for worker in workers) and not any(at_work)
 
     def _advice(self, killed: str) -> str:
         limit = self._memory_limit
@@ -473,7 +493,7 @@ class DaskEngine(NumPyEngine):
             f"Dask's workers {killed}ran out of memory{each}. Use smaller chunks, of about {size / 2**20:.0f} MiB: "
             f"X.rechunk({{0: 'auto', 1: -1}}, block_size_limit={size}) for a Dask array, or better where it is made or "
             f"stored, for to cut a large chunk it has to be held; DaskEngine(block_bytes={size}) for other data; or "
-            "fewer threads for each worker."
+            "fewer threads for each worker, or a higher memory_limit of the workers."
         )
 
     def _share(self, shared: Shared) -> Any:
