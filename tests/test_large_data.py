@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -60,12 +61,15 @@ def test_data_with_hardly_any_noise_is_fitted_in_double_precision(single):
     np.testing.assert_array_equal(model.components_, RobustNMF(RANK, random_state=0).fit(X).components_)
 
 
-def test_rounding_of_large_predictions_is_not_taken_for_noise(single):
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
+def test_rounding_of_large_predictions_is_not_taken_for_noise(size):
     rng = np.random.default_rng(0)
-    sizes = np.exp(4 * rng.standard_normal((300, 1)))
-    X = sizes * data(noise=1e-7, outliers=0.0)
-    RobustNMF(RANK, random_state=0).fit(X)
-    assert single == ["float32", "float64"]
+    codes, W = size * rng.random((300, RANK)), rng.random((90, RANK))
+    shape, typical = (300, 90), max(1.0, float(np.sqrt(np.mean((codes @ W.T) ** 2))))
+    for residual, is_far in ((0.9e-3, False), (1.1e-3, True)):
+        squares = (residual * typical) ** 2 * codes.shape[0] * W.shape[0]
+        fitted = SimpleNamespace(basis=SimpleNamespace(W=W), codes=codes, inlier_squares=squares)
+        assert fit._is_far_from_rounding(fitted, shape, NumPyEngine()) == is_far
 
 
 def test_few_entries_with_weight_do_not_hide_how_small_residuals_are(single):

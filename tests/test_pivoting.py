@@ -73,6 +73,21 @@ def test_components_that_are_alike_or_zero_share_or_take_nothing(device, dtype, 
     np.testing.assert_allclose(squares(Y, Q, found, A), squares(Y, Q, best, A), rtol=rtol)
 
 
+def test_equal_components_are_solved_for_in_double_precision(monkeypatch):
+    Y, Q, X, A = problem(r=8)
+    A[:, 1], A[:, 2], A[:, 5] = A[:, 0], A[:, 0], 3 * A[:, 4]
+    best = functions.least_squares(Y, Q, X, A, np.zeros(8), 0.0, 100_000, 1e-14)
+    monkeypatch.setattr(pivoting, "_descended", lambda *_: pytest.fail("rows were left to coordinate descent"))
+    found = pivoted(Y, Q, X, A)
+    np.testing.assert_allclose(squares(Y, Q, found, A), squares(Y, Q, best, A), rtol=1e-9)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_no_rows_have_no_codes(weighted):
+    Y, Q, X, A = problem(weighted=weighted)
+    assert pivoted(Y[:0], Q if Q is None else Q[:0], X[:0], A).shape == (0, A.shape[1])
+
+
 def test_rows_that_weigh_nothing_or_hardly_anything():
     Y, Q, X, A = problem()
     Q[0], Q[1] = 0, 1e-12 * Q[1]

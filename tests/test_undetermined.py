@@ -8,6 +8,7 @@ from numpy.linalg import lstsq, pinv
 from sklearn.datasets import load_iris
 
 from robustnmf import RobustNMF, TruncatedCauchyNMF
+from robustnmf.algorithm import leverage
 from robustnmf.algorithm.leverage import UNBOUNDED, entry_leverages
 from robustnmf.algorithm.undetermined import Evidence, Factors, _probability_larger, unbounded, unpredicted_zeros
 from robustnmf.data.quality import Sample
@@ -89,6 +90,23 @@ def test_other_samples_count_where_some_are_looked_at():
     expected = evidence(X, outliers, codes, components).leverages
     np.testing.assert_allclose(by_sample, expected[0])
     np.testing.assert_allclose(by_feature, expected[1] / 4)
+
+
+def test_leverages_do_not_depend_on_how_many_are_found_at_a_time(monkeypatch):
+    rng = np.random.default_rng(0)
+    A, accepted = rng.gamma(1.0, size=(20, 4)), rng.random((30, 20)) < 0.7
+    expected = entry_leverages(A, accepted)
+    monkeypatch.setattr(leverage, "GRAM_ENTRIES", 50)
+    np.testing.assert_allclose(entry_leverages(A, accepted), expected, rtol=1e-9)
+
+
+def test_few_of_many_samples_do_not_tell_features():
+    """A rejected entry would have a large leverage beside the few samples that are looked at, and has none in fact."""
+    rng = np.random.default_rng(0)
+    codes, components = rng.gamma(1.0, size=(14, 10)), rng.gamma(1.0, size=(10, 500))
+    X, outliers = codes @ components, rng.random((14, 500)) < 0.05
+    assert unbounded(evidence(X, outliers, codes, components)) != []
+    assert unbounded(evidence(X, outliers, codes, components, every=20)) == []
 
 
 def test_the_probability_of_a_larger_number_counts_pairs():

@@ -6,11 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustnmf.utils.arrays import Array, Namespace, device
+from robustnmf.utils.slices import cuts_of
 
 # The part that an entry has in its own prediction is limited: beyond this, the prediction without it would be a guess.
 MOST_LEVERAGE = 0.9
 # An entry whose prediction is told by nothing would have an infinite leverage; so much is enough.
 UNBOUNDED = 1e4
+# Numbers of Gram matrices, or products of columns, that are worked on at a time.
+GRAM_ENTRIES = 2**22
 
 
 def leverages(W: Array, xp: Namespace) -> Array:
@@ -55,15 +58,24 @@ def entry_leverages(A: NDArray[Any], accepted: NDArray[Any]) -> NDArray[Any]:
     """
     sizes = np.max(A, axis=0, initial=0)
     A = A.astype(np.float64) / np.where(sizes > 0, sizes, 1)
-    r = A.shape[1]
-    i, j = np.triu_indices(r)
-    products = A[:, i] * A[:, j]
-    upper = accepted.astype(A.dtype) @ products
-    grams = np.empty((len(accepted), r, r), dtype=A.dtype)
-    grams[:, i, j] = grams[:, j, i] = upper
+    found = np.empty(accepted.shape)
+    for rows in cuts_of(len(accepted), A.shape[1] ** 2, GRAM_ENTRIES):
+        found[rows] = _leverages_in_rows(A, accepted[rows])
+    return found
+
+
+def _leverages_in_rows(A: NDArray[Any], accepted: NDArray[Any]) -> NDArray[Any]:
+    """Return the same of so few rows that their Gram matrices, and some more of that size, take little memory."""
+    (p, r), (i, j) = A.shape, np.triu_indices(A.shape[1])
+    pairs = [(i[some], j[some]) for some in cuts_of(len(i), p, GRAM_ENTRIES)]
+    kept = accepted.astype(A.dtype)
+    grams = np.empty((len(kept), r, r))
+    for a, b in pairs:
+        grams[:, a, b] = grams[:, b, a] = kept @ (A[:, a] * A[:, b])
     traces = np.trace(grams, axis1=1, axis2=2)
-    grams += np.where(traces > 0, traces * (1e-10 / r), 1)[:, None, None] * np.eye(r)
-    inverses = np.linalg.inv(grams)[:, i, j] * np.where(i == j, 1, 2)
-    found = np.where(traces[:, None] > 0, inverses @ products.T, UNBOUNDED)
-    leverages: NDArray[Any] = np.clip(found, 0, UNBOUNDED)
+    grams[:, range(r), range(r)] += np.where(traces > 0, traces * (1e-10 / r), 1)[:, None]
+    inverses, found = np.linalg.inv(grams), np.zeros(kept.shape)
+    for a, b in pairs:
+        found += (inverses[:, a, b] * np.where(a == b, 1, 2)) @ (A[:, a] * A[:, b]).T
+    leverages: NDArray[Any] = np.where(traces[:, None] > 0, np.clip(found, 0, UNBOUNDED), UNBOUNDED)
     return leverages

@@ -34,6 +34,8 @@ FULL_LEVERAGE, MUCH_OF_SQUARES, RAISES_VARIANCE = 1.0, 0.03, 1.2
 MOST_UNKNOWN = 0.5
 # The leave-one-out prediction of an entry of larger leverage would be a guess.
 LARGEST_LEVERAGE = 1 - 1e-6
+# Of data of which some samples are looked at, they tell the regressions of features if there are so many of them.
+SAMPLES_PER_COMPONENT = 5
 # Gram matrices of all samples and features take so many multiplications at most; more would take too long.
 MOST_PRODUCTS = 2**31
 
@@ -69,9 +71,12 @@ class Evidence:
     def leverages(self) -> tuple[Matrix, Matrix]:
         """The leverage of each entry in the regression of its sample and in that of its feature, (n', m) each.
 
-        That of an entry which is not accepted is what it would have beside the accepted ones.
+        That of an entry which is not accepted is what it would have beside the accepted ones. Few of many samples do
+        not tell the regression of a feature; that has many entries then, and little leverage.
         """
         by_sample = entry_leverages(self.components.T, self.accepted)
+        if self.sample.every > 1 and len(self.codes) < SAMPLES_PER_COMPONENT * len(self.components):
+            return by_sample, np.zeros_like(by_sample)
         by_feature = entry_leverages(self.codes, self.accepted.T).T
         return by_sample, by_feature / self.sample.every  # the other samples count as well
 

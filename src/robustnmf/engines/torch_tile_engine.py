@@ -70,7 +70,7 @@ class TorchTileEngine(TorchEngine):
             )
         super().__init__(device, block_entries, use_triton=use_triton)
         self._given, self._use_triton = block_entries, use_triton
-        self._pinned: list[int] = []
+        self._pinned: list[tuple[int, int]] = []
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "TorchTileEngine":
         """Return an engine with the same parameters: estimators that have one can be cloned."""
@@ -203,24 +203,24 @@ class TorchTileEngine(TorchEngine):
         """Lock the pages of host data, so that copies do not wait for the processor; without, they are slower."""
         if self.device.type != "cuda" or X.is_cuda or not X.is_contiguous():
             return
-        place, driver = X.data_ptr(), torch.cuda.cudart()
+        pages, driver = (X.data_ptr(), X.nbytes), torch.cuda.cudart()
         with _lock:
-            if not _users[place] and (X.is_pinned() or driver.cudaHostRegister(place, X.nbytes, 0).value != 0):
+            if not _users[pages] and (X.is_pinned() or driver.cudaHostRegister(*pages, 0).value != 0):
                 return
-            _users[place] += 1
-        self._pinned.append(place)
+            _users[pages] += 1
+        self._pinned.append(pages)
 
     def _unpin(self) -> None:
         while self._pinned:
-            place = self._pinned.pop()
+            pages = self._pinned.pop()
             with _lock:
-                _users[place] -= 1
-                if not _users[place]:
-                    torch.cuda.cudart().cudaHostUnregister(place)
+                _users[pages] -= 1
+                if not _users[pages]:
+                    torch.cuda.cudart().cudaHostUnregister(pages[0])
 
 
-_users: Counter[int] = Counter()
-"""How many fits, in as many threads, use pages that they have locked, by address."""
+_users: Counter[tuple[int, int]] = Counter()
+"""How many fits, in as many threads, use pages that they have locked, by address and number of bytes."""
 _lock = Lock()
 hold_while_forking(_lock)
 

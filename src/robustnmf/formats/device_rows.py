@@ -74,5 +74,5 @@ def _sums_of_bits(rows: Any) -> NDArray[Any]:
         sums: NDArray[Any] = to_host(torch.sum(rows.detach().view(integers[rows.itemsize]), dim=1, dtype=torch.int64))
         return sums
     rows = to_host(rows)
-    rows = rows if rows.itemsize <= 8 else rows.astype(np.float64)
+    rows = rows if rows.dtype.kind in "biuf" and rows.itemsize <= 8 else rows.astype(np.float64)
     return np.asarray(rows.view(f"u{rows.itemsize}").sum(axis=1, dtype=np.uint64))

@@ -24,10 +24,10 @@ PATIENCE = 10.0
 SCRIPT = """
 folder=$(mktemp -d) || exit 1
 export CUDA_MPS_PIPE_DIRECTORY="$folder" CUDA_MPS_LOG_DIRECTORY="$folder"
-if timeout "$1" "$0" -d > /dev/null 2>&1; then
+if timeout -k 1 "$1" "$0" -d > /dev/null 2>&1; then
     echo "$folder"
     cat > /dev/null
-    echo "quit -t 2" | timeout "$1" "$0" > /dev/null 2>&1
+    echo "quit -t 2" | timeout -k 1 "$1" "$0" > /dev/null 2>&1
 fi
 rm -r "$folder"
 """
@@ -89,7 +89,7 @@ def environment_of_workers(command: str = COMMAND, devices: Path = Path("/dev"))
     if which(command) is None or "CUDA_VISIBLE_DEVICES" in os.environ or _n_gpus(devices) != 1:
         return {}
     with _lock:
-        if _services and not _services[0].is_running:
+        if _services and _services[0].folder and not _services[0].is_running:  # one that did not start never will
             _services.pop().end()
         if not _services and not _is_run_by_user(command):
             _services.append(Service(command))

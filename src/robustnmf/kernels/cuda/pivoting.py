@@ -49,7 +49,7 @@ def weighted_grams(Q: Any, A: Any) -> Any:
     At, grams = A.T.contiguous(), torch.empty((len(Q), r, r), dtype=A.dtype, device=A.device)
     for some in cuts_of(r, r * p, PRODUCT_ENTRIES):
         products = At[some, None] * At[some.start :]
-        found = (Q @ products.reshape(-1, p).T).reshape(len(Q), -1, r - some.start)
+        found = (Q @ products.reshape(-1, p).T).reshape(len(Q), some.stop - some.start, r - some.start)
         grams[:, some, some.start :] = found
         grams[:, some.start :, some] = found.transpose(1, 2)
     return grams
@@ -106,8 +106,9 @@ def _solved_where(gram: Any, rhs: Any, free: Any, eps: float) -> Any:
     factor, failed = torch.linalg.cholesky_ex(system)
     is_weak = (failed > 0) | ~torch.all(torch.diagonal(factor, dim1=1, dim2=2) ** 2 > eps * diagonal, dim=1)
     if bool(torch.any(is_weak)):  # components that are alike share what they explain
-        diagonal *= torch.where(is_weak, 1 + 10 * eps, 1.0)[:, None]
-        factor = torch.linalg.cholesky_ex(system).L
+        diagonal *= 1 + 10 * eps * is_weak.to(system.dtype)[:, None]
+        factor, failed = torch.linalg.cholesky_ex(system)
+        factor = torch.where((failed > 0)[:, None, None], torch.nan, factor)  # else it would be anything
     return torch.cholesky_solve(torch.where(free, rhs, 0.0)[:, :, None], factor)[:, :, 0]
 
 
