@@ -303,6 +303,16 @@ def test_workers_of_a_machine_share_its_gpus_evenly():
     assert device_of("cuda", "a name", 4, False) == device_of("cuda", "a name", 4, False)
 
 
+def test_counts_are_fitted_as_in_memory(client):
+    """Most entries are zero: the default has a second start, from singular vectors."""
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(rng.gamma(0.3, size=(120, RANK)) @ rng.gamma(0.3, size=(RANK, 30))).astype(float)
+    options = {"n_components": RANK, "max_iter": 10, "random_state": 0}
+    expected = RobustNMF(**options).fit(counts)
+    found = RobustNMF(**options, engine=DaskEngine(client, keep=True)).fit(da.from_array(counts, chunks=(60, -1)))
+    np.testing.assert_allclose(found.components_, expected.components_, rtol=1e-6, atol=1e-9)
+
+
 def test_devices_that_are_not_there_are_refused(client):
     with pytest.raises(ValueError, match="worker 3 sees none"):
         device_of("cuda", 3, 0, False)

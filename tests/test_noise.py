@@ -211,6 +211,19 @@ def test_the_comparison_with_least_squares_says_which_fit_was_taken_and_why(tmp_
     assert RobustNMF(3, noise=None).fit(X).comparison_ is None
 
 
+def test_over_half_that_looked_wrong_and_was_accepted_is_told_if_the_others_bear_it_badly():
+    taken = Comparison(0.6, 14.0, 0.3, 0.3, 0.55, n_samples=100, residual=0.1, damage_as_judged=9.0, takes_all=True)
+    assert "55.0% of the entries looked wrong, and all were accepted" in taken.doubt
+    for well in ({"damage": 2.0}, {"unseen_damage": 1.5}, {"rejected": 0.45}):
+        assert taken._replace(**well).doubt is None
+
+
+def test_hardly_any_is_not_called_none():
+    few = Comparison(0.5, 1.0, 0.002, 0.0, 2e-4, n_samples=9, residual=0.1, damage_as_judged=1.0, unseen_damage=1.3)
+    assert "less than 0.1% of the entries" in few.doubt and "less than 1% of" in few._replace(rejected=0.02).doubt
+    assert few.reason.endswith("without itself, they are 1.3 times.")
+
+
 def test_a_gain_that_accepted_entries_have_too_is_no_doubt():
     converging = Comparison(0.8, 0.8, 1.0, 1.0, rejected=0.01, n_samples=100, residual=0.1, damage_as_judged=0.8)
     assert converging.doubt is None

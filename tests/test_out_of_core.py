@@ -456,6 +456,8 @@ def test_lazy_results_are_read_by_rows(tmp_path):
     model = fitted(mapped(tmp_path, X), **STREAM)
     lazy, all_of_it = model.outliers_, np.asarray(model.outliers_)
     assert isinstance(lazy, LazyMatrix)
+    with pytest.raises(AttributeError, match=r"'mean'; numpy.asarray\(...\) makes an array of it"):
+        lazy.mean()
     assert (lazy.shape, lazy.dtype, len(lazy)) == (X.shape, bool, len(X))
     np.testing.assert_array_equal(lazy[15:70:3, 4], all_of_it[15:70:3, 4])
     np.testing.assert_array_equal(lazy[-1], all_of_it[-1])

@@ -401,6 +401,17 @@ def test_part_of_a_feature_in_another_unit_is_named(factor):
     assert "entries of 1 feature (7) are in two groups" in " ".join(told(TruncatedCauchyNMF(3, random_state=0), X))
 
 
+@pytest.mark.parametrize("factor", [0.5, 2.0, 3.0])
+def test_part_in_another_unit_is_nearer_where_features_vary_little(factor):
+    rng = np.random.default_rng(0)
+    X = 20 + rng.gamma(2, 1, (60, 2)) @ rng.gamma(2, 0.05, (2, 30))
+    accepted = np.zeros(X.shape, dtype=bool)
+    assert not any("two groups" in message for message in told_of_rejected(X, accepted))
+    X[rng.permutation(60)[:7], :15] *= factor
+    (message,) = (message for message in told_of_rejected(X, accepted) if "two groups" in message)
+    assert "15 features" in message
+
+
 def test_part_of_a_feature_that_is_rejected_is_not_named():
     X = 5 + np.random.default_rng(0).random((200, 20))
     wrong = np.zeros(X.shape, dtype=bool)

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from robustnmf import RobustNMF, TruncatedCauchyNMF
+from robustnmf import RobustNMF, TruncatedCauchyNMF, load
 from robustnmf.errors import DataQualityWarning
 from robustnmf.metrics import match_components, relative_error
 
@@ -119,6 +119,27 @@ def test_fit_begins_anew_and_samples_are_counted():
     assert model.n_samples_seen_ == BATCH
     alone = TruncatedCauchyNMF(RANK, random_state=0).fit(batches[0])
     np.testing.assert_array_equal(model.components_, alone.components_)
+
+
+@pytest.mark.parametrize("n", [1, 5, BATCH])
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_a_batch_after_a_fit_improves_it_and_does_not_replace_it(n, is_loaded, tmp_path):
+    components = components_of()
+    (first, _), (later, _) = (batch(components, seed) for seed in range(2))
+    model = TruncatedCauchyNMF(RANK, random_state=0).fit(first)
+    before = error(model, components)
+    if is_loaded:
+        model.save(tmp_path / "model.rnmf")
+        model = load(tmp_path / "model.rnmf")
+    model.partial_fit(later[:n])
+    assert model.n_samples_seen_ == BATCH + n
+    assert error(model, components) < 1.1 * before
+
+
+def test_the_number_of_components_cannot_change_in_a_stream():
+    model = stream([batch(components_of(), 0)[0]])
+    with pytest.raises(ValueError, match="partial_fit keeps their number"):
+        model.set_params(n_components=RANK + 1).partial_fit(batch(components_of(), 1)[0])
 
 
 def test_a_failed_batch_changes_nothing():

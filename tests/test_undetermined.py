@@ -9,8 +9,16 @@ from sklearn.datasets import load_iris
 
 from robustnmf import RobustNMF, TruncatedCauchyNMF
 from robustnmf.algorithm import leverage
+from robustnmf.algorithm.least_squares import Comparison
 from robustnmf.algorithm.leverage import UNBOUNDED, entry_leverages
-from robustnmf.algorithm.undetermined import Evidence, Factors, _probability_larger, unbounded, unpredicted_zeros
+from robustnmf.algorithm.undetermined import (
+    Evidence,
+    Factors,
+    _probability_larger,
+    self_explained,
+    unbounded,
+    unpredicted_zeros,
+)
 from robustnmf.data.quality import Sample
 from robustnmf.datasets import load_orl
 from robustnmf.errors import DataQualityWarning
@@ -189,6 +197,29 @@ def test_missing_entries_count_as_rejected_ones_do():
     X[:3, 2:] = np.nan
     codes[:3] *= 5
     assert UNDETERMINED in unbounded(evidence(X, np.zeros(X.shape, dtype=bool), codes, components))[0].message
+
+
+@pytest.mark.parametrize("times, warns", [(1.0, False), (30.0, True)])
+def test_a_single_sample_that_is_predicted_beyond_the_data_is_reported(times, warns):
+    _, X = table(shape=(300, 10))
+    codes, components = factors(X)
+    outliers = np.zeros(X.shape, dtype=bool)
+    outliers[7, 2:] = True
+    codes[7] *= times
+    found = unbounded(evidence(X, outliers, codes, components))
+    assert [("1 sample (7)" in finding.message) for finding in found] == [True] * warns
+
+
+@pytest.mark.parametrize("spike, warns", [(0.0, False), (100.0, True)])
+def test_a_component_of_one_accepted_entry_is_reported(spike, warns):
+    _, X = table(shape=(60, 10))
+    codes, components = factors(X)
+    X[5, 3] += spike * X.max()
+    codes = np.column_stack([codes, 0.999 * X[5, 3] * (np.arange(60) == 5) * warns])
+    components = np.vstack([components, np.arange(10) == 3])
+    comparison = Comparison(1.0, 1.0, 1.0, 1.0, 0.01, 1.0, 0.1, 1.0)
+    found = self_explained(evidence(X, np.zeros(X.shape, dtype=bool), codes, components), comparison)
+    assert [SELF_EXPLAINED in finding.message for finding in found] == [True] * warns
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.3])

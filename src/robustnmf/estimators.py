@@ -700,6 +700,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """
         parts = self._check_parameters()
         is_first = not hasattr(self, "components_")
+        if not is_first and self.n_components not in ("auto", self.n_components_):
+            raise ValueError(
+                f"n_components={self.n_components!r} of a model with {self.n_components_} components. partial_fit "
+                "keeps their number; call fit for another."
+            )
         X, weights, uncertainties = self._aligned(X, weights, uncertainties, training=is_first)
         X = in_memory(X, self.engine)
         if is_out_of_core(X, self.engine):
@@ -708,7 +713,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             self.fit(X, weights=weights, uncertainties=uncertainties)
         with _unchanged_on_failure(self):  # a batch is small: it is worked on by the host wherever it comes from
             data = self._check_new(X, weights, uncertainties, NumPyEngine(n_threads=1))
-            left_out, about = self._learn(data, parts)
+            left_out, about = self._learn(data, parts, 0 if is_first else self.n_samples_seen_)
             self._take_entries(about, X, weights, uncertainties)
         if left_out.mean() > 0.5:
             warnings.warn(
@@ -719,15 +724,17 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             )
         return self
 
-    def _learn(self, data: Data, parts: Parts) -> tuple[Matrix, Description]:
-        """Improve the components by a batch, and return which samples were left out, (n_samples,), and about it."""
+    def _learn(self, data: Data, parts: Parts, n_before: int) -> tuple[Matrix, Description]:
+        """Improve the components by a batch, and return which samples were left out, (n_samples,), and about it.
+
+        The components were learnt from `n_before` other samples.
+        """
         with NumPyEngine().running() as engine:
             codes, about = self._encode_and_describe(data, engine)
         if self._unseen is not None:
             still = self._unseen & (np.asarray(data.seen) == 0)
             self._unseen = still if still.any() else None
         clean = clean_samples(about.outliers, None if data.whole.M is None else data.whole.M > 0)
-        first = self._stream is None
         if clean.any():
             batch = self._in_unit(data, engine).whole
             M = np.ones_like(batch.X) if batch.M is None else batch.M
@@ -738,7 +745,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             Ht = (codes / (np.float64(self._unit) * self._sample_factors(data.whole))).astype(codes.dtype)
             Y, M, Ht, kept = (array[clean] for array in (batch.X, M, Ht, kept))
             with NumPyEngine().running() as engine:
-                stream = self._stream or Stream.start(self._basis)
+                stream = self._stream or Stream.start(self._basis, n_before)
                 self._stream = stream.learn(Y, M, Ht, kept, float(self.forget_factor), method, engine)
             W = self._stream.basis.W
             if not np.isfinite(W).all():
@@ -748,7 +755,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             self.scale_ = self._basis.weighting.scale * self._unit
             self.thresholds_ = thresholds(self._basis, self._unit, self._noise)
             self.noise_ = noise_in_units(self._basis, self._unit, self._noise)
-        self.n_samples_seen_ = len(codes) + (0 if first else self.n_samples_seen_)
+        self.n_samples_seen_ = n_before + len(codes)
         return np.asarray(~clean), about
 
     @overload

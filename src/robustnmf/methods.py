@@ -389,7 +389,7 @@ def _part(
             return registry[given]
     elif fits(given) and not isinstance(given, type):
         return given
-    accepted = f"'auto', {_names(registry)}" + (f", a number (the paper's {number})" if number else "")
+    accepted = _names({"auto": auto} | dict(registry)) + (f", a number (the paper's {number})" if number else "")
     accepted += ", two arrays (codes, components)" if kind == "init" else ""
     hint = NAMES.get((kind, given)) if isinstance(given, str) else None
     advice = "" if hint is None else f" {hint[0].upper()}{hint[1:]}."

@@ -29,6 +29,7 @@ from robustnmf.algorithm.least_squares import (
     Judged,
     LeastSquares,
 )
+from robustnmf.algorithm.overfitting import is_quick, unseen_damage
 from robustnmf.algorithm.patterns import Pattern, Trial, pattern_limits, start_with_group, start_within, try_pattern
 from robustnmf.algorithm.singular_start import singular_start
 from robustnmf.algorithm.stage import RESOLUTION, End, Fit, State, Steps, encode_all_samples, final_weighting
@@ -53,6 +54,8 @@ NOTHING_WRONG = 1.5
 DENSE_NOISE, GROWING_NOISE, MUCH_REJECTED = 0.2, 0.8, 0.13
 # Sweeps of least squares on all entries after which it is compared, and the most in all with the usual `max_iter`.
 TRIAL_SWEEPS, MOST_SWEEPS = (5, 30, 100), 400
+# Sweeps before leave-one-out predictions of the accepted entries are compared.
+UNSEEN_SWEEPS = 30
 # A fit has learnt something if the median residual of held-out entries fell below this part of that at the start.
 LEARNT_NOTHING = 0.95
 # Sweeps of least squares after which weights that follow the predictions are computed anew; it has converged if the
@@ -115,7 +118,7 @@ def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> 
     squares, some = replace(squares, units=fit.units), judged.point
     if fit.units is not None:
         some, _ = yield from improve(fit, squares, some, judged, 2 * NOISE_SWEEPS)
-    every, comparison = yield from try_wider(fit, squares, judged, some, inf)
+    every, comparison = yield from try_all(fit, squares, judged, some, overfit)
     comparison = comparison._replace(rejected=max(comparison.rejected, rejected if rejected > MOST_WRONG else 0.0))
     if comparison.favours_all(fit.n_samples, fit.rank, overfit):
         everything = Judged(every, replace(judged.model, threshold=inf))
@@ -346,12 +349,29 @@ def try_wider(
     return wider, comparison
 
 
+def try_all(
+    fit: Fit, squares: LeastSquares, judged: Judged, some: Point, overfit: float
+) -> Generator[Any, Any, tuple[Point, Comparison]]:
+    """Return least squares on all entries, and how it compares with a fit to some.
+
+    If residuals favour the fit to some, leave-one-out predictions are compared too: it may only follow these.
+    """
+    every, comparison = yield from try_wider(fit, squares, judged, some, inf)
+    is_decided = comparison.favours_all(fit.n_samples, fit.rank, overfit)
+    if is_decided or fit.is_sparse or fit.engine.keeps_sparse or not is_quick(fit.n_features, fit.rank):
+        return every, comparison
+    everything = judged._replace(model=replace(judged.model, threshold=inf, softness=inf))
+    every, _ = yield from improve(fit, replace(squares, few=None), every, everything, UNSEEN_SWEEPS)
+    damage = yield Measure(partial(unseen_damage, squares, judged, some, every), is_damage, every, "damage")
+    return every, comparison._replace(unseen_damage=damage)
+
+
 def compare(
     squares: LeastSquares, judged: Judged, some: Point, every: Point, factor: float = inf
 ) -> Generator[Any, Any, Comparison]:
     """Return how a fit to all entries, but for those far beyond the threshold, compares with one to some."""
     found = yield Measure(partial(squares.compare, judged, some, every, factor), is_comparison, every)
-    return Comparison._make([*(float(found[name]) for name in MEASURED), False])
+    return Comparison._make([*(float(found[name]) for name in MEASURED), False, inf])
 
 
 def improve(
@@ -497,6 +517,11 @@ def is_divergence(found: dict[str, Any]) -> bool:
 def is_comparison(found: dict[str, Any]) -> bool:
     """Return whether a checkpoint holds what least squares was compared by."""
     return all(not found[name] < 0 for name in MEASURED)
+
+
+def is_damage(found: float) -> bool:
+    """Return whether a checkpoint holds a ratio of residuals."""
+    return found >= 0
 
 
 def is_explained(found: dict[str, Any]) -> bool:

@@ -22,8 +22,11 @@ Matrix = NDArray[Any]
 
 def singular_start(V: Blocks, rank: int, engine: Engine) -> tuple[Array, Blocks]:
     """Return W and the codes from singular vectors of data."""
-    codes, components = from_singular_vectors(sparse.vstack(engine.map(_positive, V), format="csr"), rank)
-    dtype = V[0].dtype
+    shape, dtype = (sum(len(block) for block in V), V[0].shape[1]), V[0].dtype
+    numbers = engine.split(engine.place(np.arange(shape[0])[:, None]), like=V)
+    samples, features, values = to_host(engine.join(engine.map(_positive, V, numbers))).T
+    places = (samples.astype(np.int64), features.astype(np.int64))
+    codes, components = from_singular_vectors(sparse.csr_array((values, places), shape=shape), rank)
     return engine.place(components.T, dtype), engine.split(engine.place(codes, dtype), like=V)
 
 
@@ -49,14 +52,16 @@ def from_singular_vectors(X: Any, rank: int) -> tuple[Matrix, Matrix]:
     return codes, components
 
 
-def _positive_stored(Y: Entries, *, xp: Namespace) -> Any:
-    return Y.matrix().astype(np.float64)
+def _positive_stored(Y: Entries, numbers: Array, *, xp: Namespace) -> Any:
+    parts = (numbers[Y.rows, 0], Y.columns, Y.values)
+    return np.stack([part.astype(np.float64) for part in parts], axis=1)
 
 
 @block_function(stored=_positive_stored)
-def _positive(Y: Array, *, xp: Namespace) -> Any:
-    """Return a block as a sparse matrix on the host."""
-    return sparse.csr_array(to_host(Y).astype(np.float64))
+def _positive(Y: Array, numbers: Array, *, xp: Namespace) -> Array:
+    """Return the positive entries of a block, whose samples have numbers (B, 1): sample, feature, value, (k, 3)."""
+    rows, columns = xp.nonzero(Y)
+    return xp.stack([xp.astype(part, xp.float64) for part in (numbers[rows, 0], columns, Y[rows, columns])], axis=1)
 
 
 def _winsorised_stored(

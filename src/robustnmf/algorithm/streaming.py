@@ -43,16 +43,23 @@ class Stream:
     """Median magnitude of the residuals that were not rejected; None before the first batch."""
 
     @classmethod
-    def start(cls, basis: Basis) -> "Stream":
-        """Return a stream that has a basis and has seen nothing.
+    def start(cls, basis: Basis, n_samples: int) -> "Stream":
+        """Return a stream with a basis that was learnt from so many samples, which are no longer there.
 
-        Noise was that of the data of the fit. A stream changes: entries are judged by the loss alone, as scale and
-        threshold follow it.
+        In their place are a few that the basis predicts: the typical one, with each component doubled in turn. Noise
+        was that of the data of the fit. A stream changes: entries are judged by the loss alone, as scale and threshold
+        follow it.
         """
         basis = replace(basis, noise=None, judge=None)
         (m, r), dtype = basis.W.shape, basis.W.dtype
-        nothing = np.empty((0, m), dtype=dtype)
-        return cls(basis, nothing, nothing, np.empty((0, r), dtype=dtype), np.empty(0, dtype=dtype))
+        code = np.where(basis.code > 0, basis.code, basis.code.max() / r)
+        X = code * (1 + np.eye(r, dtype=dtype))
+        Y = X @ basis.W.T
+        unit = Y.mean(axis=1, keepdims=True)
+        is_some = unit[:, 0] > 0 if n_samples else np.zeros(r, dtype=bool)
+        X, Y = X[is_some] / unit[is_some], Y[is_some] / unit[is_some]
+        influence = np.full(len(X), min(n_samples, _most_samples(r)) / r, dtype=dtype)
+        return cls(basis, Y, np.ones((len(X), m), dtype=dtype), X, influence)
 
     def learn(
         self, Y: Array, M: Array, X: Array, kept: Array, forget: float, method: Method, engine: Engine
@@ -81,7 +88,7 @@ class Stream:
     def _let_in(self, Y: Array, M: Array, X: Array, forget: float) -> "Stream":
         """Return the stream with a batch in its window, others faded and the oldest dropped."""
         influence = np.concatenate([forget * self.influence, np.ones(len(Y), dtype=self.influence.dtype)])
-        most = max(MOST_SAMPLES, MOST_PER_COMPONENT * X.shape[1], len(Y))
+        most = max(_most_samples(X.shape[1]), len(Y))
         stays = influence >= LEAST_INFLUENCE
         stays[:-most] = False
         Y, M, X = (np.concatenate(pair)[stays] for pair in ((self.Y, Y), (self.M, M), (self.X, X)))
@@ -106,6 +113,10 @@ class Stream:
         W, X = W / largest, X * largest
         basis = replace(self.basis, W=W, code=typical_code(W, [X], [self.influence], engine))
         return replace(self, basis=basis, X=X)
+
+
+def _most_samples(rank: int) -> int:
+    return max(MOST_SAMPLES, MOST_PER_COMPONENT * rank)
 
 
 def clean_samples(outliers: Array, observed: Array | None) -> Array:

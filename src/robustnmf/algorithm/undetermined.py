@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from robustnmf.algorithm.least_squares import Comparison
-from robustnmf.algorithm.leverage import entry_leverages
+from robustnmf.algorithm.leverage import leverages_of_fit
 from robustnmf.data.quality import FEWEST_ENTRIES, Finding, Sample
 from robustnmf.utils.cached import cached_property
 
@@ -25,17 +25,18 @@ Matrix = NDArray[Any]
 # the features have them. They are unpredicted if the leave-one-out prediction of a zero is larger than that of a
 # positive entry with this probability, the area under a ROC curve, which is 0.5 by chance.
 MOST_ZERO, FEWEST_ZEROS, ZEROS_IN_ALL, FEATURES_WITH_ZEROS, UNPREDICTED = 0.4, 3, 20, 0.1, 0.44
-# If least squares takes all entries although so many looked wrong, components should predict better than means.
-LOOKED_WRONG = 0.03
+# If least squares takes all entries although so many looked wrong, components should predict better than means. In any
+# case, squared errors of leave-one-out predictions should not be so many times the sum of squares.
+LOOKED_WRONG, FAR_FROM_ZERO = 0.03, 1.5
 # Rejected and missing entries whose leverage would exceed this, with this share of the sum of squares; and how many
 # times they raise the root mean variance of predictions.
 FULL_LEVERAGE, MUCH_OF_SQUARES, RAISES_VARIANCE = 1.0, 0.03, 1.2
+# Or they are predicted to be so many times larger than any accepted entry of the feature, and of the data.
+BEYOND_LARGEST = 2.0
 # Of data with more gaps another warning says that there are too few entries.
 MOST_UNKNOWN = 0.5
 # The leave-one-out prediction of an entry of larger leverage would be a guess.
 LARGEST_LEVERAGE = 1 - 1e-6
-# Of data of which some samples are looked at, they tell the regressions of features if there are so many of them.
-SAMPLES_PER_COMPONENT = 5
 # Gram matrices of all samples and features take so many multiplications at most; more would take too long.
 MOST_PRODUCTS = 2**31
 
@@ -71,19 +72,15 @@ class Evidence:
     def leverages(self) -> tuple[Matrix, Matrix]:
         """The leverage of each entry in the regression of its sample and in that of its feature, (n', m) each.
 
-        That of an entry which is not accepted is what it would have beside the accepted ones. Few of many samples do
-        not tell the regression of a feature; that has many entries then, and little leverage.
+        That of an entry which is not accepted is what it would have beside the accepted ones.
         """
-        by_sample = entry_leverages(self.components.T, self.accepted)
-        if self.sample.every > 1 and len(self.codes) < SAMPLES_PER_COMPONENT * len(self.components):
-            return by_sample, np.zeros_like(by_sample)
-        by_feature = entry_leverages(self.codes, self.accepted.T).T
-        return by_sample, by_feature / self.sample.every  # the other samples count as well
+        return leverages_of_fit(self.codes, self.components, self.accepted, self.sample.every)
 
     @cached_property
     def leave_one_out(self) -> Matrix:
-        """The prediction of each accepted entry by the others, (n', m)."""
-        by_sample, by_feature = self.leverages
+        """The prediction of each accepted entry by the others, (n', m), if coefficients that are zero stay so."""
+        fit = (self.codes, self.components, self.accepted, self.sample.every)
+        by_sample, by_feature = leverages_of_fit(*fit, positive=True)
         both = np.clip(by_sample + by_feature - by_sample * by_feature, 0, LARGEST_LEVERAGE)
         found = self.X - (self.X - self.predicted) / (1 - both)
         return np.maximum(np.where(self.accepted, found, self.predicted), 0)
@@ -134,21 +131,27 @@ def _probability_larger(some: Matrix, others: Matrix) -> float:
 
 def self_explained(evidence: Evidence, comparison: Comparison) -> list[Finding]:
     """Find a fit that accepts entries because it explains them, although the other entries do not predict them."""
-    if not comparison.takes_all or comparison.rejected < LOOKED_WRONG:
-        return []
     X, accepted = evidence.X, evidence.accepted
+    accepted = accepted & (accepted.mean(axis=1, keepdims=True) > MOST_UNKNOWN)  # of the others there is a warning
     means = np.sum(X * accepted, axis=0) / np.maximum(accepted.sum(axis=0), 1)
-    by_others, by_means = (np.sum((accepted * (X - other)) ** 2) for other in (evidence.leave_one_out, means))
-    if by_others <= by_means:
-        return []
-    return [
-        Finding(
-            f"{comparison.rejected:.1%} of the entries looked wrong, and were accepted because least squares on all "
-            "entries explains them. But leave-one-out predictions are worse than the mean of each feature: components "
-            "follow single entries, wrong ones included. Use fewer components, or give weight 0 to entries that you "
-            "doubt."
-        )
-    ]
+    by_others, by_means, squares = (
+        np.sum(np.where(accepted, X - other, 0) ** 2) for other in (evidence.leave_one_out, means, 0.0)
+    )
+    advice = (
+        "components follow single entries, wrong ones included. Use fewer components, or give weight 0 to entries that "
+        "you doubt."
+    )
+    if comparison.takes_all and comparison.rejected >= LOOKED_WRONG and by_others > by_means:
+        return [
+            Finding(
+                f"{comparison.rejected:.1%} of the entries looked wrong, and were accepted because least squares on "
+                "all entries explains them. But leave-one-out predictions are worse than the mean of each feature: "
+                + advice
+            )
+        ]
+    if by_others > FAR_FROM_ZERO * squares:
+        return [Finding(f"leave-one-out predictions of accepted entries are worse than zeros would be: {advice}")]
+    return []
 
 
 def unbounded(evidence: Evidence) -> list[Finding]:
@@ -160,12 +163,15 @@ def unbounded(evidence: Evidence) -> list[Finding]:
     largest = np.max(evidence.X, axis=0, where=accepted, initial=0.0)
     squares = np.where(accepted, 0.0, np.maximum(np.minimum(evidence.X, largest), predicted)) ** 2
     enough = MUCH_OF_SQUARES * np.sum(evidence.X**2, where=accepted)
-    if squares.sum() <= enough:
+    is_beyond = ~accepted & (predicted > BEYOND_LARGEST * largest.max(initial=0.0))
+    if squares.sum() <= enough and not is_beyond.any():
         return []
     by_sample, by_feature = evidence.leverages
     squares = squares * (np.maximum(by_sample, by_feature) > FULL_LEVERAGE)
     added = np.sum(by_sample + by_feature, where=~accepted) / max(np.count_nonzero(accepted), 1)
     if squares.sum() <= enough or np.sqrt(1 + added) <= RAISES_VARIANCE:
+        squares = squares * is_beyond
+    if not squares.any():
         return []
     of_samples = squares.sum(axis=1)
     samples = evidence.sample.every * np.argsort(-of_samples, kind="stable")[: np.count_nonzero(of_samples)]
@@ -173,6 +179,6 @@ def unbounded(evidence: Evidence) -> list[Finding]:
         Finding(
             f"predictions of rejected or missing entries of {evidence.sample.named_samples(samples)} are not "
             "determined by the accepted ones and may be far off: do not trust clean and inverse_transform there. Use "
-            "fewer components. If the rejected entries are right, use method='l2'."
+            "fewer components. If the rejected entries are right, use RobustNMF(method='l2')."
         )
     ]

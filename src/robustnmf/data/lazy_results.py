@@ -8,7 +8,7 @@ streamed a `LazyMatrix`.
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,6 +175,10 @@ class LazyMatrix:
 
     def __repr__(self) -> str:
         return f"LazyMatrix({self._what}, shape={self.shape}, dtype={self.dtype.name})"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        advice = "; numpy.asarray(...) makes an array of it" if hasattr(np.ndarray, name) else ""
+        raise AttributeError(f"a LazyMatrix, which is computed row by row, has no attribute {name!r}{advice}.")
 
     def __len__(self) -> int:
         return int(self.shape[0])

@@ -78,9 +78,12 @@ NEARLY_ALL = 0.9
 COUNTED_ENTRIES = 2**22
 # It is predicted well if its median residual is no more than this part of its median entry.
 WELL_PREDICTED = 0.05
-# A part of a feature is in another unit if it has at least this share of its entries, is so many times smaller or
-# larger, and further from the rest than either is wide, so many times.
-FEWEST_OF_GROUP, WIDE_GAP, BEYOND_SPREAD = 0.03, 5.0, 1.5
+# A part of a feature is in another unit if it has at least this share of its entries, and so many, is so many times
+# smaller or larger, and further from the rest than either is wide, so many times. Where a continuous feature varies
+# little, a part in another unit is nearer.
+FEWEST_OF_GROUP = 0.03
+WIDE_GAP = {"fewest": FEWEST_ENTRIES, "times": 5.0, "beyond": 1.5}
+GAP_OF_NARROW = {"fewest": 6, "times": 1.5, "beyond": 8.0}
 # If so much of the sum of squares is rejected and least squares on all entries leaves at most this part of its
 # residuals, the largest entries may be right: it leaves nearly all of those of errors.
 MUCH_OF_SQUARES, IN_PART = 0.3, 0.8
@@ -487,7 +490,8 @@ def rejected_with_pattern(sample: Sample, features: Places, predicted: float) ->
     return Finding(
         f"entries of {sample.named(features)} are rejected as outliers, but follow a pattern: other rejected entries "
         f"predict {predicted:.0%} of them. They may be right, and belong to a group of samples that the components "
-        "leave out. Look at outliers_. If they are right, use more components, or method='l2' if there are no errors.",
+        "leave out. Look at outliers_. If they are right, use more components, or RobustNMF(method='l2') if there are "
+        "no errors.",
         features,
     )
 
@@ -538,7 +542,11 @@ def accepted_units(sample: Sample, outliers: Matrix) -> list[Finding]:
 
     A part of them may be in another unit: a component of its own explains it. The outliers are those of the sample.
     """
-    found = {j: ratio for j in _in_two_groups(sample) if (ratio := _accepted_ratio(sample.X[:, j], outliers[:, j]))}
+    found: dict[int, float] = {}
+    for gap, where in ((WIDE_GAP, np.ones_like(sample.continuous)), (GAP_OF_NARROW, sample.continuous)):
+        for j in _in_two_groups(sample, where, gap["fewest"], gap["times"]):
+            found[j] = found.get(j) or _accepted_ratio(sample.X[:, j], outliers[:, j], **gap)
+    found = {j: found[j] for j in sorted(found) if found[j]}
     features = sample.new(np.isin(np.arange(sample.X.shape[1]), list(found)))
     if not features.size:
         return []
@@ -552,28 +560,27 @@ def accepted_units(sample: Sample, outliers: Matrix) -> list[Finding]:
     ]
 
 
-def _in_two_groups(sample: Sample) -> list[int]:
+def _in_two_groups(sample: Sample, where: Matrix, fewest: float, times: float) -> list[int]:
     """Return features that may have two groups of positive entries: somewhere between enough of them is a wide gap."""
     with np.errstate(divide="ignore", invalid="ignore"):
         gaps = np.diff(np.log(sample.ordered), axis=0)
     below = np.arange(1, len(sample.X))[:, None] - sample.n_zero  # positive entries below each gap
-    fewest = np.maximum(FEWEST_OF_GROUP * sample.n_positive, FEWEST_ENTRIES)
-    enough = np.minimum(below, sample.n_positive - below) >= fewest
-    return np.flatnonzero(((gaps >= log(WIDE_GAP)) & enough).any(axis=0)).tolist()
+    enough = np.minimum(below, sample.n_positive - below) >= np.maximum(FEWEST_OF_GROUP * sample.n_positive, fewest)
+    return np.flatnonzero(((gaps >= log(times)) & enough).any(axis=0) & where).tolist()
 
 
-def _accepted_ratio(entries: Matrix, outliers: Matrix) -> float:
+def _accepted_ratio(entries: Matrix, outliers: Matrix, fewest: float, times: float, beyond: float) -> float:
     """Return how many times the lower of two groups of a feature's entries, (n',), the upper is; else 0.
 
-    The gap between them is wider than either group, and most of neither is rejected.
+    The gap between them is much wider than either group, and most of neither is rejected.
     """
     logarithms = np.sort(np.log(entries[entries > 0]))
-    fewest = max(ceil(FEWEST_OF_GROUP * len(logarithms)), FEWEST_ENTRIES)
+    fewest = max(ceil(FEWEST_OF_GROUP * len(logarithms)), int(fewest))
     gaps = np.diff(logarithms)[fewest - 1 : len(logarithms) - fewest]
     place = fewest + int(gaps.argmax())
     groups = logarithms[:place], logarithms[place:]
     spread = max(float(np.subtract(*np.quantile(group, [0.95, 0.05]))) for group in groups)
-    if gaps.max() < max(log(WIDE_GAP), BEYOND_SPREAD * spread):
+    if gaps.max() < max(log(times), beyond * spread):
         return 0.0
     is_upper = entries >= np.exp((groups[0][-1] + groups[1][0]) / 2)
     for group in (is_upper, ~is_upper & (entries > 0)):
@@ -634,14 +641,14 @@ def rejected(
     elif signal:
         told.append(
             f"{signal} is rejected as outliers: the components do not describe the strongest part of the data. Use "
-            f"{advice}, or compare with method='l2'."
+            f"{advice}, or compare with RobustNMF(method='l2')."
         )
     squares = 0.0 if fit_warns or found or told or unexplained > IN_PART else _rejected_squares(sample, to_host(some))
     if squares > MUCH_OF_SQUARES:
         told.append(
             f"{squares:.0%} of the sum of squares is rejected as outliers, and least squares on all entries leaves "
             f"only {unexplained:.0%} of their residuals: the largest entries may be right. Look at outliers_. If they "
-            "are, use method='l2', or more components."
+            "are, use RobustNMF(method='l2'), or more components."
         )
     if samples.size and not any(finding.samples.size for finding in found):
         told.append(

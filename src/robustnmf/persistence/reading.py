@@ -270,7 +270,8 @@ def _comparison(document: Mapping[str, Any]) -> Comparison | None:
     fields = _entry(document, "comparison", dict | None) if "comparison" in document else None
     if fields is None:
         return None
-    found = {name: _entry(fields, name, float, _decoded) for name in MEASURED}
+    names = (*MEASURED, *(name for name in ("unseen_damage",) if name in fields))  # files of version 0.1 lack it
+    found = {name: _entry(fields, name, float, _decoded) for name in names}
     if any(not number >= 0 for number in found.values()):
         raise ModelFileError("its comparison with least squares has numbers that no fit can have found.")
     return Comparison(**found, takes_all=_entry(fields, "takes_all", bool))
