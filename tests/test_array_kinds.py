@@ -49,7 +49,7 @@ def test_weights_and_uncertainties_may_be_of_another_kind_too(xp, X):
     model = RobustNMF(3, random_state=0).fit(xp.asarray(X), **{name: xp.asarray(a) for name, a in arrays.items()})
     np.testing.assert_array_equal(model.components_, plain.components_)
     model.partial_fit(xp.asarray(X))
-    assert model.n_samples_seen_ == len(X)
+    assert model.n_samples_seen_ == 2 * len(X)
 
 
 def test_tensors_that_are_part_of_a_graph_can_be_fitted(X):

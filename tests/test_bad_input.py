@@ -18,7 +18,8 @@ from robustnmf.errors import DataQualityWarning
 pytestmark = pytest.mark.filterwarnings(
     "error",
     "ignore::sklearn.exceptions.ConvergenceWarning",
-    "ignore:.*(over half of|rejected as outliers|are few for|differ in size|follow single entries|not determined by)"
+    "ignore:.*(over half of|rejected as outliers|are few for|differ in size|follow single entries|not determined by"
+    "|more than half is wrong)"
     ":robustnmf.errors.DataQualityWarning",
 )
 

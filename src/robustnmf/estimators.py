@@ -302,7 +302,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     n_components_ : int
         Number of components.
     n_samples_seen_ : int
-        Samples seen by `fit`, or by all calls of `partial_fit`.
+        Samples seen by `fit`, and by all calls of `partial_fit` since.
     n_features_in_ : int
         Number of features seen in fit.
     feature_names_in_ : ndarray of str
@@ -551,7 +551,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         # Components that are known may be many.
         most = inf if self.fixed_components is None else min(data.shape)
         found = quality.findings(sample, data, int(min(self.n_components_, most)), features_are_scaled=scaled)
-        if fitted.result.pattern is not None:
+        if fitted.result.pattern is not None and (fitted.about is None or fitted.about.outliers.sum() > 0):
             found.append(quality.rejected_with_pattern(sample, *fitted.result.pattern))
         # Of data that is not in memory the outliers are not known yet. Other rules than that of the mixture reject a
         # share of clean data by design.
@@ -1333,6 +1333,8 @@ def _warning_of(fitted: Fitted) -> str | None:
     if warning not in (compared.doubt, compared.much_is_wrong):
         return warning
     share = float(about.outliers.sum()) / prod(about.outliers.shape)
+    if share == 0 and not compared.takes_all:  # in the end, nothing is rejected that least squares would explain
+        return None
     final: Comparison = compared._replace(rejected=share)
     return final.doubt or final.much_is_wrong or warning  # what was in doubt stays so, whatever the share became
 

@@ -118,7 +118,9 @@ def judge(fit: Fit, state: State, weighting: Weighting, follows_noise: bool) -> 
     squares, some = replace(squares, units=fit.units), judged.point
     if fit.units is not None:
         some, _ = yield from improve(fit, squares, some, judged, 2 * NOISE_SWEEPS)
-    every, comparison = yield from try_all(fit, squares, judged, some, overfit)
+    every, comparison = yield from try_wider(fit, squares, judged, some, inf)
+    if not (stays or comparison.favours_all(fit.n_samples, fit.rank)):
+        every, comparison = yield from predict_unseen(fit, squares, judged, some, every, comparison)
     comparison = comparison._replace(rejected=max(comparison.rejected, rejected if rejected > MOST_WRONG else 0.0))
     if comparison.favours_all(fit.n_samples, fit.rank, overfit):
         everything = Judged(every, replace(judged.model, threshold=inf))
@@ -349,16 +351,14 @@ def try_wider(
     return wider, comparison
 
 
-def try_all(
-    fit: Fit, squares: LeastSquares, judged: Judged, some: Point, overfit: float
+def predict_unseen(
+    fit: Fit, squares: LeastSquares, judged: Judged, some: Point, every: Point, comparison: Comparison
 ) -> Generator[Any, Any, tuple[Point, Comparison]]:
-    """Return least squares on all entries, and how it compares with a fit to some.
+    """Return least squares on all entries after more sweeps, and the comparison by leave-one-out predictions too.
 
-    If residuals favour the fit to some, leave-one-out predictions are compared too: it may only follow these.
+    Residuals favour the fit to some entries, but it may only follow these.
     """
-    every, comparison = yield from try_wider(fit, squares, judged, some, inf)
-    is_decided = comparison.favours_all(fit.n_samples, fit.rank, overfit)
-    if is_decided or fit.is_sparse or fit.engine.keeps_sparse or not is_quick(fit.n_features, fit.rank):
+    if fit.is_sparse or fit.engine.keeps_sparse or not is_quick(fit.n_features, fit.rank):
         return every, comparison
     everything = judged._replace(model=replace(judged.model, threshold=inf, softness=inf))
     every, _ = yield from improve(fit, replace(squares, few=None), every, everything, UNSEEN_SWEEPS)

@@ -79,6 +79,8 @@ TOO_MANY = ((NEARLY_ALL, 1.0), (MOST_WRONG, CLEAR_GAIN))
 # Least squares on all entries is right if it raises leave-one-out residuals of the accepted ones at most so many times,
 # where more than such a share is rejected. Chosen on 240 tables of few features and on `benchmarks/real_sets.py`.
 UNSEEN_DAMAGES = ((0.0, 1.2), (0.15, 2.0))
+# Whatever samples they are in, entries are right without which the accepted ones are predicted clearly worse.
+LESS_DAMAGED = 0.95
 # What is rejected must be spread over this share of the samples, and so many for each component: a few wrong samples
 # would get components of their own.
 SPREAD, SAMPLES_PER_COMPONENT = 0.05, 1
@@ -112,6 +114,8 @@ class Comparison(NamedTuple):
         """Return whether all entries are right; `overfit` is the gain that least squares has on nothing but noise."""
         gain = self.gain / overfit
         if self.rejected == 0:
+            return True
+        if self.unseen_damage <= LESS_DAMAGED:
             return True
         if self.n_samples < max(SPREAD * n_samples, SAMPLES_PER_COMPONENT * rank):
             return False
