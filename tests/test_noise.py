@@ -237,13 +237,13 @@ def test_much_that_is_rejected_is_told_unless_all_is_accepted_after_all():
     assert robust._replace(rejected=0.2).much_is_wrong is None
     assert robust._replace(takes_all=True).much_is_wrong is None
     in_doubt = robust._replace(gain=0.5, damage=1.2, unexplained=0.3)
-    assert "leaves only 30% of their residuals" in in_doubt.doubt
+    assert "leaves 30% of their residuals" in in_doubt.doubt
     assert in_doubt._replace(takes_all=True).doubt is None
 
 
 def test_entries_that_least_squares_explains_nearly_all_of_are_told_whatever_it_does_to_the_others():
     damaging = Comparison(0.6, 4.0, 0.02, 0.02, rejected=0.013, n_samples=100, residual=0.1, damage_as_judged=1.2)
-    assert "leaves only 2% of their residuals" in damaging.doubt
+    assert "leaves 2% of their residuals" in damaging.doubt
     assert damaging._replace(unexplained=0.2).doubt is None
     assert damaging._replace(rejected=0.001).doubt is None
     assert damaging._replace(takes_all=True).doubt is None

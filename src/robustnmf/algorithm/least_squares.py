@@ -155,12 +155,11 @@ class Comparison(NamedTuple):
             return self._all_doubt
         if damages or not (gains or is_explained):
             return None
-        left = "their" if is_explained else "all"
-        left = f"{_share(self.unexplained if is_explained else self.gain, 0)} of {left} residuals"
+        left, of = (self.unexplained, "their") if is_explained else (self.gain, "all")
         return (
-            f"{_share(self.rejected)} of the entries are taken for wrong, but least squares on all entries leaves only "
-            f"{left}. Either large errors follow a pattern, or these entries are right. Look at outliers_; if they are "
-            "right, use RobustNMF(method='l2')."
+            f"{_share(self.rejected)} of the entries are taken for wrong, but least squares on all entries leaves "
+            f"{_share(left, 0)} of {of} residuals. Either large errors follow a pattern, or these entries are right. "
+            "Look at outliers_; if they are right, use RobustNMF(method='l2')."
         )
 
     @property
