@@ -18,7 +18,8 @@ from robustnmf.metrics import match_components
 # %%
 # Data
 # ----
-# Three peaks that move by a tenth of a feature per batch. In batches 20 to 24 six entries of ten are garbage.
+# Three peaks on a low background, which move by a tenth of a feature per batch. In batches 20 to 24 six entries of ten
+# are garbage.
 N_BATCHES, BURST = 45, range(20, 25)
 rng = np.random.default_rng(0)
 feature = np.arange(60)
@@ -26,7 +27,7 @@ feature = np.arange(60)
 
 def components_at(time):
     """Return the true components, (3, 60)."""
-    return np.exp(-(((feature - np.array([[10], [25], [40]]) - 0.1 * time) / 5) ** 2))
+    return 0.05 + np.exp(-(((feature - np.array([[10], [25], [40]]) - 0.1 * time) / 5) ** 2))
 
 
 def batch_at(time):

@@ -10,6 +10,7 @@ it, a **simulated** one. The output says which.
 """
 
 import os
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from sklearn.utils import Bunch
 
 from robustnmf import TruncatedCauchyNMF, plots
 from robustnmf.datasets import load_video_hall
+from robustnmf.errors import DataQualityWarning
 
 # %%
 # Data
@@ -44,6 +46,7 @@ video = load_video_hall(file) if file.is_file() else simulate(np.random.default_
 # %%
 # Fit
 # ---
+warnings.filterwarnings("ignore", ".*over half of the entries", DataQualityWarning)  # some places are mostly hidden
 model = TruncatedCauchyNMF(1, random_state=0)
 background = model.inverse_transform(model.fit_transform(video.data))
 print("video:", file.name if file.is_file() else "simulated")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.filterwarnings(
     "error",
     "ignore::sklearn.exceptions.ConvergenceWarning",
     "ignore:.*(over half of|rejected as outliers|are few for|differ in size|follow single entries|not determined by"
-    "|more than half is wrong)"
+    "|more than half is wrong|nothing to learn)"
     ":robustnmf.errors.DataQualityWarning",
 )
 

@@ -401,6 +401,16 @@ def test_part_of_a_feature_in_another_unit_is_named(factor):
     assert "entries of 1 feature (7) are in two groups" in " ".join(told(TruncatedCauchyNMF(3, random_state=0), X))
 
 
+@pytest.mark.parametrize("value", [0.0, 5.0])
+def test_data_of_one_value_is_named(value):
+    X = np.full((60, 20), value)
+    assert any(f"all entries are {value:g}" in message for message in told(TruncatedCauchyNMF(2), X))
+    X[3, 4] = np.nan
+    assert any(f"all entries are {value:g}" in message for message in told(TruncatedCauchyNMF(2), X))
+    X[5, 6] = 7.0
+    assert not any("all entries are" in message for message in told(TruncatedCauchyNMF(2), X))
+
+
 @pytest.mark.parametrize("factor", [0.5, 2.0, 3.0])
 def test_part_in_another_unit_is_nearer_where_features_vary_little(factor):
     rng = np.random.default_rng(0)

@@ -429,7 +429,19 @@ def _runs(X: Matrix) -> Matrix:
     return np.asarray(1 + place - np.maximum.accumulate(first, axis=0, out=first))
 
 
+def nothing_varies(sample: Sample) -> Iterator[Finding]:
+    """Find data of which all entries are equal."""
+    n_observed = np.count_nonzero(~np.isnan(sample.X))
+    (values, counts), n_zero = sample.values, int(sample.n_zero.sum())
+    if n_observed >= FEWEST_ENTRIES and max(n_zero, counts.max(initial=0)) == n_observed:
+        value = 0.0 if n_zero else values[0]
+        yield Finding(
+            f"all entries are {value:g}: there is nothing to learn. Is this the right table, and in its unit?"
+        )
+
+
 CHECKS: tuple[Callable[[Sample], Iterator[Finding]], ...] = (
+    nothing_varies,
     repeated_samples,
     codes_for_missing,
     zeros_for_missing,
