@@ -56,6 +56,9 @@ DENSE_NOISE, GROWING_NOISE, MUCH_REJECTED = 0.2, 0.8, 0.13
 TRIAL_SWEEPS, MOST_SWEEPS = (5, 30, 100), 400
 # Sweeps before leave-one-out predictions of the accepted entries are compared.
 UNSEEN_SWEEPS = 30
+# With fewer parameters than this part of the accepted entries, these have little part in their own predictions. Where
+# their residuals are so many times larger, those of leave-one-out predictions are too.
+FEW_PARAMETERS, CLEAR_DAMAGE = 0.1, 5.0
 # A fit has learnt something if the median residual of held-out entries fell below this part of that at the start.
 LEARNT_NOTHING = 0.95
 # Sweeps of least squares after which weights that follow the predictions are computed anew; it has converged if the
@@ -358,7 +361,12 @@ def predict_unseen(
 
     Residuals favour the fit to some entries, but it may only follow these.
     """
-    if fit.is_sparse or fit.engine.keeps_sparse or not is_quick(fit.n_features, fit.rank):
+    n_parameters, n_accepted = (
+        fit.rank * (fit.n_samples + fit.n_features),
+        (1 - comparison.rejected) * fit.held.n_observed,
+    )
+    is_clear = n_parameters < FEW_PARAMETERS * n_accepted and comparison.damage_as_judged > CLEAR_DAMAGE
+    if is_clear or fit.is_sparse or fit.engine.keeps_sparse or not is_quick(fit.n_features, fit.rank):
         return every, comparison
     everything = judged._replace(model=replace(judged.model, threshold=inf, softness=inf))
     every, _ = yield from improve(fit, replace(squares, few=None), every, everything, UNSEEN_SWEEPS)

@@ -557,7 +557,8 @@ def accepted_units(sample: Sample, outliers: Matrix) -> list[Finding]:
     found: dict[int, float] = {}
     for gap, where in ((WIDE_GAP, np.ones_like(sample.continuous)), (GAP_OF_NARROW, sample.continuous)):
         for j in _in_two_groups(sample, where, gap["fewest"], gap["times"]):
-            found[j] = found.get(j) or _accepted_ratio(sample.X[:, j], outliers[:, j], **gap)
+            if j not in found:
+                found[j] = _accepted_ratio(sample.X[:, j], outliers[:, j], **gap)
     found = {j: found[j] for j in sorted(found) if found[j]}
     features = sample.new(np.isin(np.arange(sample.X.shape[1]), list(found)))
     if not features.size:
