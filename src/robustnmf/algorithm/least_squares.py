@@ -108,7 +108,7 @@ class Comparison(NamedTuple):
     takes_all: bool = False
     """Whether least squares on all entries was taken."""
     unseen_damage: float = inf
-    """`damage_as_judged` by leave-one-out predictions; infinite if it did not matter."""
+    """`damage_as_judged` by leave-one-out predictions; infinite if it was not measured."""
 
     def favours_all(self, n_samples: int, rank: int, overfit: float = 1.0) -> bool:
         """Return whether all entries are right; `overfit` is the gain that least squares has on nothing but noise."""
@@ -165,8 +165,7 @@ class Comparison(NamedTuple):
     @property
     def _all_doubt(self) -> str | None:
         """What the user should know if all entries were taken because more than half of the data cannot be wrong."""
-        is_told = min(self.unseen_damage, self.damage) <= DAMAGES
-        if self.rejected <= MOST_WRONG or is_told:
+        if self.rejected <= MOST_WRONG or min(self.unseen_damage, self.damage) <= DAMAGES:
             return None
         return (
             f"{_share(self.rejected)} of the entries looked wrong, and all were accepted, since nobody can tell if "

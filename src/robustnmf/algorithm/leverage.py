@@ -13,7 +13,7 @@ MOST_LEVERAGE = 0.9
 # An entry whose prediction is told by nothing would have an infinite leverage; so much is enough.
 UNBOUNDED = 1e4
 # Of data of which some samples are looked at, they tell the regressions of features if there are so many of them.
-SAMPLES_PER_COMPONENT = 5
+ENOUGH_SAMPLES = 5
 # Numbers of Gram matrices, or products of columns, that are worked on at a time.
 GRAM_ENTRIES = 2**22
 
@@ -84,10 +84,19 @@ def leverages_of_fit(
         Whether coefficients that are zero stay so.
     """
     by_sample = entry_leverages(components.T, accepted, codes > 0 if positive else None)
-    if every > 1 and len(codes) < SAMPLES_PER_COMPONENT * len(components):
+    if every > 1 and len(codes) < ENOUGH_SAMPLES * len(components):
         return by_sample, np.zeros_like(by_sample)
     by_feature = entry_leverages(codes, accepted.T, components.T > 0 if positive else None).T
     return by_sample, by_feature / every
+
+
+def own_parts(codes: NDArray[Any], components: NDArray[Any], kept: NDArray[Any], every: int = 1) -> NDArray[Any]:
+    """Return the part that entries have in their predictions, by their samples and features together, (n', m).
+
+    Coefficients that are zero stay so. The parameters are those of `leverages_of_fit`.
+    """
+    by_sample, by_feature = leverages_of_fit(codes, components, kept, every, positive=True)
+    return np.asarray(by_sample + by_feature - by_sample * by_feature)
 
 
 def _leverages_in_rows(A: NDArray[Any], accepted: NDArray[Any], positive: NDArray[Any] | None) -> NDArray[Any]:

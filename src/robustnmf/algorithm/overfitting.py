@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from robustnmf.algorithm.holdout import Point
 from robustnmf.algorithm.least_squares import Judged, LeastSquares
-from robustnmf.algorithm.leverage import MOST_LEVERAGE, leverages_of_fit
+from robustnmf.algorithm.leverage import MOST_LEVERAGE, own_parts
 from robustnmf.engines.lazy import chosen_rows
 from robustnmf.utils.arrays import Array, Blocks, subsample, to_host
 
@@ -34,7 +34,7 @@ def is_quick(n_features: int, rank: int) -> bool:
 def unseen_damage(squares: LeastSquares, judged: Judged, some: Point, every: Point) -> float:
     """Return how many times larger leave-one-out residuals of accepted entries are after least squares on all entries.
 
-    Features count alike. It is infinite if entries have different weights, of which leverages would depend.
+    Features count alike. It is infinite if entries have different weights: leverages would depend on them.
 
     Parameters
     ----------
@@ -76,8 +76,7 @@ def leave_one_out_residuals(X: Matrix, kept: NDArray[np.bool_], codes: Matrix, W
 
     What has its prediction to itself is predicted by the mean of the feature. The samples are every so many of all.
     """
-    by_sample, by_feature = leverages_of_fit(codes, W.T, kept, number, positive=True)
-    own = by_sample + by_feature - by_sample * by_feature
+    own = own_parts(codes, W.T, kept, number)
     means = np.sum(X, axis=0, where=kept) / np.maximum(kept.sum(axis=0), 1)
     residuals = np.abs(X - codes @ W.T) / (1 - np.minimum(own, MOST_LEVERAGE))
     found: Matrix = np.where(own > MOST_LEVERAGE, np.abs(X - means), residuals)

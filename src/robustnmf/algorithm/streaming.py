@@ -43,12 +43,12 @@ class Stream:
     """Median magnitude of the residuals that were not rejected; None before the first batch."""
 
     @classmethod
-    def start(cls, basis: Basis, n_samples: int) -> "Stream":
+    def start(cls, basis: Basis, n_samples: int, seen: Array | None = None) -> "Stream":
         """Return a stream with a basis that was learnt from so many samples, which are no longer there.
 
-        In their place are a few that the basis predicts: the typical one, with each component doubled in turn. Noise
-        was that of the data of the fit. A stream changes: entries are judged by the loss alone, as scale and threshold
-        follow it.
+        In their place are a few that the basis predicts: the typical one, with each component doubled in turn. They
+        have the features that were `seen`, (m,), None for all. Noise was that of the data of the fit. A stream changes:
+        entries are judged by the loss alone, as scale and threshold follow it.
         """
         basis = replace(basis, noise=None, judge=None)
         (m, r), dtype = basis.W.shape, basis.W.dtype
@@ -59,7 +59,8 @@ class Stream:
         is_some = unit[:, 0] > 0 if n_samples else np.zeros(r, dtype=bool)
         X, Y = X[is_some] / unit[is_some], Y[is_some] / unit[is_some]
         influence = np.full(len(X), min(n_samples, _most_samples(r)) / r, dtype=dtype)
-        return cls(basis, Y, np.ones((len(X), m), dtype=dtype), X, influence)
+        M = np.ones((len(X), m), dtype=dtype)
+        return cls(basis, Y, M if seen is None else M * seen, X, influence)
 
     def learn(
         self, Y: Array, M: Array, X: Array, kept: Array, forget: float, method: Method, engine: Engine

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from robustnmf.algorithm.least_squares import Comparison
-from robustnmf.algorithm.leverage import leverages_of_fit
+from robustnmf.algorithm.leverage import leverages_of_fit, own_parts
 from robustnmf.data.quality import FEWEST_ENTRIES, Finding, Sample
 from robustnmf.utils.cached import cached_property
 
@@ -79,10 +79,8 @@ class Evidence:
     @cached_property
     def leave_one_out(self) -> Matrix:
         """The prediction of each accepted entry by the others, (n', m), if coefficients that are zero stay so."""
-        fit = (self.codes, self.components, self.accepted, self.sample.every)
-        by_sample, by_feature = leverages_of_fit(*fit, positive=True)
-        both = np.clip(by_sample + by_feature - by_sample * by_feature, 0, LARGEST_LEVERAGE)
-        found = self.X - (self.X - self.predicted) / (1 - both)
+        own = own_parts(self.codes, self.components, self.accepted, self.sample.every)
+        found = self.X - (self.X - self.predicted) / (1 - np.minimum(own, LARGEST_LEVERAGE))
         return np.maximum(np.where(self.accepted, found, self.predicted), 0)
 
 

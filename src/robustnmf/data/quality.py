@@ -29,6 +29,18 @@ from robustnmf.utils.slices import cuts_of
 Matrix = NDArray[Any]
 Places = NDArray[np.intp]
 
+
+class Gap(NamedTuple):
+    """What lies between a feature's entries and a part of them in another unit."""
+
+    fewest: int
+    """Entries that the part has at least."""
+    times: float
+    """How many times smaller or larger the next of them is."""
+    beyond: float
+    """Width of the gap, relative to that of either group, in logarithms."""
+
+
 # Entries that are looked at.
 ENOUGH_ENTRIES = 2**18
 # Data with no more different values is discrete: an image of 8 bits has 256.
@@ -78,12 +90,10 @@ NEARLY_ALL = 0.9
 COUNTED_ENTRIES = 2**22
 # It is predicted well if its median residual is no more than this part of its median entry.
 WELL_PREDICTED = 0.05
-# A part of a feature is in another unit if it has at least this share of its entries, and so many, is so many times
-# smaller or larger, and further from the rest than either is wide, so many times. Where a continuous feature varies
-# little, a part in another unit is nearer.
+# A part of a feature is in another unit if it has at least this share of its entries, and such a gap to the others.
+# Where a continuous feature varies little, a part in another unit is nearer.
 FEWEST_OF_GROUP = 0.03
-WIDE_GAP = {"fewest": FEWEST_ENTRIES, "times": 5.0, "beyond": 1.5}
-GAP_OF_NARROW = {"fewest": 6, "times": 1.5, "beyond": 8.0}
+WIDE_GAP, GAP_OF_NARROW = Gap(FEWEST_ENTRIES, 5.0, 1.5), Gap(6, 1.5, 8.0)
 # If so much of the sum of squares is rejected and least squares on all entries leaves at most this part of its
 # residuals, the largest entries may be right: it leaves nearly all of those of errors.
 MUCH_OF_SQUARES, IN_PART = 0.3, 0.8
@@ -186,6 +196,12 @@ class Sample:
             return np.zeros(self.X.shape[1], dtype=bool)
         different = np.count_nonzero(np.diff(self.ordered, axis=0, prepend=0.0) > 0, axis=0)
         return np.asarray((self.n_positive >= FEWEST_ENTRIES) & (different >= MOSTLY_DIFFERENT * self.n_positive))
+
+    @cached_property
+    def gaps(self) -> Matrix:
+        """Differences between the logarithms of neighbours in `ordered`, (n' - 1, m)."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.diff(np.log(self.ordered), axis=0)
 
     @cached_property
     def values(self) -> tuple[Matrix, Matrix]:
@@ -556,9 +572,9 @@ def accepted_units(sample: Sample, outliers: Matrix) -> list[Finding]:
     """
     found: dict[int, float] = {}
     for gap, where in ((WIDE_GAP, np.ones_like(sample.continuous)), (GAP_OF_NARROW, sample.continuous)):
-        for j in _in_two_groups(sample, where, gap["fewest"], gap["times"]):
+        for j in np.flatnonzero(_in_two_groups(sample, gap) & where).tolist():
             if j not in found:
-                found[j] = _accepted_ratio(sample.X[:, j], outliers[:, j], **gap)
+                found[j] = _accepted_ratio(sample.X[:, j], outliers[:, j], gap)
     found = {j: found[j] for j in sorted(found) if found[j]}
     features = sample.new(np.isin(np.arange(sample.X.shape[1]), list(found)))
     if not features.size:
@@ -573,27 +589,26 @@ def accepted_units(sample: Sample, outliers: Matrix) -> list[Finding]:
     ]
 
 
-def _in_two_groups(sample: Sample, where: Matrix, fewest: float, times: float) -> list[int]:
-    """Return features that may have two groups of positive entries: somewhere between enough of them is a wide gap."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        gaps = np.diff(np.log(sample.ordered), axis=0)
+def _in_two_groups(sample: Sample, gap: Gap) -> Matrix:
+    """Return which features, (m,), may have two groups of positive entries: between enough of them is a gap."""
     below = np.arange(1, len(sample.X))[:, None] - sample.n_zero  # positive entries below each gap
-    enough = np.minimum(below, sample.n_positive - below) >= np.maximum(FEWEST_OF_GROUP * sample.n_positive, fewest)
-    return np.flatnonzero(((gaps >= log(times)) & enough).any(axis=0) & where).tolist()
+    fewest = np.maximum(FEWEST_OF_GROUP * sample.n_positive, gap.fewest)
+    enough = np.minimum(below, sample.n_positive - below) >= fewest
+    return np.asarray(((sample.gaps >= log(gap.times)) & enough).any(axis=0))
 
 
-def _accepted_ratio(entries: Matrix, outliers: Matrix, fewest: float, times: float, beyond: float) -> float:
+def _accepted_ratio(entries: Matrix, outliers: Matrix, gap: Gap) -> float:
     """Return how many times the lower of two groups of a feature's entries, (n',), the upper is; else 0.
 
     The gap between them is much wider than either group, and most of neither is rejected.
     """
     logarithms = np.sort(np.log(entries[entries > 0]))
-    fewest = max(ceil(FEWEST_OF_GROUP * len(logarithms)), int(fewest))
+    fewest = max(ceil(FEWEST_OF_GROUP * len(logarithms)), gap.fewest)
     gaps = np.diff(logarithms)[fewest - 1 : len(logarithms) - fewest]
     place = fewest + int(gaps.argmax())
     groups = logarithms[:place], logarithms[place:]
     spread = max(float(np.subtract(*np.quantile(group, [0.95, 0.05]))) for group in groups)
-    if gaps.max() < max(log(times), beyond * spread):
+    if gaps.max() < max(log(gap.times), gap.beyond * spread):
         return 0.0
     is_upper = entries >= np.exp((groups[0][-1] + groups[1][0]) / 2)
     for group in (is_upper, ~is_upper & (entries > 0)):
