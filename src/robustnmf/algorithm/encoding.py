@@ -412,14 +412,13 @@ class Judge:
 
     def fitted_once(self, Y: Array, M: Array | None, X: Array, wrong: Array, max_iter: int, tol: float) -> Array:
         """Return codes by least squares with the weights that codes X give."""
-        predicted = predictions(X, self.W, Y) if self.noise.follows_predictions else None
-        filled, weights = in_parts(self._without, wrong, Y, M, predicted)
-        return settle(filled, weights, X, self.plain, self.engine, max_iter, EXACT * tol)
 
-    def _without(self, wrong: Array, Y: Array, M: Array | None, predicted: Array | None) -> tuple[Array, Array]:
-        """Return entries in the units of least squares, and weights, without what is wrong."""
-        filled, weights = without(wrong, Y, M, predicted, self.noise, self.xp)
-        return self.in_units(filled), weights
+        def settled(wrong: Array, Y: Array, M: Array | None, X: Array) -> Array:
+            predicted = predictions(X, self.W, Y) if self.noise.follows_predictions else None
+            filled, weights = without(wrong, Y, M, predicted, self.noise, self.xp)
+            return settle(self.in_units(filled), weights, X, self.plain, self.engine, max_iter, EXACT * tol)
+
+        return in_parts(settled, wrong, Y, M, X)
 
     def reweighted(self, Y: Array, M: Array | None, X: Array, wrong: Array, max_iter: int, tol: float) -> Array:
         """Return codes by least squares with weights that follow the predictions, until each sample is at rest."""

@@ -35,7 +35,7 @@ def least_squares(Y: Any, Q: Any, X: Any, A: Any, linear: Any, ridge: float, max
     """
     found, r = torch.empty_like(X), A.shape[1]
     ridges = ridge * torch.eye(r, dtype=A.dtype, device=A.device)
-    for rows in cuts_of(len(Y), r * r, max(GRAM_ENTRIES, int(GRAM_SHARE * Y.numel()))):
+    for rows in cuts_of(len(Y), max(r * r, A.shape[0]), max(GRAM_ENTRIES, int(GRAM_SHARE * Y.numel()))):
         some, q = Y[rows], None if Q is None else Q[rows]
         gram = (A.T @ A).expand(len(some), r, r) if q is None else weighted_grams(q, A)
         rhs = (some if q is None else q * some) @ A - linear
