@@ -572,9 +572,9 @@ def accepted_units(sample: Sample, outliers: Matrix) -> list[Finding]:
     """
     found: dict[int, float] = {}
     for gap, where in ((WIDE_GAP, np.ones_like(sample.continuous)), (GAP_OF_NARROW, sample.continuous)):
-        for j in np.flatnonzero(_in_two_groups(sample, gap) & where).tolist():
-            if j not in found:
-                found[j] = _accepted_ratio(sample.X[:, j], outliers[:, j], gap)
+        are_two, between = _two_groups(sample, gap)
+        for j in np.flatnonzero(are_two & where).tolist():
+            found[j] = found.get(j) or _accepted_ratio(sample.X[:, j], outliers[:, j], between[j])
     found = {j: found[j] for j in sorted(found) if found[j]}
     features = sample.new(np.isin(np.arange(sample.X.shape[1]), list(found)))
     if not features.size:
@@ -589,32 +589,45 @@ def accepted_units(sample: Sample, outliers: Matrix) -> list[Finding]:
     ]
 
 
-def _in_two_groups(sample: Sample, gap: Gap) -> Matrix:
-    """Return which features, (m,), may have two groups of positive entries: between enough of them is a gap."""
+def _two_groups(sample: Sample, gap: Gap) -> tuple[Matrix, Matrix]:
+    """Return which features have two groups of positive entries, far apart for their widths, and what is between, (m,).
+
+    Enough entries are on either side of the gap.
+    """
     below = np.arange(1, len(sample.X))[:, None] - sample.n_zero  # positive entries below each gap
     fewest = np.maximum(FEWEST_OF_GROUP * sample.n_positive, gap.fewest)
     enough = np.minimum(below, sample.n_positive - below) >= fewest
-    return np.asarray(((sample.gaps >= log(gap.times)) & enough).any(axis=0))
+    gaps = np.where(enough, sample.gaps, -np.inf)
+    if not gaps.size:
+        return np.zeros(sample.X.shape[1], dtype=bool), sample.n_positive
+    place = gaps.argmax(axis=0)
+    n_lower = np.clip(place + 1 - sample.n_zero, 0, sample.n_positive)
+    widths = _widths(sample, sample.n_zero, n_lower), _widths(sample, place + 1, sample.n_positive - n_lower)
+    every = np.arange(len(place))
+    widest = gaps[place, every]
+    are_two = (widest >= log(gap.times)) & (widest >= gap.beyond * np.maximum(*widths))  # NaN where there is no gap
+    return are_two, np.sqrt(sample.ordered[place, every]) * np.sqrt(sample.ordered[place + 1, every])
 
 
-def _accepted_ratio(entries: Matrix, outliers: Matrix, gap: Gap) -> float:
+def _widths(sample: Sample, first: Matrix, count: Matrix) -> Matrix:
+    """Return between which factors 90 % of so many ordered entries are, from the first on, in logarithms, (m,)."""
+    last, every = len(sample.X) - 1, np.arange(len(first))
+    places = [np.minimum(first + np.rint(q * (count - 1)).astype(int), last) for q in (0.05, 0.95)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lowest, highest = (np.log(sample.ordered[place, every]) for place in places)
+        return np.asarray(np.abs(highest - lowest))
+
+
+def _accepted_ratio(entries: Matrix, outliers: Matrix, between: float) -> float:
     """Return how many times the lower of two groups of a feature's entries, (n',), the upper is; else 0.
 
-    The gap between them is much wider than either group, and most of neither is rejected.
+    It is 0 if most of either is rejected.
     """
-    logarithms = np.sort(np.log(entries[entries > 0]))
-    fewest = max(ceil(FEWEST_OF_GROUP * len(logarithms)), gap.fewest)
-    gaps = np.diff(logarithms)[fewest - 1 : len(logarithms) - fewest]
-    place = fewest + int(gaps.argmax())
-    groups = logarithms[:place], logarithms[place:]
-    spread = max(float(np.subtract(*np.quantile(group, [0.95, 0.05]))) for group in groups)
-    if gaps.max() < max(log(gap.times), gap.beyond * spread):
+    groups = entries > between, (entries > 0) & (entries < between)
+    if any(outliers[group].mean() > MOST for group in groups):
         return 0.0
-    is_upper = entries >= np.exp((groups[0][-1] + groups[1][0]) / 2)
-    for group in (is_upper, ~is_upper & (entries > 0)):
-        if outliers[group].mean() > MOST:
-            return 0.0
-    return float(np.exp(np.median(groups[1]) - np.median(groups[0])))
+    upper, lower = (float(np.exp(np.median(np.log(entries[group])))) for group in groups)
+    return upper / lower
 
 
 def rejected(
