@@ -15,7 +15,7 @@ from robustnmf.formats.sparse_rows import SparseRows
 from robustnmf.kernels.interface import NO_KERNELS
 from robustnmf.kernels.numba import functions, table
 from robustnmf.kernels.numba.functions import least_squares, set_weighted_gram, weighted_grams
-from robustnmf.kernels.numba.sweep import counts_alike, rule_of, squares, sweep_block, sweep_filled
+from robustnmf.kernels.numba.sweep import rule_of, squares, sweep_block, sweep_filled
 from robustnmf.model.losses import Squared
 from robustnmf.model.weighting import Weighting
 from robustnmf.solvers import SharedGram
@@ -104,7 +104,7 @@ def test_no_sweep_raises_the_objective_and_the_gradient_vanishes(problem, weight
 def test_weights_that_are_the_same_are_none(problem):
     Y, _, X, W = problem
     rule = rule_of(Weighting(Squared(), 1.0), Y, RANK)
-    assert counts_alike(rule)
+    assert rule.counts_alike
     linear, checks = np.zeros(RANK), np.arange(SIZE)
     none = sweep_block(Y, None, None, X, checks, W, linear, 0.0, rule, 8)
     ones = sweep_block(Y, np.ones_like(Y), None, X, checks, W, linear, 0.0, rule, 8)
@@ -142,7 +142,7 @@ def _noting(function, calls):
 
 def test_a_threshold_does_not_count_alike(problem):
     Y = problem[0]
-    assert not counts_alike(rule_of(Weighting(Squared(), 1.0, np.ones(N_FEATURES)), Y, RANK))
+    assert not rule_of(Weighting(Squared(), 1.0, np.ones(N_FEATURES)), Y, RANK).counts_alike
 
 
 def test_gram_matrices_by_products(problem):

@@ -243,7 +243,9 @@ def test_estimators_give_the_results_of_numpy(device, method, dtype):
     codes = [model.fit_transform(X, weights=weights) for model in fits]
     theirs, ours = fits
     assert all(isinstance(a, np.ndarray) for a in (codes[1], ours.components_, ours.weights_, ours.outliers_))
-    assert ours.scale_ == pytest.approx(theirs.scale_, rel=1e-5 if dtype == "float64" else 0.02)
+    # On a GPU the noise is estimated in single precision, by steps that end when they change little.
+    exact = 1e-5 if device == "cpu" else 1e-3
+    assert ours.scale_ == pytest.approx(theirs.scale_, rel=exact if dtype == "float64" else 0.02)
     assert np.mean(ours.outliers_ != theirs.outliers_) < (1e-9 if dtype == "float64" else 0.01)
     # Rounding grows over the iterations, at few entries by much: the typical difference is what counts.
     agree = 1e-4 if dtype == "float64" else 0.01 if method != "hypersurface" else 0.1

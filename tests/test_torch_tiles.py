@@ -76,7 +76,7 @@ def test_weights_of_entries_in_tiles_are_computed_when_asked_for(device, dtype):
     given = torch.asarray(X, device=device)
     model, whole = in_tiles(device).fit(given), RobustNMF(4, random_state=0).fit(X)
     assert isinstance(model.weights_, LazyMatrix)
-    np.testing.assert_allclose(model.weights_[20:40], whole.weights_[20:40], atol=1e-3)
+    np.testing.assert_allclose(model.weights_[20:40], whole.weights_[20:40], atol=1e-3 if dtype == "float64" else 5e-3)
     given[25, 3] = 77
     with pytest.raises(ChangedDataError, match="changed since the fit"):
         model.weights_[20:40]

@@ -54,6 +54,7 @@ def compile_only(self, *args, grid, warmup, **options):
 
 
 JITFunction.run = compile_only
+HALF = [slice(None, None, 2)]
 
 
 def sweep(shape, rank, form=CAUCHY, reach=inf, cuts=1, weighted=False, gaps=False, by_columns=False, dtype=None):
@@ -65,7 +66,7 @@ def sweep(shape, rank, form=CAUCHY, reach=inf, cuts=1, weighted=False, gaps=Fals
         Y = Y.T.contiguous().T
     rule = Rule(form, 0.0, draw(1), draw(cuts), reach)
     penalties = (triton_steps.as_array(None, W),) * 2
-    triton_steps.sweep([Y], [draw(*shape) if weighted else None], W, [H], rule, penalties, 0, 3, gaps)
+    triton_steps.sweep([Y], [draw(*shape) if weighted else None], W, [H], rule, penalties, 0, 3, gaps, HALF)
 """
 
 OF_EVERY_KIND = """
@@ -101,7 +102,7 @@ def recorded(rank):  # scale and cut lie behind other numbers
     *_, cut, scale = triton_steps.apart(torch.rand(9), [torch.rand(7), torch.rand(1), torch.rand(1)])
     penalties = (torch.zeros(rank + 1),) * 2
     factors = torch.rand(1024, rank), [torch.rand(400, rank)]
-    triton_steps.sweep([Y], [None], *factors, Rule(CAUCHY, 0.0, scale, cut, inf), penalties, 0, 3, True)
+    triton_steps.sweep([Y], [None], *factors, Rule(CAUCHY, 0.0, scale, cut, inf), penalties, 0, 3, True, HALF)
 
 
 kernels, Y = CudaKernels(torch.device("cpu")), torch.rand(400, 1024)

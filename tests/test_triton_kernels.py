@@ -122,6 +122,21 @@ def test_a_sweep_is_that_of_numpy(name, dtype, tolerance):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * theirs.max())
 
 
+@pytest.mark.parametrize("kind", ["least squares", "most are missing"])
+def test_steps_that_few_samples_tell_of_are_those_of_numpy(kind):
+    """Of samples that are mostly zero or missing, those that check a step may hardly know the feature."""
+    X, W, H = factors(600, 25)
+    known = np.random.default_rng(0).random(X.shape) < 0.02
+    if kind == "least squares":
+        X, how = X * known, {"loss": Squared()}
+        X[1::3, :20] *= 50  # these check nothing
+    else:
+        how = {"loss": Cauchy(), "M": known.astype(float)}
+    expected, found = (swept(engine, np.float64, X, W, H, **how) for engine in (NumPyEngine(), triton_engine()))
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
 def test_data_stored_by_columns_are_read_as_they_are():
     """As they are when the codes of features are improved: the copy engine reads them either way."""
     engine = triton_engine()

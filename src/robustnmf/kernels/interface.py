@@ -35,6 +35,8 @@ class Rule(NamedTuple):
     """Magnitudes beyond which the weight is zero, (p,), or (1,) for all columns,"""
     support: float
     """and ratios to the scale."""
+    counts_alike: bool = False
+    """Whether all entries count alike, whatever their residuals: it is least squares."""
 
     @property
     def loss(self) -> Form:

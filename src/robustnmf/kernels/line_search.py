@@ -13,9 +13,13 @@ FEWEST_SEEN = 0.25
 ALL_FEATURES, SOME_FEATURES, RUN = 1024, 512, 16
 
 
-def checked_rows(lengths: Sequence[int]) -> list[slice]:
-    """Return the rows that check a step of the basis, in blocks of these lengths."""
-    return subsample(lengths, ceil(sum(lengths) / MOST_ROWS))
+def checked_rows(lengths: Sequence[int], share: float = 1.0) -> list[slice]:
+    """Return the rows that check a step of the basis, in blocks of these lengths.
+
+    If no more than a small share of their entries has weights, they are as many more.
+    """
+    some = ceil(sum(lengths) / MOST_ROWS)
+    return subsample(lengths, some if share >= FEWEST_SEEN else max(1, int(some * share)))
 
 
 def checked_features(p: int) -> tuple[int, int, int]:

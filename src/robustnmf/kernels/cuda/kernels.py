@@ -27,7 +27,7 @@ from robustnmf.kernels.cuda.steps import (
     sweep,
 )
 from robustnmf.kernels.interface import Kernels, Planned, Rule, form_of
-from robustnmf.kernels.line_search import checked_features
+from robustnmf.kernels.line_search import checked_features, checked_rows
 from robustnmf.utils.arrays import is_uniform
 
 # Beyond this rank there are too few registers. Earlier versions cannot multiply matrices of doubles.
@@ -51,6 +51,8 @@ class CudaKernels:
     device: torch.device
     masked: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     """Data in which hidden entries are NaN, by the identity of their positions."""
+    checks: dict[int, tuple[Any, list[slice]]] = field(default_factory=dict)
+    """Weights, and which samples check a step of the basis, by the identity of the weights."""
     graphs: dict[Any, Recorded] = field(default_factory=dict)
     """Sweeps that were recorded, by their kind."""
     steps: dict[Any, Recorded] = field(default_factory=dict)
@@ -91,7 +93,7 @@ class CudaKernels:
 
     def forget(self) -> None:
         """Drop copies of the data and graphs, which hold memory of the device, at the end of a fit."""
-        for kept in (self.masked, self.graphs, self.steps, self.iterations, self.predicted):
+        for kept in (self.masked, self.checks, self.graphs, self.steps, self.iterations, self.predicted):
             kept.clear()
         self.last = ()
 
@@ -112,7 +114,7 @@ class CudaKernels:
             threshold = torch.full((1,), inf, dtype=Y.dtype, device=Y.device)
         elif is_uniform(threshold):  # one number in memory, which kernels take for all features
             threshold = threshold.reshape(-1)[:1]
-        return Rule(form.form, form.constant, scale, threshold, form.support)
+        return Rule(form.form, form.constant, scale, threshold, form.support, weighting.is_least_squares)
 
     def _is_here(self, Y: Any) -> bool:
         """Return whether a block is a tensor on the device; one that is not computed yet is nowhere."""
@@ -131,7 +133,8 @@ class CudaKernels:
             return [_half_step(Y, M, X, A, following, penalty, sweeps)]
 
         arrays = (X, as_array((linear, ridge), X), rule.scale, rule.threshold)
-        key = ("half_step", id(Y), id(M), id(A), *(a.shape for a in arrays), rule.loss, sweeps)
+        kind = (rule.loss, rule.counts_alike, sweeps)
+        key = ("half_step", id(Y), id(M), id(A), *(a.shape for a in arrays), *kind)
         return self._do(work, arrays, key, (Y, M, A), self.steps)[0]
 
     def sweep(
@@ -155,16 +158,19 @@ class CudaKernels:
         gaps = hidden is not None
         if hidden is not None:
             V = [self._masked_out(Y, positions) for Y, positions in zip(V, hidden, strict=True)]
+        checks = self._checks(V, M)
         M = [None] * len(V) if M is None else M
 
         def work(W: Any, scale: Any, threshold: Any, *Ht: Any) -> list[Any]:
             following = rule._replace(scale=scale, threshold=threshold)
-            new, codes, predictions = _swept(V, M, hidden or [], gaps, penalties, fixed, sweeps, following, W, Ht)
+            data = (V, M, hidden or [], gaps, penalties, fixed, checks)
+            new, codes, predictions = _swept(*data, sweeps, following, W, Ht)
             return [new, *codes, *predictions]
 
         arrays = (W, rule.scale, rule.threshold, *Ht)
         ridges = (None if penalty is None else penalty.ridge for penalty in penalties)
-        key = ("sweep", *map(id, (*V, *M)), *(a.shape for a in arrays), rule.loss, fixed, sweeps, *ridges)
+        kind = (rule.loss, rule.counts_alike, fixed, sweeps)
+        key = ("sweep", *map(id, (*V, *M)), *(a.shape for a in arrays), *kind, *ridges)
         W, *others = self._do(work, arrays, key, (V, M), self.graphs)
         Ht, predictions = others[: len(V)], others[len(V) :]
         self.predicted = list(zip(Ht, hidden or [], [W] * len(Ht), predictions, strict=False))
@@ -199,7 +205,7 @@ class CudaKernels:
         if form is None or not is_simple or not can_compare or not self._is_here(Y) or Y.nbytes > MOST_RECORDED:
             return None
         seen = self._masked_out(Y, held.positions[0]) if hide else Y
-        how = (hide, form, method.solver, method.penalties, method.fixed)
+        how = (hide, form, weighting.is_least_squares, method.solver, method.penalties, method.fixed)
         key = (id(seen), M is None or id(M[0]), *how)
         if key not in self.iterations:
             W = now[0]
@@ -208,8 +214,10 @@ class CudaKernels:
                 return None
             nets = (method.penalties.codes, method.penalties.basis)
             on_both = tuple(method.penalties.of(net, W, 1.0, torch) for net in nets)
-            data = ([seen], [None] if M is None else M, held.positions, hide, on_both, method.fixed)
-            kind = (self.device, _layout(seen), M is None or _layout(M[0]), W.shape, len(held.values), *how)
+            weights, checks = [None] if M is None else M, self._checks([seen], M)
+            data = ([seen], weights, held.positions, hide, on_both, method.fixed, checks)
+            layouts = (_layout(seen), M is None or _layout(M[0]), checks[0].step)
+            kind = (self.device, *layouts, W.shape, len(held.values), *how)
             sweeping = partial(_swept, *data, method.solver.max_iter)
             self.iterations[key] = Iteration(sweeping, rule, held.statistics, now, kind)
         compared = (monitor.best, monitor.scale)
@@ -298,6 +306,17 @@ class CudaKernels:
         launch(select, (n_rows,), A, ranks, values, n_columns, A.stride(0), COLUMNS=columns, num_warps=warps)
         return values
 
+    def _checks(self, V: Sequence[Any], M: Sequence[Any] | None) -> list[slice]:
+        """Return which samples of each block check a step of the basis, more of them if many entries are missing."""
+        lengths = [len(Y) for Y in V]
+        checks = checked_rows(lengths)
+        if M is None:
+            return checks
+        if id(M[0]) not in self.checks:
+            seen = [torch.count_nonzero(A[rows]) / A[rows].numel() for A, rows in zip(M, checks, strict=True)]
+            self.checks[id(M[0])] = (M, checked_rows(lengths, share=float(sum(seen) / len(seen))))
+        return self.checks[id(M[0])][1]
+
     def _masked_out(self, Y: Any, positions: Any) -> Any:
         """Return a copy of Y in which entries at some positions (k, 2) are NaN, and so have no weight."""
         if id(positions) not in self.masked:
@@ -325,7 +344,8 @@ def _load_torch(device: torch.device) -> None:
 
 def _half_step(Y: Any, M: Any, X: Any, A: Any, rule: Rule, penalty: Any, sweeps: int) -> Any:
     """Return codes X of samples Y, improved in a basis A that stays."""
-    data, how = Data(Y, M, rule.scale, rule.threshold), checked_features(Y.shape[1])
+    data = Data(Y, M, rule.scale, rule.threshold)
+    how = None if rule.counts_alike and M is None else checked_features(Y.shape[1])
     of_A, of_X = split_factors(A, X, precision_of(A.dtype, len(A)))
     return half_step([data], X, of_X, [of_A], [(A, None)], data, of_A, how, rule, penalty, sweeps)[0]
 
@@ -337,6 +357,7 @@ def _swept(
     gaps: bool,
     penalties: Sequence[Any],
     fixed: int,
+    checks: Sequence[slice],
     sweeps: int,
     rule: Rule,
     W: Any,
@@ -344,7 +365,7 @@ def _swept(
 ) -> tuple[Any, list[Any], list[Any]]:
     """Return W and codes after a sweep, and what they predict at positions (k, 2) of each block, if there are any."""
     on_codes, on_basis = (as_array(penalty, W) for penalty in penalties)
-    W, codes = sweep(V, M, W, Ht, rule, (on_codes, on_basis), fixed, sweeps, gaps)
+    W, codes = sweep(V, M, W, Ht, rule, (on_codes, on_basis), fixed, sweeps, gaps, checks)
     return W, codes, [predict(X, some, W) for X, some in zip(codes, positions, strict=False)]
 
 
@@ -360,7 +381,7 @@ def _plan_for(work: Planned, rank: int) -> None:
     if work.of_codes:
         _half_step(Y, M, X, W, rule, penalty, 1)
     else:
-        sweep([Y], [M], W, [X], rule, (penalty, penalty), 0, 1, work.gaps)
+        sweep([Y], [M], W, [X], rule, (penalty, penalty), 0, 1, work.gaps, checked_rows([len(Y)]))
 
 
 def _arrays_in(data: tuple[Any, ...]) -> list[Any]:

@@ -27,7 +27,7 @@ from robustnmf.kernels.cuda.descent import MOST_PARTS, kernel_for
 from robustnmf.kernels.cuda.functions import accumulate, advance, check, descend, padded_rank, split
 from robustnmf.kernels.cuda.graphs import beside, record
 from robustnmf.kernels.interface import Form, Rule
-from robustnmf.kernels.line_search import checked_features, checked_rows
+from robustnmf.kernels.line_search import checked_features
 
 # With no more samples, or features, products are of single-precision numbers: rounding errors would not average out.
 PRECISE = 1024
@@ -152,7 +152,7 @@ def half_step(
     A: Sequence[tuple[Any, Any]],
     checks_on: Data,
     of_checks: Any,
-    checked: tuple[int, int, int],
+    checked: tuple[int, int, int] | None,
     rule: Rule,
     penalty: Any,
     sweeps: int,
@@ -165,7 +165,7 @@ def half_step(
     of_X, of_A : parts of the factors; of A those for each block.
     A : the factor itself, for each block, with how far its rows are trusted, see `_write_gram`.
     checks_on, of_checks : data and parts of the factor for the columns on which a step is checked.
-    checked : which of these, (run, skip, count).
+    checked : which of these, (run, skip, count); None if all entries count alike, for then no step raises squares.
     penalty : (r + 1,), see `as_array`.
     """
     n_rows, rank = X.shape
@@ -173,7 +173,10 @@ def half_step(
     with beside(X.device, lambda: _write_gram(gram, A)):
         sums = _sums(blocks, of_X, of_A, rule)
     moves = moves_of(X, gram, sums, penalty, sweeps, fixed)
-    bends = _bends_of(checks_on, of_X, of_checks, moves[0], checked, rule, rank)
+    if checked is None:
+        bends = sums.new_zeros(2, 1, n_rows)
+    else:
+        bends = _bends_of(checks_on, of_X, of_checks, moves[0], checked, rule, rank)
     new, of_new = (torch.empty(A.shape, dtype=A.dtype, device=A.device) for A in (X, of_X))
     rows = ADVANCING_ROWS
     launch(
@@ -379,25 +382,29 @@ def sweep(
     fixed: int,
     sweeps: int,
     gaps: bool,
+    checks: Sequence[slice],
 ) -> tuple[Any, list[Any]]:
-    """Improve the codes of all blocks, then the basis; the penalties are those of both, see `as_array`."""
+    """Improve the codes of all blocks, then the basis; the penalties are those of both, see `as_array`.
+
+    The checks are the samples of each block that check a step of the basis.
+    """
     samples = [Data(Y, m, rule.scale, rule.threshold, gaps=gaps) for Y, m in zip(V, M, strict=True)]
     on_codes, on_basis = penalties
     precision = precision_of(W.dtype, len(W), sum(len(Y) for Y in V))
-    how, improved = checked_features(V[0].shape[1]), []
+    counts_alike = rule.counts_alike and M[0] is None and not gaps
+    how, improved = None if counts_alike else checked_features(V[0].shape[1]), []
     for data, X in zip(samples, Ht, strict=True):
         of_W, of_X = split_factors(W, X, precision)
         improved.append(half_step([data], X, of_X, [of_W], [(W, None)], data, of_W, how, rule, on_codes, sweeps))
     codes, of_codes, curvature = (list(found) for found in zip(*improved, strict=True))
     if fixed == W.shape[1]:
         return W, codes
-    checks = checked_rows([len(Y) for Y in V])
     checks_on = Data(
         _gather(V, checks), None if M[0] is None else _gather(M, checks), rule.scale, rule.threshold, gaps=gaps
     )
     chosen = [parts[:, rows] for parts, rows in zip(of_codes, checks, strict=True)]
     of_checks = chosen[0].contiguous() if len(chosen) == 1 else torch.cat(chosen, dim=1)
-    everyone = (of_checks.shape[1],) * 3
+    everyone = None if counts_alike else (of_checks.shape[1],) * 3
     features = [data.transposed for data in samples]
     # Samples are trusted by their mean weight, which is their curvature but for a factor that does not matter.
     trusted = list(zip(codes, curvature, strict=True))

@@ -9,7 +9,7 @@ import numpy as np
 
 from robustnmf.kernels.interface import Rule
 from robustnmf.kernels.line_search import FEWEST_SEEN, checked_rows
-from robustnmf.kernels.numba.sweep import counts_alike, descended, propose, sweep_block
+from robustnmf.kernels.numba.sweep import descended, propose, sweep_block
 
 
 def sweep(
@@ -26,7 +26,7 @@ def sweep(
     if len(V) > 1 or type(V[0]) is not np.ndarray:
         return None
     (linear, ridge), on_basis = (_numbers(penalty, W) for penalty in penalties)
-    if M is None and hidden is None and counts_alike(rule):
+    if M is None and hidden is None and rule.counts_alike:
         return _plain(V[0], W, Ht[0], (linear, ridge), on_basis, fixed, sweeps)
     rows = checked_rows([len(V[0])])[0]
     checks = np.arange(len(V[0]))[rows]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from robustnmf.kernels.interface import CAUCHY, CORRENTROPY, HUBER, ROUNDED, SQUARED, Rule, form_of
+from robustnmf.kernels.interface import CAUCHY, CORRENTROPY, HUBER, ROUNDED, Rule, form_of
 from robustnmf.kernels.line_search import checked_features
 from robustnmf.kernels.numba.options import FAST, inputs
 
@@ -173,7 +173,7 @@ def rule_of(weighting: Any, Y: Any, rank: int) -> Rule | None:
     (n_rows, p), dtype = Y.shape, Y.dtype
     scales = np.full(n_rows, np.ravel(weighting.scale), dtype=dtype)
     thresholds = np.full(p, inf if threshold is None else threshold, dtype=dtype)
-    return Rule(form.form, form.constant, scales, thresholds, form.support)
+    return Rule(form.form, form.constant, scales, thresholds, form.support, weighting.is_least_squares)
 
 
 @njit(**FAST)
@@ -440,7 +440,7 @@ def sweep_block(
     Codes (B, r); how far each row is trusted, (B,); weights of the checked rows; descent and curvature of the
     basis, (p, r).
     """
-    if M is None and hidden is None and counts_alike(rule):
+    if M is None and hidden is None and rule.counts_alike:
         return _sweep_alike(Y, X, checks, A, linear, ridge, sweeps)
     (X,), over = inputs(X), Pass(Y, M, hidden, A, linear, ridge, rule, sweeps)
     if A.size >= LARGE_BASIS and len(Y) >= ROWS_OF_LARGE:
@@ -519,11 +519,6 @@ class FeatureTiles:
             rows, places = self.hidden[first:last].T
             Q[rows, places - columns.start] = S[rows, places - columns.start] = 0
             yield columns, Q, S
-
-
-def counts_alike(rule: Rule) -> bool:
-    """Return whether all entries have weight 1, whatever their residuals."""
-    return rule.form == SQUARED and rule.support == inf and bool(np.all(np.isinf(rule.threshold)))
 
 
 def _sweep_alike(
