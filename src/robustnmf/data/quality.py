@@ -8,7 +8,7 @@ said twice: what one finding names, the next leaves out. Of large data some samp
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from math import ceil, inf, log, prod
+from math import inf, log, prod
 from typing import Any, NamedTuple
 
 import numpy as np

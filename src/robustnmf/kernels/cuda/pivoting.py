@@ -10,8 +10,8 @@ import torch
 
 from robustnmf.utils.slices import cuts_of
 
-# Numbers of the Gram matrices that are solved at a time, or so much of the block that they belong to if that is more. A
-# few arrays of that size are made.
+# Numbers of the data, or of Gram matrices, that are worked on at a time, or so much of the block if that is more. A few
+# arrays of that size are made.
 GRAM_ENTRIES, GRAM_SHARE = 2**23, 1 / 16
 # Numbers of products of features from which Gram matrices are formed at a time.
 PRODUCT_ENTRIES = 2**25
