@@ -389,6 +389,22 @@ def test_warning_names_the_last_relative_change_that_is_known(X):
     assert f"was still {model.history_['relative_change'][-1]:.1e}" in str(caught[0].message)
 
 
+def test_one_small_change_ends_a_fit_as_published_alone():
+    """With Huber's loss the scale is learnt in every iteration, and the objective hardly falls in some of them."""
+    rng = np.random.default_rng(0)
+    X = rng.gamma(1.0, size=(60, 3)) @ rng.gamma(1.0, size=(3, 40)) * (1 + 0.02 * rng.standard_normal((60, 40)))
+    X[rng.random(X.shape) < 0.05] *= 20
+    published, ours = (
+        RobustNMF(3, method="huber", preset=preset, max_iter=4000, tol=1e-3, random_state=0).fit(X)
+        for preset in ("published", "default")
+    )
+    changes = [model.history_["relative_change"] <= model.tol for model in (published, ours)]
+    assert published.converged_ and np.flatnonzero(changes[0]).tolist() == [published.n_iter_]
+    in_turn = np.convolve(changes[1], np.ones(3), mode="valid") == 3
+    assert ours.converged_ and np.flatnonzero(in_turn).tolist() == [ours.n_iter_ - 2]
+    assert ours.objective_ < 0.5 * published.objective_
+
+
 def test_convergence_does_not_warn(X):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -208,9 +208,10 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
     max_iter : int
         Maximum number of iterations.
     tol : float
-        Stop when the objective changes by less than `tol` times its fall so far, eq. (3-9); with ``method="l2"``, times
-        the objective and a thousandth of the fall, if that is less. The objective of a staged fit is the mean Cauchy
-        loss of entries held out of it; it stops when that falls by less than `tol` times itself.
+        Stop when the objective changes three times in turn by less than `tol` times itself and a thousandth of its fall
+        so far, or times the fall if that is less; with ``preset="published"`` once, by less than `tol` times the fall,
+        eq. (3-9). The objective of a staged fit is the mean Cauchy loss of entries held out of it; it stops when that
+        falls by less than `tol` times itself.
     n_init : int
         Number of starts, each with a seed drawn from `random_state`; the fit whose loss is lowest is kept. A fit takes
         that many times as long. A `callback` that ends a fit ends the others too.
@@ -1198,9 +1199,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             warnings.warn(f"{type(self).__name__}: {finding}", DataQualityWarning, stacklevel=stacklevel)
         if result.converged or result.stopped:
             return
-        last = result.history[-1].relative_change
+        last, is_alternation = result.history[-1].relative_change, result.noise is None
+        if last <= self.tol and is_alternation:
+            last = result.recent_change
         change = f"the relative change of the objective was still {last:.1e}, and " if self.tol < last < inf else ""
-        if last <= self.tol:  # then it is the end of the default, which has no history
+        if last <= self.tol and not is_alternation:  # then it is the end of the default, which has no history
             change = "least squares on the accepted entries, its last stage, still improved, and "
         warnings.warn(
             f"{type(self).__name__} did not converge in {self.max_iter} iterations: {change}tol is {self.tol:.1e}. "

@@ -10,7 +10,7 @@ from numbers import Real
 from types import MappingProxyType
 from typing import Any
 
-from robustnmf.algorithm.halfquadratic import Algorithm, run, take_start
+from robustnmf.algorithm.halfquadratic import Algorithm, run, run_as_published, take_start
 from robustnmf.algorithm.initializers import (
     GivenStart,
     Initializer,
@@ -89,9 +89,10 @@ def _rival(
     penalty: float = 0.0,
     faster: Solver | None = None,
 ) -> Model:
-    """Return a model that both presets run as it was published, from a random start; the default may be faster."""
+    """Return a model that both presets run from a random start; the default may be faster, and is harder to stop."""
     parts = Parts(loss, RandomStart(), scale, outliers, solver, Penalties(product=penalty))
-    return Model(title, reference, parts if faster is None else replace(parts, solver=faster), parts)
+    default = parts if faster is None else replace(parts, solver=faster)
+    return Model(title, reference, default, replace(parts, algorithm=run_as_published))
 
 
 def _one_shot(title: str, reference: str, init: Initializer) -> Model:
@@ -108,7 +109,7 @@ _TPAMI = (
 _ICDM = "L. Du, X. Li, Y.-D. Shen, Robust Non-negative Matrix Factorization via Half-Quadratic Minimization, ICDM 2012."
 
 _DEFAULT = Parts(Cauchy(), MedianStart(), MixtureScale(), MixtureRule(), SharedGram(), algorithm=Staged())
-_PUBLISHED = Parts(Cauchy(), PublishedStart(), Nagy(), ThreeSigma(), Nesterov())
+_PUBLISHED = Parts(Cauchy(), PublishedStart(), Nagy(), ThreeSigma(), Nesterov(), algorithm=run_as_published)
 
 METHODS: Mapping[str, Model] = MappingProxyType(
     {
@@ -270,12 +271,13 @@ def resolve(
     parts = model.default if preset == "default" else model.published
     if parts.algorithm is take_start:
         _refuse_for_one_shot(method, loss=loss, init=init, schedule=schedule)
+    schedules = SCHEDULES if preset == "default" else {**SCHEDULES, "plain": run_as_published}
     parts = replace(
         parts,
         loss=_loss(loss, parts.loss),
         init=_part("init", _start(init), INITIALIZERS, parts.init, callable),
         solver=_part("solver", solver, SOLVERS, parts.solver, _is_solver),
-        algorithm=_part("schedule", schedule, SCHEDULES, parts.algorithm, callable),
+        algorithm=_part("schedule", schedule, schedules, parts.algorithm, callable),
         scale=_scale(scale, parts.scale),
     )
     parts = _with_outliers(_with_noise(parts, method, noise), outliers, image_shape)

@@ -25,8 +25,9 @@ from robustnmf.solvers import SharedGram, Solver
 from robustnmf.solvers.objective import Objective
 from robustnmf.utils.arrays import Array, Blocks, Namespace, size
 
-# Where a change is measured beside what is left, so much of the fall is added: exact data leaves nothing.
-SMALL_PART = 1e-3
+# A change is measured beside what is left, and so much of the fall, as exact data leaves nothing. So many changes have
+# to be small in turn: where the scale is learnt as well, single ones are by chance.
+SMALL_PART, SMALL_CHANGES = 1e-3, 3
 # Least squares of data with so many entries has momentum, at first this one, which grows up to a limit; and needs no
 # residuals, unless hardly more is left than rounding, which of so many entries is that of a number.
 LARGE_SQUARES, FIRST_MOMENTUM, MOMENTUM_GROWTH, MOST_MOMENTUM, ROUNDED_ENTRIES = 2**23, 0.5, 1.05, 0.9, 2**15
@@ -105,7 +106,7 @@ class Iteration(NamedTuple):
     seconds : float
         Time since the start.
     relative_change : float
-        The left side of the stopping rule (3-9); infinite in iteration 0.
+        That of the objective, as the stopping rule measures it; infinite in iteration 0.
     """
 
     n_iter: int
@@ -169,6 +170,11 @@ class Result(NamedTuple):
     comparison: Any = None
     pattern: Any = None
 
+    @property
+    def recent_change(self) -> float:
+        """The largest of the last changes, of which more than one have to be small."""
+        return _last_change(self.history)
+
 
 Callback = Callable[[Iteration], Any]
 Algorithm = Callable[..., Result]
@@ -188,8 +194,9 @@ def run(
     scale_floor: float,
     callback: Callback | None = None,
     checkpoint: Checkpoint | None = None,
+    as_published: bool = False,
 ) -> Result:
-    """Alternate until the objective stops falling, eq. (3-9), or the callback returns True.
+    """Alternate until the objective stops falling, or the callback returns True.
 
     With a `checkpoint` that holds the state of an earlier run it goes on from there.
 
@@ -210,13 +217,15 @@ def run(
     max_iter : int
         Most iterations.
     tol : float
-        Relative change (3-9) at which it has converged.
+        Relative change at which it has converged, if a few changes in turn are no larger.
     scale_floor : float
         Smallest scale: that of rounding errors.
     callback : callable or None
         Called with every `Iteration`; ends the run if it returns True.
     checkpoint : Checkpoint or None
         Where the state is saved, and read from.
+    as_published : bool
+        Whether one small change ends it, measured beside the fall since the start, eq. (3-9).
 
     Returns
     -------
@@ -224,8 +233,7 @@ def run(
         Where it ended, and its history.
     """
     begin, stop = perf_counter(), False
-    # Other solvers are those of papers, which stop as they say.
-    beside_rest = method.loss.is_quadratic and method.solver.sweeps_by_kernel
+    n_small = 1 if as_published else SMALL_CHANGES
     resumed = None if checkpoint is None else _resume(checkpoint, V, W, method, engine)
     if resumed is not None:
         state, history = resumed
@@ -234,15 +242,16 @@ def run(
         state = assess(V, M, W, Ht, None, method, engine, scale_floor)
         history = [_iteration([], state, begin)]
         stop = callback is not None and bool(callback(history[0]))
-    converged = len(history) > 1 and history[-1].relative_change <= tol
-    squares = LargeSquares.of(V, M, method, engine, tol) if beside_rest and checkpoint is None else None
+    converged = _last_change(history, n_small) <= tol
+    is_fast = method.loss.is_quadratic and method.solver.sweeps_by_kernel and not as_published
+    squares = LargeSquares.of(V, M, method, engine, tol) if is_fast and checkpoint is None else None
     while not (converged or stop) and len(history) <= max_iter:
         if squares is None:
             state = step(V, M, state, method, engine, scale_floor)
         else:
             state = squares.step(V, state, method, engine)
-        history.append(_iteration(history, state, begin, beside_rest=beside_rest))
-        converged = history[-1].relative_change <= tol and (squares is None or squares.is_under_way)
+        history.append(_iteration(history, state, begin, beside_rest=not as_published))
+        converged = _last_change(history, n_small) <= tol and (squares is None or squares.is_under_way)
         stop = callback is not None and bool(callback(history[-1]))
         if checkpoint is not None and checkpoint.is_due():
             _save(checkpoint, state, history, engine)
@@ -276,6 +285,27 @@ def _resume(
         Ht = checkpoint.blocks(saved["name"], V, start.shape[1], engine)
         state = State(W, Ht, weighting, last.objective, positive(saved["first_scale"]), last.outlier_share)
     return state, history
+
+
+def _last_change(history: list[Iteration], number: int = SMALL_CHANGES) -> float:
+    """Return the largest of so many last changes."""
+    return max(iteration.relative_change for iteration in history[-number:])
+
+
+def run_as_published(*parts: Any, **options: Any) -> Result:
+    """Alternate with the stopping rule of the papers, eq. (3-9).
+
+    Parameters
+    ----------
+    *parts, **options
+        Those of `run`.
+
+    Returns
+    -------
+    Result
+        Where it ended, and its history.
+    """
+    return run(*parts, **options, as_published=True)
 
 
 def take_start(*parts: Any, **options: Any) -> Result:

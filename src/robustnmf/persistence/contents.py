@@ -192,7 +192,7 @@ KINDS: Mapping[Any, Mapping[str, type]] = {
 PARTS: Mapping[str, type] = {name: part for parts in KINDS.values() for name, part in parts.items()}
 FUNCTIONS: Mapping[str, Any] = {
     f"robustnmf.halfquadratic.{function.__name__}": function
-    for function in (halfquadratic.run, halfquadratic.take_start)
+    for function in (halfquadratic.run, halfquadratic.run_as_published, halfquadratic.take_start)
 }
 
 FIELDS: Mapping[type, Mapping[str, str]] = {
