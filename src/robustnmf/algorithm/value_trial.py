@@ -54,10 +54,6 @@ def rejected_values(
     observed = np.ones(X.shape, dtype=bool) if M is None else M > 0
     suspects = _repeated_values(X, M)
     have = [(suspect.of_features == X) & observed for suspect in suspects]
-    if suspects:
-        known = find_outliers(X, M)
-        left = [i for i, has_it in enumerate(have) if known[has_it].mean() < FOUND]
-        suspects, have = [suspects[i] for i in left], [have[i] for i in left]
     if not suspects:
         return None
     trial = Trial.of(X, M, np.any(have, axis=0), observed, estimator, rank, parts)

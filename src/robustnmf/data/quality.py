@@ -649,7 +649,8 @@ def rejected(
     outliers : (n_samples, n_features) of bool
         Where observed entries are rejected, where the engine works.
     found : list of Finding
-        What was found in the data: features that it names are not named again, nor are samples if it names any.
+        What was found in the data: features that it names are not named again, unless it names most of all, which does
+        not say why one of them is rejected; nor are samples if it names any.
         Nothing is said of the signal then: what was found is the first thing to look at.
     factors : codes (n_samples, r) and components (r, n_features), or None
         In units of X. A feature, or sample, that they predict well is not named: where there is hardly any noise, small
@@ -668,7 +669,8 @@ def rejected(
     covers = accepted_cover(sample, to_host(some)) + accepted_units(sample.without(found), to_host(some))
     found = found + covers
     samples, features = _mostly_rejected(data, outliers, engine, factors)
-    features = np.setdiff1d(features, sample.without(found).known)
+    few = [finding for finding in found if finding.features.size <= MOST * sample.X.shape[1]]
+    features = np.setdiff1d(features, sample.without(few).known)
     share = 0.0 if fit_warns or found else _rejected_signal(sample, to_host(some))
     signal = f"{share:.0%} of the signal (sum of squares, gross errors aside)" if share > MOST else ""
     advice = "more components" if sizes_count_alike else "feature_scaling='robust' or more components"

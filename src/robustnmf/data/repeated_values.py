@@ -47,10 +47,13 @@ def find_repeated_value(X: Matrix, M: Matrix | None) -> RepeatedValue | None:
     ----------
     X, M : (n, m), data and weights on the host; M may be None.
     """
-    value = _piled_up(X.ravel() if M is None else X[M > 0])
-    if value is None:
-        return None
     observed = np.ones(X.shape, dtype=bool) if M is None else M > 0
+    values = _piled_up(X.ravel() if M is None else X[observed])
+    return next((found for value in values if (found := _suspicion(X, observed, value)) is not None), None)
+
+
+def _suspicion(X: Matrix, observed: Matrix, value: float) -> RepeatedValue | None:
+    """Return a value that far too many entries share, unless it is a background."""
     has_it = observed & (value == X)
     in_features, in_samples = (2 * has_it.sum(axis=axis) <= observed.sum(axis=axis) for axis in (0, 1))
     elsewhere = has_it & in_features & in_samples[:, None]
@@ -60,22 +63,27 @@ def find_repeated_value(X: Matrix, M: Matrix | None) -> RepeatedValue | None:
     return RepeatedValue(np.where(in_features, value, np.nan), n_features >= IN_FEATURES * X.shape[1])
 
 
-def _piled_up(entries: Matrix) -> float | None:
-    """Return the most common of the entries (k,), if it is far more common than those near it; some entries tell."""
+def _piled_up(entries: Matrix) -> list[float]:
+    """Return the most common of the entries (k,) and the largest, if they are far more common than those near them.
+
+    Some entries tell.
+    """
     if len(entries) > ENOUGH_ENTRIES:  # at random: a regular choice might leave features out
         entries = entries[np.random.default_rng(0).integers(len(entries), size=ENOUGH_ENTRIES)]
     ordered = np.sort(entries)
     starts = np.flatnonzero(np.diff(ordered, prepend=np.nan) != 0)
     values, counts = ordered[starts], np.diff(starts, append=len(ordered))
     if len(values) < FEWEST_VALUES:
-        return None
-    place = counts.argmax()
-    value, count = values[place], counts[place]
-    is_near = np.abs(values - value) <= NEARBY * (values[-1] - values[0])
-    is_near[place] = False
-    if not FEWEST_SHARED * len(entries) <= count <= MOST_SHARED * len(entries):
-        return None
-    return float(value) if count >= PILED_UP * counts[is_near].max(initial=0) else None
+        return []
+
+    def is_piled_up(place: int) -> bool:
+        is_near = np.abs(values - values[place]) <= NEARBY * (values[-1] - values[0])
+        is_near[place] = False
+        enough = max(FEWEST_SHARED * len(entries), PILED_UP * counts[is_near].max(initial=0))
+        return bool(enough <= counts[place] <= MOST_SHARED * len(entries))
+
+    places = dict.fromkeys((int(counts.argmax()), len(values) - 1))
+    return [float(values[place]) for place in places if is_piled_up(place)]
 
 
 def without_values(data: Data, values: Matrix | None, engine: Engine) -> Data:
