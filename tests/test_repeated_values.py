@@ -35,9 +35,9 @@ def covered(faces, value, share=1.0, seed=0):
     return np.where(mask, value, faces), mask
 
 
-def default_fit(X, **options):
+def default_fit(X, rank=10, **options):
     with pytest.warns(DataQualityWarning, match="do not predict it"):
-        return TruncatedCauchyNMF(10, random_state=0, **options).fit(X)
+        return TruncatedCauchyNMF(rank, random_state=0, **options).fit(X)
 
 
 @pytest.fixture(scope="module", params=[0.0, 255.0], ids=["black", "white"])
@@ -113,6 +113,31 @@ def test_gross_errors_of_one_value_are_left_to_the_weights(faces):
         model = TruncatedCauchyNMF(10, random_state=0).fit(np.where(mask, 600.0, faces))
     assert model.rejected_values_ is None
     assert model.outliers_[mask].all()
+
+
+def test_saturation_does_not_make_a_fit_reject_the_largest_feature():
+    rng = np.random.default_rng(0)
+    codes, components = rng.gamma(1.0, size=(200, 4)), rng.gamma(1.0, size=(4, 60))
+    components[0], components[:, 0] = 0, 0
+    components[0, 0] = 20  # has a component of its own
+    clean = codes @ components * rng.lognormal(sigma=0.05, size=(200, 60))
+    hit = (np.arange(60) - rng.integers(48, size=(200, 1))) // 12 == 0
+    hit &= rng.random((200, 1)) < 0.5
+    model = default_fit(np.where(hit, 3 * clean.max(), clean), rank=4)
+    np.testing.assert_array_equal(model.outliers_, hit)
+    predicted = model.inverse_transform(model.transform(clean))
+    assert relative_error(clean, np.where(hit, clean, predicted)) < 0.05
+
+
+@pytest.mark.parametrize("largest", [9, 40])
+def test_largest_of_many_counts_that_are_mostly_zero_is_suspected(largest):
+    rng = np.random.default_rng(0)
+    X = rng.poisson(rng.gamma(0.3, 2.0, (100, 1)) * rng.gamma(0.5, 2.0, (1, 50))).astype(float)
+    X[X >= largest] = 0
+    X[:, 10] = rng.integers(largest, size=100)  # all of the values occur
+    assert find_repeated_value(X, None) is None
+    X[rng.random(X.shape) < 0.05] = largest
+    assert np.nanmax(find_repeated_value(X, None).of_features) == largest
 
 
 def test_value_that_the_others_predict_is_data():

@@ -24,8 +24,9 @@ from robustnmf.model.scales import reads
 
 Matrix = NDArray[Any]
 
-# Values that are looked for, which a fit has not found if it takes less than this share of their entries for outliers.
-MOST_VALUES, FOUND = 3, 0.5
+# Values that are looked for. They are left to a fit that takes this share of their entries for outliers, and no more
+# than this one of the others of any feature: it may reject large features along with them.
+MOST_VALUES, FOUND, OF_FEATURE = 3, 0.95, 0.5
 # Others that are left out: as many, but at most this share of them.
 LEFT_OUT = 0.05
 # The value is wrong if at least this share of its entries are further from their predictions than this share of the
@@ -46,7 +47,7 @@ def rejected_values(
     """Return values that are wrong wherever they occur, (k, m), NaN for features where one is not; None for none.
 
     `find_outliers` returns which entries of some samples and their weights a fit takes for outliers: values of which
-    most are, are left to it.
+    nearly all are, and hardly anything else, are left to it.
     """
     if not _are_looked_for(estimator, given, parts, engine):
         return None
@@ -54,6 +55,12 @@ def rejected_values(
     observed = np.ones(X.shape, dtype=bool) if M is None else M > 0
     suspects = _repeated_values(X, M)
     have = [(suspect.of_features == X) & observed for suspect in suspects]
+    if suspects:
+        known = find_outliers(X, M)
+        others = observed & ~np.any(have, axis=0)
+        is_left = np.all(np.sum(known & others, axis=0) <= OF_FEATURE * np.sum(others, axis=0))
+        left = [i for i, has_it in enumerate(have) if not (is_left and known[has_it].mean() >= FOUND)]
+        suspects, have = [suspects[i] for i in left], [have[i] for i in left]
     if not suspects:
         return None
     trial = Trial.of(X, M, np.any(have, axis=0), observed, estimator, rank, parts)

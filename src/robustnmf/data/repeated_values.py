@@ -24,8 +24,9 @@ ENOUGH_ENTRIES = 2**16
 FEWEST_SHARED, MOST_SHARED = 0.01, 0.5
 # It is so many times as common as any value near it, that is within this part of the range of all values,
 PILED_UP, NEARBY = 5, 0.1
-# of which there must be so many: ratings and small counts repeat their values by nature.
-FEWEST_VALUES = 30
+# of which there must be so many. Of fewer only the largest is suspicious, if it is so many times as common as the next
+# lower ones.
+FEWEST_VALUES, NEXT_LOWER = 30, 3
 # A background has the majority of some samples and features, and few entries elsewhere. A cover has so many of its
 # entries elsewhere. If it is seen in so many features, it covers samples in many places.
 ELSEWHERE, IN_FEATURES = 0.5, 0.8
@@ -73,16 +74,19 @@ def _piled_up(entries: Matrix) -> list[float]:
     ordered = np.sort(entries)
     starts = np.flatnonzero(np.diff(ordered, prepend=np.nan) != 0)
     values, counts = ordered[starts], np.diff(starts, append=len(ordered))
-    if len(values) < FEWEST_VALUES:
-        return []
+    last = len(values) - 1
 
     def is_piled_up(place: int) -> bool:
         is_near = np.abs(values - values[place]) <= NEARBY * (values[-1] - values[0])
+        if len(values) < FEWEST_VALUES:  # ratings and small counts repeat their values by nature, but not the largest
+            if place < last or last < 2 * NEXT_LOWER:
+                return False
+            is_near[-1 - NEXT_LOWER :] = True
         is_near[place] = False
         enough = max(FEWEST_SHARED * len(entries), PILED_UP * counts[is_near].max(initial=0))
         return bool(enough <= counts[place] <= MOST_SHARED * len(entries))
 
-    places = dict.fromkeys((int(counts.argmax()), len(values) - 1))
+    places = dict.fromkeys((int(counts.argmax()), last)) if len(values) else ()
     return [float(values[place]) for place in places if is_piled_up(place)]
 
 
