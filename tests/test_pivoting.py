@@ -99,8 +99,8 @@ def test_rows_that_weigh_nothing_or_hardly_anything():
 def test_parts_of_rows_and_of_products_make_no_difference(monkeypatch):
     Y, Q, X, A = problem()
     whole = pivoted(Y, Q, X, A)
-    monkeypatch.setattr(pivoting, "GRAM_ENTRIES", 7 * 25)
-    monkeypatch.setattr(pivoting, "GRAM_SHARE", 0.0)
+    monkeypatch.setattr(pivoting, "AT_A_TIME", 7 * 25)
+    monkeypatch.setattr(pivoting, "BLOCK_SHARE", 0.0)
     monkeypatch.setattr(pivoting, "PRODUCT_ENTRIES", 2 * 60 * 5)
     np.testing.assert_allclose(pivoted(Y, Q, X, A), whole, rtol=1e-10)
 

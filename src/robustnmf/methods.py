@@ -89,7 +89,7 @@ def _rival(
     penalty: float = 0.0,
     faster: Solver | None = None,
 ) -> Model:
-    """Return a model that both presets run from a random start; the default may be faster, and is harder to stop."""
+    """Return a model that both presets run from a random start; the default may be faster, and stops later."""
     parts = Parts(loss, RandomStart(), scale, outliers, solver, Penalties(product=penalty))
     default = parts if faster is None else replace(parts, solver=faster)
     return Model(title, reference, default, replace(parts, algorithm=run_as_published))

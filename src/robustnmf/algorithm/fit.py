@@ -151,7 +151,7 @@ def fit(estimator: Any, given: Data, rank: int, parts: Parts, engine: Engine) ->
     """Fit data that is in units of X.
 
     If the data is in memory, it is also encoded and described. If values that are wrong wherever they occur were fitted
-    like data, it is fitted again without them.
+    like data, or features rejected beside them, it is fitted again without these values.
     """
     fitted = _fit_all(estimator, given, rank, parts, engine)
     if fitted.result.stopped:  # by the user's callback

@@ -12,7 +12,7 @@ from robustnmf.utils.slices import cuts_of
 
 # Numbers of the data, or of Gram matrices, that are worked on at a time, or so much of the block if that is more. A few
 # arrays of that size are made.
-GRAM_ENTRIES, GRAM_SHARE = 2**23, 1 / 16
+AT_A_TIME, BLOCK_SHARE = 2**23, 1 / 16
 # Numbers of products of features from which Gram matrices are formed at a time.
 PRODUCT_ENTRIES = 2**25
 # As `numba.functions.pivoted` does: how often coordinates may change sides, and without success.
@@ -35,7 +35,7 @@ def least_squares(Y: Any, Q: Any, X: Any, A: Any, linear: Any, ridge: float, max
     """
     found, r = torch.empty_like(X), A.shape[1]
     ridges = ridge * torch.eye(r, dtype=A.dtype, device=A.device)
-    for rows in cuts_of(len(Y), max(r * r, A.shape[0]), max(GRAM_ENTRIES, int(GRAM_SHARE * Y.numel()))):
+    for rows in cuts_of(len(Y), max(r * r, A.shape[0]), max(AT_A_TIME, int(BLOCK_SHARE * Y.numel()))):
         some, q = Y[rows], None if Q is None else Q[rows]
         gram = (A.T @ A).expand(len(some), r, r) if q is None else weighted_grams(q, A)
         rhs = (some if q is None else q * some) @ A - linear
