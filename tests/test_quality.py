@@ -10,7 +10,8 @@ from sklearn import datasets
 
 from robustnmf import RobustNMF, RobustNMFOutlierDetector, TruncatedCauchyNMF
 from robustnmf.data.blocks import data_in_memory
-from robustnmf.data.quality import Finding, Sample, findings, rejected
+from robustnmf.data.mask_quality import rejected
+from robustnmf.data.quality import Finding, Sample, findings
 from robustnmf.datasets import load_orl
 from robustnmf.datasets.corruptions import block_occlusion
 from robustnmf.engines import NumPyEngine

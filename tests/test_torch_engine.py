@@ -11,7 +11,7 @@ from conftest import make_data
 from robustnmf import METHODS, RobustNMF, TruncatedCauchyNMF, load
 from robustnmf.algorithm.halfquadratic import run
 from robustnmf.algorithm.initializers import MedianStart, RandomStart
-from robustnmf.data import quality
+from robustnmf.data import mask_quality, quality
 from robustnmf.data.blocks import data_in_memory
 from robustnmf.engines import NumPyEngine, clear_cache, engine_for
 from robustnmf.engines.protocol import block_function
@@ -405,7 +405,7 @@ def test_data_is_looked_at_for_doubtful_values(device):
     found = quality.findings(sample, given, 3)
     outliers = torch.zeros(X.shape, dtype=torch.bool, device=device)
     outliers[7] = True
-    found += quality.rejected(sample, given, outliers, engine, found=found)
+    found += mask_quality.rejected(sample, given, outliers, engine, found=found)
     assert ["the value 9999" in found[0].message, "1 sample (7)" in found[1].message] == [True, True]
 
 

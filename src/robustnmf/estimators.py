@@ -39,7 +39,7 @@ from robustnmf.algorithm.least_squares import DAMAGES, Comparison
 from robustnmf.algorithm.streaming import Stream, clean_samples
 from robustnmf.algorithm.undetermined import Factors, undetermined_entries
 from robustnmf.baselines.starts import refuse_gaps
-from robustnmf.data import quality
+from robustnmf.data import mask_quality, quality
 from robustnmf.data.blocks import Data, Observations, data_elsewhere, data_in_memory
 from robustnmf.data.lazy_results import LazyMatrix, is_lazy_result
 from robustnmf.data.lazy_results import result as lazy_result
@@ -553,7 +553,7 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
         most = inf if self.fixed_components is None else min(data.shape)
         found = quality.findings(sample, data, int(min(self.n_components_, most)), features_are_scaled=scaled)
         if fitted.result.pattern is not None and (fitted.about is None or fitted.about.outliers.sum() > 0):
-            found.append(quality.rejected_with_pattern(sample, *fitted.result.pattern))
+            found.append(mask_quality.rejected_with_pattern(sample, *fitted.result.pattern))
         # Of data that is not in memory the outliers are not known yet. Other rules than that of the mixture reject a
         # share of clean data by design.
         if fitted.about is not None and reads(fitted.parts.outliers) == "mixture":
@@ -561,11 +561,11 @@ class RobustNMF(NonNegativeInput, ClassNamePrefixFeaturesOutMixin, TransformerMi
             how: dict[str, Any] = {"factors": factors, "fit_warns": fitted.result.warning is not None}
             how["sizes_count_alike"] = self.feature_scaling == "robust"
             how["unexplained"] = _borne_unexplained(fitted.result.comparison)
-            found += quality.rejected(sample, data, fitted.about.outliers, engine, found=found, **how)
+            found += mask_quality.rejected(sample, data, fitted.about.outliers, engine, found=found, **how)
             if data.counts_alike(engine):
                 found += _undetermined(replace(sample, known=sample.without(found).known), fitted, codes)
         if fitted.rejected_values is not None:
-            found.append(quality.rejected_values(fitted.rejected_values, data, engine))
+            found.append(mask_quality.rejected_values(fitted.rejected_values, data, engine))
         return [finding.message for finding in found]
 
     def _take(self, fitted: Fitted) -> None:
