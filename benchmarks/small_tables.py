@@ -26,7 +26,7 @@ from real_tables import HELD, Record, is_bad, is_silent, markdown, percent, rati
 from sklearn import datasets
 
 RESULTS = Path(__file__).parent / "results" / "small_tables.md"
-KINDS = ("clean", "spikes-2", "spikes-20", "dead-10", "doubled-10", "samples-10")
+KINDS = ("clean", "spikes-2", "spikes-20", "dead-10", "doubled-10", "samples-10", "blocks")
 METHODS = ("default", "l2")
 MOST_ROWS, FEWEST_ROWS, FEWEST_COLUMNS, FEWEST_VALUES = 2000, 20, 4, 4
 # Columns that number rows, or say when they were made.
